@@ -1,0 +1,178 @@
+"""What a method is: the objects it is handed, the hooks it may implement, and nothing else.
+
+A method sees candidate sets, never true labels: they are in no object of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+ViewName = Literal["weak", "strong", "distill", "plain"]
+
+
+class Backbone(nn.Module):
+    """An encoder: images (B, 3, H, W) or features (B, d) -> feature map (B, feature_dim, h, w). Pooling is the head's."""
+
+    feature_dim: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that a method may know of the problem."""
+
+    num_classes: int
+    candidates: Tensor  # (N, C) bool
+    epochs: int
+    steps_per_epoch: int
+    backbone: Callable[[], Backbone]  # a fresh encoder; successive calls give independent initialisations
+
+    @property
+    def num_samples(self) -> int:
+        return self.candidates.shape[0]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One mini-batch, on the training device."""
+
+    views: tuple[Tensor, ...]  # one per name in Method.views, normalised
+    candidates: Tensor  # (B, C) bool
+    index: Tensor  # (B,) rows in the training set
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where training stands. Warm-ups and ramps are fractions of it, so short and long runs mean the same schedule."""
+
+    epoch: int  # 0-based
+    step: int  # 0-based, over the whole training
+    epochs: int
+    steps_per_epoch: int
+
+    @property
+    def progress(self) -> float:
+        """Share of all steps done, in [0, 1)."""
+        return self.step / (self.epochs * self.steps_per_epoch)
+
+    @property
+    def epoch_progress(self) -> float:
+        """Share of all epochs done at the start of this epoch, in [0, 1)."""
+        return self.epoch / self.epochs
+
+    def epochs_of(self, fraction: float) -> int:
+        """A fraction of training in whole epochs (rounded): the form in which papers state warm-ups."""
+        return round(fraction * self.epochs)
+
+
+@dataclass
+class Step:
+    """What one training step hands back: the loss, its named parts for the record, and a note to `after_step`."""
+
+    loss: Tensor
+    logs: Mapping[str, Tensor] = field(default_factory=dict)
+    carry: Any = None
+
+
+class TrainingData(Protocol):
+    """The training set as the epoch hooks see it."""
+
+    def infer(self, fn: Callable[[Tensor], Any], view: ViewName = "plain") -> Any:
+        """`fn` over one view of every training picture, in row order, without gradient; results concatenated.
+
+        `fn` returns a tensor or a tuple of tensors with the batch in front. The method sets train or eval mode itself.
+        """
+
+    def reset_momentum(self) -> None:
+        """Forget the optimiser's momentum, as a freshly built optimiser would."""
+
+
+class Minimiser(Protocol):
+    """The optimiser as `Method.update` sees it; precision and gradient scaling are behind it."""
+
+    def minimise(self, loss: Tensor) -> None:
+        """Zero the gradients, back-propagate `loss`, take one step."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What tables and the generated docs say of a method."""
+
+    title: str  # as printed in tables, e.g. "CR-DPLL"
+    kind: Literal["PLL", "IDPLL", "control", "reference"]
+    venue: str = "–"
+    year: int = 0
+    forwards: str = "1"  # forward passes of a whole network per sample and step
+    state: str = "none"  # what it keeps besides network weights
+
+
+class Method(nn.Module):
+    """One PLL method.
+
+    All memory is in parameters, persistent buffers of fixed shape, or `get_extra_state()`: anything else is lost on
+    resume. Random draws use torch's global generator only; the trainer seeds it from (seed, step) before every step.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[About]
+    views: ClassVar[tuple[ViewName, ...]] = ("weak",)
+
+    @dataclass(frozen=True)
+    class Config:
+        """Hyper-parameters with defaults; subclasses replace it."""
+
+    def __init__(self, config: Any, task: Task) -> None:
+        super().__init__()
+        self.config = config
+        self.num_classes = task.num_classes
+
+    # required -----------------------------------------------------------------------------------------------------
+    def training_step(self, batch: Batch, clock: Clock) -> Step:
+        """Loss of one batch, network in training mode."""
+        raise NotImplementedError(f"{type(self).__name__} has no training_step")
+
+    def predict(self, images: Tensor) -> Tensor:
+        """(B, C) logits, no side effect; called in eval mode without gradients."""
+        raise NotImplementedError(f"{type(self).__name__} has no predict")
+
+    # optional -----------------------------------------------------------------------------------------------------
+    def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
+        """State updates after the optimiser, without gradients, still in training mode."""
+
+    def on_epoch_start(self, clock: Clock, data: TrainingData) -> None:
+        """Before the first step of an epoch."""
+
+    def on_epoch_end(self, clock: Clock, data: TrainingData) -> None:
+        """After the last step of an epoch."""
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Groups for SGD; a group may carry its own `lr_scale` (a factor on the common learning rate)."""
+        return [{"params": [p for p in self.parameters() if p.requires_grad]}]
+
+    def confidence(self) -> Tensor | None:
+        """(N, C) current belief over labels, for diagnostics only."""
+        return None
+
+    def candidate_sets(self) -> Tensor | None:
+        """(N, C) bool, the method's own current sets if it purifies them; for diagnostics only."""
+        return None
+
+    def predictions(self, images: Tensor) -> Mapping[str, Tensor]:
+        """Further predictors to be recorded beside `predict`, by name ("network1" -> (B, C) logits)."""
+        return {}
+
+    def diagnostics(self) -> Mapping[str, float]:
+        """Scalars of the method's state to be recorded after every epoch."""
+        return {}
+
+    def update(self, batch: Batch, optimizer: Minimiser, clock: Clock) -> Step:
+        """One step. Override only for alternating optimisation."""
+        step = self.training_step(batch, clock)
+        optimizer.minimise(step.loss)
+        with torch.no_grad():
+            self.after_step(batch, step, clock)
+        return step

@@ -1,0 +1,91 @@
+"""Pieces that several methods share, as pure functions and small modules. Shapes: B batch, N training set, C classes."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from methods.base import Backbone, Task
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Losses and beliefs are computed in float32 under mixed precision; float64 stays float64."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def uniform_confidence(candidates: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """1/|S_i| on the candidates, 0 elsewhere. (N, C) mask -> (N, C)."""
+    mask = candidates.to(dtype)
+    return mask / mask.sum(1, keepdim=True)
+
+
+def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
+    """Softmax restricted to `mask`, 0 outside; a row with an empty mask gives zeros. (B, C), (B, C) -> (B, C)."""
+    logits = at_least_float32(logits)
+    mask = mask.bool()
+    lowest = torch.finfo(logits.dtype).min
+    weights = torch.softmax(logits.masked_fill(~mask, lowest), dim=1)
+    return weights.masked_fill(~mask, 0.0)
+
+
+def masked_logsumexp(logits: Tensor, mask: Tensor) -> Tensor:
+    """log Σ exp over the masked entries of each row; −inf for an empty mask. (B, C) -> (B,)."""
+    logits = at_least_float32(logits)
+    return torch.logsumexp(logits.masked_fill(~mask.bool(), -math.inf), dim=1)
+
+
+def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """−(1/B) Σ_i Σ_j t_ij log softmax(z_i)_j, targets constant. (B, C), (B, C) -> scalar."""
+    log_p = F.log_softmax(at_least_float32(logits), dim=1)
+    return -(targets.detach().to(log_p.dtype) * log_p).sum(1).mean()
+
+
+def masked_argmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """arg max inside the mask, ties to the lowest index. (B, C) -> (B,)."""
+    lowest = torch.finfo(scores.dtype).min
+    return scores.clamp_min(lowest / 2).masked_fill(~mask.bool(), lowest).argmax(1)
+
+
+def linear_ramp(position: float, length: float, top: float = 1.0) -> float:
+    """From 0 at position 0 to `top` at `length`, then constant; `top` at once if length is 0."""
+    return top if length <= 0 else top * min(max(position / length, 0.0), 1.0)
+
+
+@torch.no_grad()
+def ema_update(target: nn.Module, source: nn.Module, momentum: float) -> None:
+    """Parameters of `target` ← m·target + (1−m)·source; buffers are left alone."""
+    ours, theirs = list(target.parameters()), [p.detach() for p in source.parameters()]
+    torch._foreach_mul_(ours, momentum)
+    torch._foreach_add_(ours, theirs, alpha=1.0 - momentum)
+
+
+def pool(feature_map: Tensor) -> Tensor:
+    """Global average pooling, (B, D, h, w) -> (B, D)."""
+    return feature_map.flatten(2).mean(2)
+
+
+class Classifier(nn.Module):
+    """Backbone, global average pooling, one linear layer."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.backbone: Backbone = task.backbone()
+        self.head = nn.Linear(self.backbone.feature_dim, task.num_classes)
+
+    def features(self, images: Tensor) -> Tensor:
+        """(B, D) pooled features."""
+        return pool(self.backbone(images))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.features(images))
+
+
+class ProjectionHead(nn.Sequential):
+    """Two-layer MLP for contrastive embeddings; the caller normalises."""
+
+    def __init__(self, dim_in: int, dim_out: int = 128, hidden: int | None = None) -> None:
+        hidden = hidden or dim_in
+        super().__init__(nn.Linear(dim_in, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, dim_out))

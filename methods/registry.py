@@ -1,0 +1,243 @@
+"""Finding methods: files dropped into this folder, `--plugin FILE`, and the entry-point group `candid.methods`.
+
+What the command line lists (name, about, views) is read from the source without running it, so listing needs no torch
+and a broken file is an entry with its error, never a crash of the rest. Running a method imports its one file.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from methods.base import Method
+
+FOLDER = Path(__file__).parent
+NOT_METHODS = {"__init__", "base", "blocks", "registry", "backbones"}
+
+_registered: dict[str, type[Method]] = {}
+T = TypeVar("T", bound="type[Method]")
+
+
+class MethodError(Exception):
+    """A method that cannot be used; the text is one sentence for the person at the keyboard."""
+
+
+def register(cls: T) -> T:
+    """Class decorator: make a method known under its `name`."""
+    _registered[cls.name] = cls
+    return cls
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method as its source describes it."""
+
+    name: str
+    title: str
+    kind: str
+    venue: str
+    year: int
+    views: tuple[str, ...]
+    file: Path
+    class_name: str
+    line: int
+    forwards: str = "1"
+    state: str = "none"
+    error: str = ""
+
+
+@dataclass
+class Catalogue:
+    """All methods that can be named on the command line; broken files by path with the reason."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+
+    def get(self, name: str) -> Entry:
+        if name in self.entries:
+            return self.entries[name]
+        for path, reason in self.broken.items():
+            if Path(path).stem.replace("_", "-") == name:
+                raise MethodError(f"Method '{name}' cannot be used: {reason}")
+        raise MethodError(f"Unknown method '{name}'.{did_you_mean(name, self.entries)} See `list methods`.")
+
+
+def did_you_mean(word: str, known: Any) -> str:
+    """' Did you mean …?' or nothing."""
+    close = get_close_matches(word, [str(k) for k in known], n=2, cutoff=0.5)
+    return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+
+
+def discover(plugins: tuple[str | Path, ...] = ()) -> Catalogue:
+    """Every method in the tree, in the plug-in files and behind installed entry points."""
+    catalogue = Catalogue()
+    for path in sorted(FOLDER.glob("*.py")):
+        if path.stem not in NOT_METHODS and not path.stem.startswith("_"):
+            _add(catalogue, path, required=False)
+    for plugin in plugins:
+        _add(catalogue, Path(plugin), required=True)
+    for point in importlib.metadata.entry_points(group="candid.methods"):
+        module = point.value.split(":")[0]
+        try:
+            spec = importlib.util.find_spec(module)
+        except (ImportError, ValueError) as error:
+            catalogue.broken[point.value] = f"entry point {point.name}: {error}"
+            continue
+        if spec is None or spec.origin is None:
+            catalogue.broken[point.value] = f"entry point {point.name}: module {module} not found"
+        else:
+            _add(catalogue, Path(spec.origin), required=False)
+    return catalogue
+
+
+def _add(catalogue: Catalogue, path: Path, *, required: bool) -> None:
+    try:
+        found = scan(path)
+    except MethodError as error:
+        if required:
+            raise
+        catalogue.broken[str(path)] = str(error)
+        return
+    for entry in found:
+        other = catalogue.entries.get(entry.name)
+        if other is not None and other.file.resolve() != entry.file.resolve():
+            message = (
+                f"{path}:{entry.line}: the name '{entry.name}' is taken by {other.file}:{other.line}; "
+                f"give your method another `name`."
+            )
+            if required:
+                raise MethodError(message)
+            catalogue.broken[str(path)] = message
+            return
+        catalogue.entries[entry.name] = entry
+
+
+def scan(path: Path) -> list[Entry]:
+    """Read the methods of one file from its source."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    except FileNotFoundError:
+        raise MethodError(f"Plug-in {path} does not exist.") from None
+    except IsADirectoryError:
+        raise MethodError(f"Plug-in {path} is a folder; name the .py file.") from None
+    except SyntaxError as error:
+        raise MethodError(f"{path}:{error.lineno}: syntax error: {error.msg}.") from None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise MethodError(f"{path} cannot be read: {error}.") from None
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    entries = [
+        _entry(path, node, classes)
+        for node in classes.values()
+        if any(_decorator_name(d) == "register" for d in node.decorator_list)
+    ]
+    if not entries:
+        raise MethodError(f"{path}: no class is decorated with @register; decorate your Method subclass with it.")
+    names = [e.name for e in entries]
+    for entry in entries:
+        if names.count(entry.name) > 1:
+            raise MethodError(f"{path}:{entry.line}: the name '{entry.name}' is used twice in this file.")
+    return entries
+
+
+def _decorator_name(node: ast.expr) -> str:
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _class_value(node: ast.ClassDef, key: str, classes: dict[str, ast.ClassDef]) -> ast.expr | None:
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and getattr(item.target, "id", "") == key:
+            return item.value
+        if isinstance(item, ast.Assign) and any(getattr(t, "id", "") == key for t in item.targets):
+            return item.value
+    for base in node.bases:
+        parent = classes.get(getattr(base, "id", ""))
+        if parent is not None and parent is not node:
+            return _class_value(parent, key, classes)
+    return None
+
+
+def _entry(path: Path, node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> Entry:
+    def literal(expr: ast.expr | None, what: str) -> Any:
+        try:
+            return None if expr is None else ast.literal_eval(expr)
+        except ValueError:
+            raise MethodError(f"{path}:{node.lineno}: `{what}` of {node.name} must be written out literally.") from None
+
+    name = literal(_class_value(node, "name", classes), "name")
+    if not isinstance(name, str) or not name:
+        raise MethodError(f'{path}:{node.lineno}: {node.name} needs a `name`, for example name = "mine".')
+    about = _class_value(node, "about", classes)
+    values: dict[str, Any] = {}
+    if isinstance(about, ast.Call):
+        for key, argument in zip(("title", "kind", "venue", "year"), about.args, strict=False):
+            values[key] = literal(argument, "about")
+        for keyword in about.keywords:
+            values[keyword.arg or ""] = literal(keyword.value, "about")
+    return Entry(
+        name=name,
+        title=values.get("title", name),
+        kind=values.get("kind", "PLL"),
+        venue=values.get("venue", "–"),
+        year=values.get("year", 0),
+        forwards=values.get("forwards", "1"),
+        state=values.get("state", "none"),
+        views=tuple(literal(_class_value(node, "views", classes), "views") or ("weak",)),
+        file=path,
+        class_name=node.name,
+        line=node.lineno,
+    )
+
+
+def load(entry: Entry) -> type[Method]:
+    """Import the one file of a method and return its class."""
+    if entry.file.resolve().parent == FOLDER.resolve():
+        module_name = f"methods.{entry.file.stem}"
+    else:
+        digest = hashlib.sha256(str(entry.file.resolve()).encode()).hexdigest()[:8]
+        module_name = f"candid_plugin_{entry.file.stem}_{digest}"
+    try:
+        if module_name in sys.modules or module_name.startswith("methods."):
+            importlib.import_module(module_name)
+        else:
+            spec = importlib.util.spec_from_file_location(module_name, entry.file)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[module_name] = module
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[module_name]
+                raise
+    except Exception as error:
+        line = _line_in(entry.file, error)
+        raise MethodError(f"{entry.file}{line}: importing failed: {type(error).__name__}: {error}") from error
+    if entry.name not in _registered:
+        raise MethodError(f"{entry.file}:{entry.line}: {entry.class_name} did not register as '{entry.name}'.")
+    return _registered[entry.name]
+
+
+def _line_in(path: Path, error: BaseException) -> str:
+    """':LINE' of the deepest frame of a traceback that lies in `path`, or nothing."""
+    line, trace = "", error.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename).resolve() == path.resolve():
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+def sees_truth(cls: type[Method]) -> bool:
+    """Whether this is the one class that may be handed true labels (the ceiling of the tables), and no subclass of it."""
+    from methods.supervised import Supervised
+
+    return cls is Supervised
