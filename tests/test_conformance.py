@@ -1,0 +1,60 @@
+"""Every op of every manifest, in float64: the methods, the statistics and the candidate rules against golden numbers.
+
+The folder is `CANDID_VECTORS` (default: tests/vectors). An op or a method that is not known is a failure, not a skip.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+FOLDER = Path(os.environ.get("CANDID_VECTORS") or Path(__file__).parent / "vectors")
+
+
+def find_cases() -> list[Any]:
+    found = []
+    for manifest in sorted(FOLDER.glob("*/manifest.json")):
+        subject = manifest.parent.name
+        for case in json.loads(manifest.read_text(encoding="utf-8"))["cases"]:
+            found.append(pytest.param(subject, case, id=f"{subject}-{Path(case['file']).stem}-{case['variant']}"))
+    return found
+
+
+def test_there_are_cases() -> None:
+    assert find_cases(), f"no manifest.json below {FOLDER}"
+
+
+@pytest.mark.parametrize(("subject", "case"), find_cases())
+def test_golden_numbers(subject: str, case: dict[str, Any]) -> None:
+    ops = importlib.import_module(f"tests.conformance.{subject}").OPS
+    assert case["op"] in ops, f"{subject} has no op {case['op']}: known are {sorted(ops)}"
+    inputs, expected = {}, {}
+    with np.load(FOLDER / subject / case["file"], allow_pickle=False) as arrays:
+        for key in arrays.files:
+            if key.startswith("in_"):
+                value = arrays[key]
+                inputs[key[3:]] = torch.from_numpy(np.array(value)) if value.dtype.kind in "fiub" else value
+            elif key.startswith("out_"):
+                expected[key[4:]] = np.array(arrays[key])
+    assert expected, f"{case['file']} holds no out_ array"
+    torch.manual_seed(0)
+    got = ops[case["op"]](dict(case["params"]), inputs, case["variant"])
+    missing = expected.keys() - got.keys()
+    assert not missing, f"{subject}/{case['op']} does not return {sorted(missing)}"
+    for key, want in expected.items():
+        value = got[key]
+        value = value.detach().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+        if want.dtype.kind not in "fiub":
+            assert value.tolist() == want.tolist(), f"{key} differs"
+            continue
+        assert value.shape == want.shape, f"{key}: shape {value.shape}, expected {want.shape}"
+        scale = float(np.nanmax(np.abs(want[np.isfinite(want)]), initial=0.0)) if want.size else 0.0
+        # rtol 1e-6 of each number; differences of cancelling terms are measured against the array's own scale.
+        np.testing.assert_allclose(value, want, rtol=1e-6, atol=1e-9 * scale + 1e-12, err_msg=f"{key}: {case['about']}")
