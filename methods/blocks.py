@@ -54,6 +54,37 @@ def linear_ramp(position: float, length: float, top: float = 1.0) -> float:
     return top if length <= 0 else top * min(max(position / length, 0.0), 1.0)
 
 
+def full_precision(like: Tensor) -> torch.autocast:
+    """Context in which products of float32 tensors stay float32 under mixed precision (autocast would lower them)."""
+    return torch.autocast(like.device.type, enabled=False)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Rows scaled to length 1, at least in float32; a zero row stays zero. (B, D) -> (B, D)."""
+    return F.normalize(at_least_float32(x), dim=1)
+
+
+def moco_loss(queries: Tensor, keys: Tensor, queue: Tensor, tau: float) -> Tensor:
+    """Each query against its own key and the queue; other samples of the batch play no part. (B, D), (B, D), (M, D)."""
+    own = (queries * keys).sum(1, keepdim=True)
+    logits = torch.cat((own, queries @ queue.T), dim=1) / tau
+    return (torch.logsumexp(logits, dim=1) - logits[:, 0]).mean()
+
+
+@torch.no_grad()
+def ring_write(pointer: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
+    """Overwrite the oldest rows of ring buffers in place and advance `pointer`, a 0-dim int64 tensor.
+
+    Each pair is (buffer (M, …), new rows (B, …)). B need not divide M; of B > M rows the last M are kept.
+    """
+    size, count = pairs[0][0].shape[0], pairs[0][1].shape[0]
+    first = max(count - size, 0)
+    at = (pointer + torch.arange(first, count, device=pointer.device)) % size
+    for buffer, rows in pairs:
+        buffer.index_copy_(0, at, rows[first:].to(buffer.dtype))
+    pointer.add_(count).remainder_(size)
+
+
 @torch.no_grad()
 def ema_update(target: nn.Module, source: nn.Module, momentum: float) -> None:
     """Parameters of `target` ← m·target + (1−m)·source; buffers are left alone."""
@@ -89,3 +120,20 @@ class ProjectionHead(nn.Sequential):
     def __init__(self, dim_in: int, dim_out: int = 128, hidden: int | None = None) -> None:
         hidden = hidden or dim_in
         super().__init__(nn.Linear(dim_in, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, dim_out))
+
+
+class ContrastiveClassifier(Classifier):
+    """A linear classifier and a projection head on one pooled feature."""
+
+    def __init__(self, task: Task, embed_dim: int = 128) -> None:
+        super().__init__(task)
+        self.projection = ProjectionHead(self.backbone.feature_dim, embed_dim)
+
+    def both(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, C) and projections (B, d), the latter not normalised."""
+        features = self.features(images)
+        return self.head(features), self.projection(features)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Projections alone, (B, d)."""
+        return self.projection(self.features(images))
