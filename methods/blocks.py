@@ -137,3 +137,24 @@ class ContrastiveClassifier(Classifier):
     def embed(self, images: Tensor) -> Tensor:
         """Projections alone, (B, d)."""
         return self.projection(self.features(images))
+
+
+@torch.no_grad()
+def second_forward(network: nn.Module, images: Tensor, bn: str = "update") -> Tensor:
+    """Another pass of the same view after the optimiser step, in training mode, as RC and LWS refresh their weights.
+
+    `bn="frozen"` uses batch statistics but leaves the running averages of batch norm alone.
+    """
+    if bn == "update":
+        return network(images)
+    norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    for norm in norms:
+        norm.track_running_stats = False
+    kept = [(n, n.running_mean, n.running_var) for n in norms]
+    for norm in norms:
+        norm.running_mean, norm.running_var = None, None
+    try:
+        return network(images)
+    finally:
+        for norm, mean, var in kept:
+            norm.running_mean, norm.running_var, norm.track_running_stats = mean, var, True

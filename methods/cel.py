@@ -1,0 +1,289 @@
+"""CEL — class-wise embedding guided instance-dependent partial-label learning.
+
+F. Yang, J. Cheng, H. Liu, Y. Dong, Y. Jia, J. Hou: Mixed Blessing: Class-Wise Embedding guided Instance-Dependent
+Partial Label Learning, KDD 2025.
+
+The network gives one vector h_i^j per (picture, class); E = h/‖h‖, S_i is the candidate set, n_i its size, q the number of
+classes. With a weak and a strong view, whose losses are added,
+
+    L      = L_cls + α L_cal + β L_pdl, the last term in the second stage of training only
+    L_cls  = −(1/B) Σ_i Σ_j T_ij log P_ij, T the weak view's last P restricted to S_i (as in PRODEN)
+    L_cal  = (1/B) Σ_i (1 − s_i) + γ₁|d_i|, s_i = mean ⟨E^j, E^k⟩ over j, k ∈ S_i, d_i = mean ⟨E^j, E^h⟩ over j ∈ S_i, h ∉ S_i
+    L_pdl  = (1/B) Σ_i (1 − s_i) + γ₂|d_i|, s_i = ⟨E^c, Q^c⟩, d_i = mean ⟨E^c, Q^k⟩ over k ≠ c, c = arg max_{j∈S_i} P_ij
+    Q^c    ← normalise(Q^c + Σ_{i: c_i = c} E_i^c)
+
+By bilinearity the means over pairs are products of sums: with A = Σ_{j∈S} E^j and N = Σ_{h∉S} E^h, s = ‖A‖²/n² and
+d = ⟨A, N⟩/(n(q−n)), so no (B, C, C) tensor is made. The released code departs from the paper in several places; each is a
+field of `Config`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from methods.base import About, Batch, Clock, Method, Step, Task
+from methods.blocks import (
+    at_least_float32,
+    full_precision,
+    masked_argmax,
+    masked_softmax,
+    soft_cross_entropy,
+    uniform_confidence,
+)
+from methods.registry import register
+
+Variant = Literal["paper", "released"]
+Selection = Literal["candidates", "masked_product", "global"]
+
+
+class ClassWiseEncoder(nn.Module):
+    """ML-Decoder with one fixed query per class: feature map (B, D, h, w) -> class-wise vectors (B, C, l), logits (B, C)."""
+
+    queries: Tensor
+
+    def __init__(
+        self, feature_dim: int, num_classes: int, length: int, heads: int, feed_forward: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.register_buffer("queries", torch.randn(num_classes, length))  # drawn once, not trained
+        self.embed = nn.Sequential(nn.Linear(feature_dim, length), nn.ReLU(inplace=True))
+        self.attention = nn.MultiheadAttention(length, heads, dropout, batch_first=True)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(length, feed_forward),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(feed_forward, length),
+        )
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(length) for _ in range(3))
+        self.dropout = nn.Dropout(dropout)
+        self.group_weight = nn.Parameter(torch.randn(num_classes, length) * math.sqrt(2 / (length + num_classes)))
+        self.group_bias = nn.Parameter(torch.zeros(num_classes))
+
+    def forward(self, feature_map: Tensor) -> tuple[Tensor, Tensor]:
+        memory = self.embed(feature_map.flatten(2).transpose(1, 2))
+        queries = self.queries.expand(feature_map.shape[0], -1, -1)  # every sample draws its own dropout mask
+        t = self.norm1(queries + self.dropout(queries))
+        t = self.norm2(t + self.dropout(self.attention(t, memory, memory, need_weights=False)[0]))
+        h = self.norm3(t + self.dropout(self.feed_forward(t)))
+        return h, torch.einsum("bcl,cl->bc", h, self.group_weight) + self.group_bias
+
+
+def class_affinities(h: Tensor, candidates: Tensor, variant: Variant = "paper") -> tuple[Tensor, Tensor]:
+    """Mean cosine among a sample's candidates and between them and the rest. (B, C, l), (B, C) -> s (B,), d (B,).
+
+    "released" leaves the pairs j = k out of s and averages |cosine| in d, which takes a (B, C, C) tensor.
+    """
+    h = at_least_float32(h)
+    inside = candidates.to(h.dtype)
+    outside = 1 - inside
+    n = inside.sum(1)
+    cross_pairs = n * (h.shape[1] - n)
+    with full_precision(h):
+        lengths = torch.linalg.vector_norm(h, dim=2).clamp_min(1e-12)
+        # Dividing the 0/1 weights instead of h sums unit vectors without making them.
+        sums = (torch.stack((inside, outside), 1) / lengths[:, None]) @ h  # (B, 2, l)
+        a, rest = sums.unbind(1)
+        square = (a * a).sum(1)
+        if variant == "paper":
+            return square / n**2, (a * rest).sum(1) / cross_pairs.clamp_min(1)
+        # A singleton has no pair: 0 by rule, because (‖A‖² − 1)/1e-6 would be rounding noise.
+        s = torch.where(n > 1, (square - n) / (n * (n - 1) + 1e-6), torch.zeros_like(n))
+        unit = h / lengths[..., None]
+        cosines = (unit @ unit.mT).abs()
+        d = 2 * torch.einsum("bj,bjk,bk->b", inside, cosines, outside) / (2 * cross_pairs + 1e-6)
+        return s, d
+
+
+def class_associative_loss(h: Tensor, candidates: Tensor, gamma1: float, variant: Variant = "paper") -> Tensor:
+    """L_cal of one view. (B, C, l), (B, C) -> scalar."""
+    s, d = class_affinities(h, candidates, variant)
+    return (1 - s + gamma1 * d.abs()).mean()
+
+
+def high_confidence_class(
+    logits: Tensor, candidates: Tensor, selection: Selection = "candidates"
+) -> tuple[Tensor, Tensor]:
+    """The class c_i that stands for each sample, and 1 or 0: whether the sample counts. (B, C), (B, C) -> (B,), (B,).
+
+    "masked_product" is the released arg max of logit × mask, which leaves the set when all candidate logits are negative;
+    "global" skips samples whose overall arg max is no candidate.
+    """
+    logits = at_least_float32(logits.detach())
+    if selection == "global":
+        classes = logits.argmax(1)
+        return classes, candidates.gather(1, classes[:, None])[:, 0].to(logits.dtype)
+    if selection == "masked_product":
+        classes = (logits * candidates).argmax(1)
+    else:
+        classes = masked_argmax(logits, candidates)
+    return classes, torch.ones_like(logits[:, 0])
+
+
+def class_embeddings(h: Tensor, classes: Tensor) -> Tensor:
+    """E_i^{c_i}. (B, C, l), (B,) -> (B, l) of unit length."""
+    picked = h.gather(1, classes[:, None, None].expand(-1, 1, h.shape[2]))[:, 0]
+    return F.normalize(at_least_float32(picked), dim=1)
+
+
+def prototype_discriminative_loss(
+    chosen: Tensor, classes: Tensor, counts: Tensor, prototypes: Tensor, gamma2: float, variant: Variant = "paper"
+) -> Tensor:
+    """L_pdl of one view; prototypes constant, an empty one has cosine 0. (B, l), (B,), (B,), (C, l) -> scalar."""
+    others = prototypes.shape[0] - 1
+    prototypes = F.normalize(prototypes.detach().to(chosen.dtype), dim=1)
+    with full_precision(chosen):
+        if variant == "paper":
+            s = (chosen * prototypes[classes]).sum(1)
+            d = ((chosen @ prototypes.sum(0)) - s) / others
+        else:
+            cosines = chosen @ prototypes.T  # (B, C)
+            s = cosines.gather(1, classes[:, None])[:, 0]
+            d = (cosines.abs().sum(1) - s.abs()) / (others + 1e-6)
+            s = s / (1 + 1e-6)
+        return ((1 - s + gamma2 * d.abs()) * counts).mean()
+
+
+@torch.no_grad()
+def updated_prototypes(
+    prototypes: Tensor,
+    chosen: Tensor,
+    classes: Tensor,
+    counts: Tensor,
+    variant: Variant = "paper",
+    mode: Literal["batch", "sequential"] = "batch",
+) -> Tensor:
+    """Q after a batch. (C, l), (B, l), (B,), (B,) -> (C, l).
+
+    "released" gives all classes chosen in the batch one and the same vector; it is kept for study.
+    """
+    chosen = chosen.to(prototypes.dtype) * counts[:, None].to(prototypes.dtype)
+    if variant == "paper" and mode == "sequential":
+        # Each normalisation needs the one before, so this study mode goes sample by sample.
+        result = prototypes.clone()
+        for c, e, counted in zip(classes.split(1), chosen.split(1), counts.split(1), strict=True):
+            row = result[c]
+            result[c] = torch.where(counted[:, None] > 0, F.normalize(row + e, dim=1), row)
+        return result
+    member = F.one_hot(classes, prototypes.shape[0]).to(prototypes.dtype) * counts[:, None].to(prototypes.dtype)
+    if variant == "paper":
+        with full_precision(prototypes):  # a product, because index_add has no fixed order of summation on CUDA
+            moved = prototypes + member.T @ chosen
+    else:
+        moved = (prototypes[classes[0]] + chosen.sum(0)).expand_as(prototypes)
+    return torch.where(member.any(0)[:, None], F.normalize(moved, dim=1), prototypes)
+
+
+@register
+class CEL(Method):
+    """Class-wise embeddings: candidates of a picture together, its likeliest class at that class's prototype."""
+
+    name = "cel"
+    about = About("CEL", "IDPLL", venue="KDD", year=2025, forwards="2", state="N×C confidence, C×l prototypes")
+    views = ("weak", "strong")
+
+    @dataclass(frozen=True)
+    class Config:
+        alpha: float = 0.5  # weight of L_cal; paper's advice
+        beta: float = 1.0  # weight of L_pdl; paper's advice (the code's default is 0.5)
+        gamma1: float = 1.0  # push-apart weight in L_cal; paper
+        gamma2: float = 1.0  # push-apart weight in L_pdl; paper: 1 or 2
+        warmup: float = 0.5  # first stage, without L_pdl; paper: 250 of 500 epochs
+        embedding_length: int = 512  # l; paper
+        heads: int = 8  # released code, as the next two
+        feed_forward: int = 2048
+        dropout: float = 0.1
+        # Where the released code differs. Paper: pairs j = k counted, |mean cosine|; released: not counted, mean |cosine|.
+        cal_variant: Variant = "paper"
+        pdl_variant: Variant = "paper"  # |mean cosine| or mean |cosine|
+        selection: Selection = "candidates"  # paper's text; released: "masked_product"; formula read strictly: "global"
+        prototype_variant: Variant = "paper"  # released: all classes chosen in a batch get the same vector
+        prototype_mode: Literal["batch", "sequential"] = "batch"  # normalise per batch (released) or per sample (paper)
+        prototype_before_loss: bool = False  # paper: after it; released: before, so a sample meets itself in its prototype
+
+    label_confidence: Tensor
+    prototypes: Tensor
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        backbone = task.backbone()
+        encoder = ClassWiseEncoder(
+            backbone.feature_dim,
+            task.num_classes,
+            config.embedding_length,
+            config.heads,
+            config.feed_forward,
+            config.dropout,
+        )
+        self.network = nn.Sequential(backbone, encoder)
+        self.register_buffer("label_confidence", uniform_confidence(task.candidates))
+        self.register_buffer("prototypes", torch.zeros(task.num_classes, config.embedding_length))
+
+    def training_step(self, batch: Batch, clock: Clock) -> Step:
+        config = self.config
+        (h_weak, z_weak), (h_strong, z_strong) = (self.network(view) for view in batch.views)
+        targets = self.label_confidence[batch.index]
+        loss = soft_cross_entropy(z_weak, targets) + soft_cross_entropy(z_strong, targets)
+        logs = {"cls": loss.detach()}
+        if config.alpha != 0:
+            cal = sum(
+                class_associative_loss(h, batch.candidates, config.gamma1, config.cal_variant)
+                for h in (h_weak, h_strong)
+            )
+            loss, logs["cal"] = loss + config.alpha * cal, cal.detach()
+        chosen = None
+        if config.beta != 0:
+            classes, counts = high_confidence_class(z_weak, batch.candidates, config.selection)
+            weak = class_embeddings(h_weak, classes)
+            chosen = (weak.detach(), classes, counts)
+            if config.prototype_before_loss:
+                self._move_prototypes(*chosen)
+            if clock.epoch >= clock.epochs_of(config.warmup):
+                pdl = sum(
+                    prototype_discriminative_loss(
+                        e, classes, counts, self.prototypes, config.gamma2, config.pdl_variant
+                    )
+                    for e in (weak, class_embeddings(h_strong, classes))
+                )
+                loss, logs["pdl"] = loss + config.beta * pdl, pdl.detach()
+        return Step(loss, logs, carry=(z_weak.detach(), chosen))
+
+    def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
+        logits, chosen = step.carry
+        confidence = masked_softmax(logits, batch.candidates)
+        self.label_confidence[batch.index] = confidence.to(self.label_confidence.dtype)
+        if chosen is not None and not self.config.prototype_before_loss:
+            self._move_prototypes(*chosen)
+
+    def _move_prototypes(self, chosen: Tensor, classes: Tensor, counts: Tensor) -> None:
+        config = self.config
+        self.prototypes.copy_(
+            updated_prototypes(
+                self.prototypes, chosen, classes, counts, config.prototype_variant, config.prototype_mode
+            )
+        )
+
+    def predict(self, images: Tensor) -> Tensor:
+        return self.network(images)[1]
+
+    def confidence(self) -> Tensor:
+        return self.label_confidence
+
+
+@register
+class Proden2V(CEL):
+    """CEL's network and views with L_cls alone: what of CEL's lead over PRODEN is due to the head and the second view."""
+
+    name = "proden-2v"
+    about = About("PRODEN-2V", "control", venue="KDD", year=2025, forwards="2", state="N×C confidence")
+    views = ("weak", "strong")
+
+    @dataclass(frozen=True)
+    class Config(CEL.Config):
+        alpha: float = 0.0
+        beta: float = 0.0

@@ -1,0 +1,84 @@
+"""Exact k-nearest neighbours in bounded memory: distances exist for one block of rows at a time, never as n × n."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+BLOCK_ENTRIES = 2**26  # distances alive at once: 256 MB in float32
+GROUP = 64  # columns that share one minimum in the search for the smallest distances
+SPARE = 8  # neighbours beyond k whose order is settled by exact differences, against rounding in the matrix product
+
+
+@torch.no_grad()
+def nearest_neighbours(features: Tensor, k: int, block_entries: int = BLOCK_ENTRIES) -> Tensor:
+    """Rows of the k nearest rows in Euclidean distance, nearest first. (n, F) -> (n, min(k, n−1)) int64.
+
+    A row is never its own neighbour, not even among duplicates; equal distances go to the lower row. Cost O(n²F).
+    """
+    n, dim = features.shape
+    k = min(k, n - 1)
+    if k <= 0:
+        return torch.empty(n, 0, dtype=torch.long, device=features.device)
+    features = features if features.dtype == torch.float64 else features.float()
+    features = features - features.mean(0)  # distances stay; the cancellation in ‖x‖² + ‖y‖² − 2x·y shrinks
+    # ‖y‖² rides along as one more coordinate, so a block is one product; ‖x‖² is constant in a row and left out.
+    # Rows that fill up the last group are infinitely far.
+    width = -(-n // GROUP) * GROUP
+    rows = torch.cat([features, features.new_ones(n, 1)], dim=1)
+    columns = features.new_zeros(width, dim + 1)
+    columns[:n, :dim] = -2.0 * features
+    columns[:, dim] = torch.inf
+    columns[:n, dim] = features.square().sum(1)
+    block = max(1, min(n, block_entries // width))
+    distances = features.new_empty(block, width)  # allocated once: fresh pages cost as much as the product
+    found = torch.empty(n, k, dtype=torch.long, device=features.device)
+    with _full_precision(features.device.type):
+        for start in range(0, n, block):
+            stop = min(start + block, n)
+            part = distances[: stop - start]
+            torch.mm(rows[start:stop], columns.T, out=part)
+            own = torch.arange(start, stop, device=features.device)
+            part.scatter_(1, own.unsqueeze(1), torch.inf)
+            shortlist = smallest(part, min(k + SPARE, n - 1))
+            found[start:stop] = _rerank(features, own, shortlist, k)
+    return found
+
+
+def smallest(values: Tensor, m: int) -> Tensor:
+    """Columns of the m smallest entries of each row, ties to the lower column. (R, W) -> (R, m), W a multiple of GROUP.
+
+    They lie in the m groups with the smallest minima, so the wide row is read once and only the minima are sorted.
+    """
+    grouped = values.unflatten(1, (-1, GROUP))
+    minima = grouped.amin(2)
+    groups = torch.sort(minima, dim=1, stable=True).indices[:, :m].sort(dim=1).values  # ascending: stable ties below
+    members = grouped.gather(1, groups.unsqueeze(2).expand(-1, -1, GROUP)).flatten(1)
+    columns = (groups.unsqueeze(2) * GROUP + torch.arange(GROUP, device=values.device)).flatten(1)
+    order = torch.sort(members, dim=1, stable=True).indices[:, :m]
+    return columns.gather(1, order)
+
+
+def _rerank(features: Tensor, own: Tensor, shortlist: Tensor, k: int) -> Tensor:
+    """The k nearest of the shortlist by exact differences, ties to the lower row. (R, m) -> (R, k)."""
+    shortlist = shortlist.sort(dim=1).values
+    exact = features.new_empty(shortlist.shape, dtype=torch.float64)
+    for column in range(shortlist.shape[1]):  # one neighbour at a time bounds memory at R × F
+        difference = features[shortlist[:, column]] - features[own]
+        exact[:, column] = difference.double().square().sum(1)
+    return shortlist.gather(1, torch.sort(exact, dim=1, stable=True).indices[:, :k])
+
+
+@contextmanager
+def _full_precision(device_type: str) -> Iterator[None]:
+    """No autocast and no TF32: three digits do not tell neighbours apart."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device_type, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,0 +1,144 @@
+"""LWS — leveraged weighted loss with the sigmoid binary loss (and LWC, its cross-entropy form).
+
+H. Wen, J. Cui, H. Hang, J. Liu, Y. Wang, Z. Lin: Leveraged Weighted Loss for Partial Label Learning, ICML 2021.
+
+Every class is a binary problem; candidates should score high, the others low, and the second part carries a leverage β:
+
+    L_i = Σ_{j∈S_i} w_ij ψ(z_ij) + β Σ_{j∉S_i} w_ij ψ(−z_ij),   ψ(t) = σ(−t),
+
+with weights that are the softmax probabilities normalised on each side of the candidate set separately, refreshed by a
+second forward pass after the optimiser step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from methods.base import About, Batch, Clock, Method, Step, Task
+from methods.blocks import Classifier, at_least_float32, masked_logsumexp, masked_softmax, second_forward
+from methods.registry import register
+
+
+def initial_weights(candidates: Tensor, init: Literal["all", "sides"], dtype: torch.dtype = torch.float32) -> Tensor:
+    """1/C everywhere ("all"), or 1/|S| inside and 1/(C−|S|) outside ("sides"). (N, C)."""
+    inside = candidates.to(dtype)
+    if init == "all":
+        return torch.full_like(inside, 1.0 / inside.shape[1])
+    size = inside.sum(1, keepdim=True)
+    return inside / size + (1 - inside) / (inside.shape[1] - size).clamp_min(1)
+
+
+def updated_weights(logits: Tensor, candidates: Tensor, eps: float) -> Tensor:
+    """p_ij over its side's mass + C·eps; eps = 0 makes each side a softmax of its own. (B, C)."""
+    logits = at_least_float32(logits)
+    inside = candidates.bool()
+    weights = torch.zeros_like(logits)
+    total = torch.logsumexp(logits, dim=1)
+    for side in (inside, ~inside):
+        share = masked_softmax(logits, side)
+        if eps > 0:  # mass/(mass + C·eps) with the mass from log-sum-exps: 1 − P would cancel
+            mass = (masked_logsumexp(logits, side) - total).exp().unsqueeze(1)
+            share = share * (mass / (mass + logits.shape[1] * eps))
+        weights = weights + share
+    return weights
+
+
+def leveraged_terms(
+    logits: Tensor,
+    candidates: Tensor,
+    weights: Tensor,
+    lw: float = 1.0,
+    lw0: float = 1.0,
+    binary_loss: Literal["sigmoid", "cross_entropy"] = "sigmoid",
+    eps: float = 0.0,
+    zero_gradient_at_zero: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The candidate and the leveraged non-candidate term, batch means; weights constant. All (B, C)."""
+    logits = at_least_float32(logits)
+    inside, weights = candidates.bool(), weights.detach().to(logits.dtype)
+    if binary_loss == "sigmoid":
+        if zero_gradient_at_zero:
+            logits = torch.where(logits == 0, logits.detach(), logits)
+        losses = torch.sigmoid(torch.where(inside, -logits, logits))
+    else:
+        log_p = F.log_softmax(logits, dim=1)
+        if eps > 0:
+            probability = log_p.exp()
+            losses = -torch.where(inside, probability + eps, 1 - probability + eps).log()
+        else:
+            losses = -torch.where(inside, log_p, log_one_minus(log_p))
+    weighted = weights * losses
+    zero = torch.zeros_like(weighted)
+    return (
+        lw0 * torch.where(inside, weighted, zero).sum(1).mean(),
+        lw * torch.where(inside, zero, weighted).sum(1).mean(),
+    )
+
+
+def log_one_minus(log_p: Tensor) -> Tensor:
+    """log(1 − p) from log p, accurate near both ends; p = 1 is held just below."""
+    log_p = log_p.clamp_max(-torch.finfo(log_p.dtype).eps)
+    near_one = log_p > -0.6931471805599453
+    # Each branch gets an argument that is safe for it, so that the unused one has no infinite gradient.
+    return torch.where(
+        near_one,
+        torch.log(-torch.expm1(torch.where(near_one, log_p, -1.0))),
+        torch.log1p(-torch.exp(torch.where(near_one, -1.0, log_p))),
+    )
+
+
+@register
+class LWS(Method):
+    """One-versus-rest losses weighted on each side of the candidate set."""
+
+    name = "lws"
+    about = About("LWS", "PLL", venue="ICML", year=2021, forwards="2", state="N×C weights")
+    views = ("weak",)
+
+    @dataclass(frozen=True)
+    class Config:
+        lw: float = 1.0  # β; paper {1, 2}, released runs mostly 1 (its parser's default 0 switches the part off)
+        lw0: float = 1.0  # released code and paper
+        binary_loss: Literal["sigmoid", "cross_entropy"] = "sigmoid"  # the benchmark's entry LWS; the other is LWC
+        eps: float = 1e-8  # released code; 0 is the paper's form
+        init: Literal["all", "sides"] = "all"  # released code; "sides" is the paper's
+        zero_gradient_at_zero: bool = False  # released code: no gradient where a logit is exactly 0
+        second_forward_bn: Literal["update", "frozen"] = "update"  # released code
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.network = Classifier(task)
+        self.register_buffer("weights", initial_weights(task.candidates, config.init))
+        self.register_buffer("candidate_mask", task.candidates.clone())
+
+    weights: Tensor
+    candidate_mask: Tensor
+
+    def training_step(self, batch: Batch, clock: Clock) -> Step:
+        c = self.config
+        candidate, other = leveraged_terms(
+            self.network(batch.views[0]),
+            batch.candidates,
+            self.weights[batch.index],
+            c.lw,
+            c.lw0,
+            c.binary_loss,
+            c.eps,
+            c.zero_gradient_at_zero,
+        )
+        return Step(candidate + other, logs={"candidate": candidate.detach(), "non_candidate": other.detach()})
+
+    def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
+        logits = second_forward(self.network, batch.views[0], self.config.second_forward_bn)
+        self.weights[batch.index] = updated_weights(logits, batch.candidates, self.config.eps).to(self.weights.dtype)
+
+    def predict(self, images: Tensor) -> Tensor:
+        return self.network(images)
+
+    def confidence(self) -> Tensor:
+        return self.weights * self.candidate_mask

@@ -1,0 +1,200 @@
+"""PiCO: contrastive label disambiguation.
+
+H. Wang, R. Xiao, Y. Li, L. Feng, G. Niu, G. Chen, J. Zhao. PiCO: Contrastive Label Disambiguation for Partial Label
+Learning. ICLR 2022 (arXiv 2201.08984 v2).
+
+    ỹ_i = arg max_{j∈S_i} f_j(x_i)                                                              pseudo-label
+    L_cont = (1/B) Σ_i −(1/|P_i|) Σ_{t∈P_i} log exp(q_i·A_t/τ) / Σ_{t'≠i} exp(q_i·A_t'/τ)       Eq. 3
+             A = [queries; keys; queue],  P_i = the other rows of A that carry the label ỹ_i    Eq. 4
+    s_i ← φ s_i + (1−φ) onehot(arg max_{j∈S_i} q_i·μ_j)                                         Eq. 6
+    μ_c ← normalise(γ μ_c + (1−γ) q_i)  for ỹ_i = c                                             Eq. 7
+    L = L_cls(s) + λ L_cont                                                                     Eq. 5
+
+The classifier chooses positives and prototypes; the prototypes choose the soft targets s of the classifier.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from methods.base import About, Batch, Clock, Method, Step, Task
+from methods.blocks import (
+    ContrastiveClassifier,
+    at_least_float32,
+    ema_update,
+    full_precision,
+    masked_argmax,
+    moco_loss,
+    ring_write,
+    soft_cross_entropy,
+    uniform_confidence,
+    unit,
+)
+from methods.registry import register
+
+EMPTY = -1  # label of a queue row that was never written: equals no class
+
+
+def positive_pairs(labels: Tensor, queue_labels: Tensor) -> Tensor:
+    """P of Eq. 4: which rows of [queries; keys; queue] share the anchor's label, itself left out. -> (B, 2B+M) bool."""
+    pairs = labels[:, None] == torch.cat((labels, labels, queue_labels))
+    pairs.diagonal().fill_(False)
+    return pairs
+
+
+def supervised_contrastive_loss(
+    queries: Tensor, keys: Tensor, queue: Tensor, positives: Tensor, tau: float, denominator_eps: float = 0.0
+) -> Tensor:
+    """Eq. 3; queries get gradient as anchors and as contrast. (B, d), (B, d), (M, d), (B, 2B+M) -> scalar."""
+    logits = (queries / tau) @ torch.cat((queries, keys, queue)).T
+    others = logits.clone()
+    others.diagonal().fill_(-math.inf)
+    log_sum = torch.logsumexp(others, dim=1)
+    if denominator_eps > 0:  # the released code adds it after shifting each row by its maximum, the anchor itself included
+        log_sum = torch.logaddexp(log_sum, logits.detach().amax(1) + math.log(denominator_eps))
+    weights = positives.to(logits.dtype)
+    return (log_sum - (weights * logits).sum(1) / weights.sum(1)).mean()
+
+
+def updated_prototypes(prototypes: Tensor, queries: Tensor, labels: Tensor, gamma: float, normalise: str) -> Tensor:
+    """Eq. 7 for the samples of a batch in their order. (C, d), (B, d), (B,) -> (C, d).
+
+    `normalise="batch"` scales rows once at the end, which has a closed form: a sample followed by n others of its class
+    enters with weight (1−γ) γ^n. With "sample" every scaling needs the one before, hence the loop.
+    """
+    if normalise == "sample":
+        rows = prototypes.clone()
+        for at, query in zip(labels.split(1), queries.split(1), strict=True):
+            rows.index_copy_(0, at, unit(gamma * rows.index_select(0, at) + (1 - gamma) * query))
+        return rows
+    followers = (labels[:, None] == labels).triu(1).sum(1)
+    members = labels == torch.arange(len(prototypes), device=labels.device)[:, None]  # (C, B)
+    pulls = members * ((1 - gamma) * torch.pow(gamma, followers.to(queries.dtype)))
+    kept = torch.pow(gamma, members.sum(1, keepdim=True).to(queries.dtype))
+    return unit(kept * prototypes + pulls @ queries)
+
+
+def nearest_candidate(queries: Tensor, prototypes: Tensor, candidates: Tensor) -> Tensor:
+    """arg max_{j∈S} q·μ_j; a class never seen has the zero prototype. (B, d), (C, d), (B, C) -> (B,)."""
+    return masked_argmax(queries @ prototypes.T, candidates)
+
+
+def moved_targets(targets: Tensor, nearest: Tensor, phi: float) -> Tensor:
+    """Eq. 6: φ s + (1−φ) onehot(nearest). (B, C), (B,) -> (B, C)."""
+    hit = nearest[:, None] == torch.arange(targets.shape[1], device=targets.device)
+    return phi * targets + (1 - phi) * hit
+
+
+def phi_at(epoch: int, epochs: int, start: float, end: float, lag: int = 0, before_first: float = 0.99) -> float:
+    """Linear from `start` towards `end`; with a lag, epochs before the ramp began use `before_first`."""
+    return before_first if epoch < lag else start + (end - start) * (epoch - lag) / epochs
+
+
+@register
+class PiCO(Method):
+    name = "pico"
+    about = About(
+        "PiCO", "PLL", venue="ICLR", year=2022, forwards="2", state="N×C soft targets, prototypes, key network, key queue"
+    )
+    views = ("weak", "strong")
+
+    @dataclass(frozen=True)
+    class Config:
+        contrast_weight: float = 0.5  # λ, Eq. 5; value of App. B.1
+        tau: float = 0.07  # App. B.1
+        gamma: float = 0.99  # prototype momentum, App. B.1
+        key_momentum: float = 0.999  # App. B.1
+        phi_start: float = 0.95  # App. B.1
+        phi_end: float = 0.8  # App. B.1
+        queue_size: int = 8192  # App. B.1; the released script has 4096 for CUB-200, fewer than its training pictures
+        embed_dim: int = 128  # App. B.1
+        warmup: float = 0.125  # share of training: 100 of 800 epochs at about ten candidates each (App. B.1)
+        # Paper against released code. Defaults: what published comparisons ran, unless it is an oversight.
+        warmup_contrast: Literal["moco", "none"] = "moco"  # released; App. B.1: none
+        prototype_normalise: Literal["batch", "sample"] = "batch"  # released; Eq. 7: after every sample
+        target_prototypes: Literal["before", "after"] = "before"  # released: as they are before the batch's update
+        phi_lag: int = 0  # paper; released 1: an epoch uses the value of the one before
+        phi_before_first: float = 0.99  # released value of epoch 0, where the lag leaves φ without one
+        denominator_eps: float = 0.0  # paper; released 1e-12
+        queue_init: Literal["unit", "columns"] = "unit"  # released "columns": scaled along the wrong axis
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.query = ContrastiveClassifier(task, config.embed_dim)
+        self.key = copy.deepcopy(self.query).requires_grad_(False)
+        queue = torch.randn(config.queue_size, config.embed_dim)
+        self.register_buffer("queue", unit(queue) if config.queue_init == "unit" else unit(queue.T).T.contiguous())
+        self.register_buffer("queue_labels", torch.full((config.queue_size,), EMPTY))
+        self.register_buffer("queue_pointer", torch.tensor(0))
+        self.register_buffer("prototypes", torch.zeros(task.num_classes, config.embed_dim))
+        self.register_buffer("targets", uniform_confidence(task.candidates))
+
+    def is_warm(self, clock: Clock) -> bool:
+        """Whether the warm-up has not ended. Unless it is 0 it lasts an epoch: targets need prototypes to follow."""
+        return self.config.warmup > 0 and clock.epoch < max(1, clock.epochs_of(self.config.warmup))
+
+    def training_step(self, batch: Batch, clock: Clock) -> Step:
+        weak, strong = batch.views
+        logits, queries = self.query.both(weak)
+        # The key network follows the weights of the last optimiser step, before it is used.
+        ema_update(self.key, self.query, self.config.key_momentum)
+        with torch.no_grad():
+            keys = self.key.embed(strong)
+        with full_precision(logits):
+            return self.losses(at_least_float32(logits), unit(queries), unit(keys), batch, clock)
+
+    def losses(self, logits: Tensor, queries: Tensor, keys: Tensor, batch: Batch, clock: Clock) -> Step:
+        """The step given what the networks say: logits (B, C), unit queries and keys (B, d). State is left to after_step."""
+        config, warm = self.config, self.is_warm(clock)
+        with torch.no_grad():
+            labels = masked_argmax(logits, batch.candidates)
+            anchors = queries.detach()
+            prototypes = updated_prototypes(self.prototypes, anchors, labels, config.gamma, config.prototype_normalise)
+            targets = self.targets[batch.index]
+            if not warm:
+                guides = self.prototypes if config.target_prototypes == "before" else prototypes
+                nearest = nearest_candidate(anchors, guides, batch.candidates)
+                targets = moved_targets(targets, nearest, self.phi(clock))
+        classification = soft_cross_entropy(logits, targets)
+        contrast = self.contrast(queries, keys, labels, warm)
+        return Step(
+            classification + config.contrast_weight * contrast,
+            logs={"classification": classification.detach(), "contrast": contrast.detach()},
+            carry=(keys, labels, prototypes, targets),
+        )
+
+    def contrast(self, queries: Tensor, keys: Tensor, labels: Tensor, warm: bool) -> Tensor:
+        """L_cont, against the queue as it is before this batch enters it."""
+        config = self.config
+        if not warm:
+            positives = positive_pairs(labels, self.queue_labels)
+            return supervised_contrastive_loss(
+                queries, keys, self.queue, positives, config.tau, config.denominator_eps
+            )
+        if config.warmup_contrast == "moco":
+            return moco_loss(queries, keys, self.queue, config.tau)
+        return queries.new_zeros(())
+
+    def phi(self, clock: Clock) -> float:
+        config = self.config
+        return phi_at(
+            clock.epoch, clock.epochs, config.phi_start, config.phi_end, config.phi_lag, config.phi_before_first
+        )
+
+    def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
+        keys, labels, prototypes, targets = step.carry
+        ring_write(self.queue_pointer, (self.queue, keys), (self.queue_labels, labels))
+        self.prototypes.copy_(prototypes)
+        self.targets[batch.index] = targets
+
+    def predict(self, images: Tensor) -> Tensor:
+        return self.query(images)
+
+    def confidence(self) -> Tensor:
+        return self.targets

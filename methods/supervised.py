@@ -1,0 +1,42 @@
+"""Supervised — the ceiling: ordinary cross-entropy on the true labels.
+
+The one entry that is handed true labels, through `reveal`, which the trainer calls for exactly this class
+(`methods.registry.sees_truth`) and for no other, not even a subclass. Tables set it apart.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from methods.base import About, Batch, Clock, Method, Step, Task
+from methods.blocks import Classifier, at_least_float32
+from methods.registry import register
+
+
+@register
+class Supervised(Method):
+    """What the same network reaches when nothing is ambiguous."""
+
+    name = "supervised"
+    about = About("Supervised", "reference", forwards="1", state="true labels")
+    views = ("weak",)
+
+    def __init__(self, config: Method.Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.network = Classifier(task)
+        self.register_buffer("labels", torch.full((task.num_samples,), -100, dtype=torch.int64))
+
+    labels: Tensor
+
+    def reveal(self, labels: Tensor) -> None:
+        """Hand over the true labels of the training set, (N,)."""
+        self.labels.copy_(labels)
+
+    def training_step(self, batch: Batch, clock: Clock) -> Step:
+        logits = at_least_float32(self.network(batch.views[0]))
+        return Step(F.cross_entropy(logits, self.labels[batch.index]))
+
+    def predict(self, images: Tensor) -> Tensor:
+        return self.network(images)

@@ -1,0 +1,31 @@
+"""Golden ops of CC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from methods.cc import CC, candidate_likelihood_loss
+from tests.conformance import trajectory
+
+Inputs = dict[str, Tensor]
+Params = dict[str, Any]
+
+
+def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    constant = params.get("include_constant", False)
+    return trajectory.with_gradient(lambda z: candidate_likelihood_loss(z, x["candidates"], constant), x["logits"])
+
+
+def train_trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return trajectory.run(CC, CC.Config(), params, x, lambda m: None)[1]
+
+
+OPS = {
+    "loss": loss,
+    "loss_with_constant": loss,
+    "loss_extreme": loss,
+    "train_trajectory": train_trajectory,
+    "train_trajectory_bn": train_trajectory,
+}
