@@ -38,6 +38,22 @@ def register(cls: T) -> T:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """One field of a method's Config: its annotation as written, and its default."""
+
+    annotation: str
+    default: Any
+
+    def parse(self, text: str) -> Any:
+        """A value given as text (`--set`) in the type of the annotation; ValueError says what would fit."""
+        return self.check(_from_text(text, self.annotation))
+
+    def check(self, value: Any) -> Any:
+        """The value itself if it fits the annotation (an int becomes a float where a float is wanted)."""
+        return _fit(value, ast.parse(self.annotation, mode="eval").body, self.annotation)
+
+
+@dataclass(frozen=True)
 class Entry:
     """A method as its source describes it."""
 
@@ -52,7 +68,11 @@ class Entry:
     line: int
     forwards: str = "1"
     state: str = "none"
-    error: str = ""
+    config: dict[str, Setting] = field(default_factory=dict)
+
+    @property
+    def built_in(self) -> bool:
+        return self.file.resolve().parent == FOLDER.resolve()
 
 
 @dataclass
@@ -133,10 +153,11 @@ def scan(path: Path) -> list[Entry]:
         raise MethodError(f"{path}:{error.lineno}: syntax error: {error.msg}.") from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise MethodError(f"{path} cannot be read: {error}.") from None
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    own = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    classes = _imported_classes(tree) | own
     entries = [
         _entry(path, node, classes)
-        for node in classes.values()
+        for node in own.values()
         if any(_decorator_name(d) == "register" for d in node.decorator_list)
     ]
     if not entries:
@@ -164,6 +185,87 @@ def _class_value(node: ast.ClassDef, key: str, classes: dict[str, ast.ClassDef])
         if parent is not None and parent is not node:
             return _class_value(parent, key, classes)
     return None
+
+
+def _imported_classes(tree: ast.Module) -> dict[str, ast.ClassDef]:
+    """Classes that a file imports from methods of the tree, so that a subclass inherits what they declare."""
+    found: dict[str, ast.ClassDef] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("methods."):
+            source = FOLDER / f"{(node.module or '').removeprefix('methods.')}.py"
+            if source.is_file() and source.stem not in NOT_METHODS:
+                inner = ast.parse(source.read_text(encoding="utf-8"))
+                names = {alias.name: alias.asname or alias.name for alias in node.names}
+                for item in inner.body:
+                    if isinstance(item, ast.ClassDef) and item.name in names:
+                        found[names[item.name]] = item
+    return found
+
+
+def _config(path: Path, node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, Setting]:
+    """Fields of the nested Config, those of its base classes first."""
+    settings: dict[str, Setting] = {}
+    own = next((i for i in node.body if isinstance(i, ast.ClassDef) and i.name == "Config"), None)
+    parents = [getattr(b, "id", "") for b in node.bases] if own is None else []
+    if own is not None:
+        parents = [b.value.id for b in own.bases if isinstance(b, ast.Attribute) and isinstance(b.value, ast.Name)]
+    for parent in parents:
+        if parent in classes and classes[parent] is not node:
+            settings |= _config(path, classes[parent], classes)
+    for item in own.body if own is not None else []:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            where = f"{path}:{item.lineno}: Config.{item.target.id}"
+            if item.value is None:
+                raise MethodError(f"{where} needs a default.")
+            try:
+                default = ast.literal_eval(item.value)
+            except ValueError:
+                raise MethodError(f"{where}: the default must be written out literally.") from None
+            settings[item.target.id] = Setting(ast.unparse(_spell_out(path, item.annotation)), default)
+    return settings
+
+
+def _spell_out(path: Path, annotation: ast.expr) -> ast.expr:
+    """`Variant` -> what the file or a method of the tree assigned to that name, `Literal['a', 'b']`."""
+    if isinstance(annotation, ast.Name) and annotation.id not in ("float", "int", "bool", "str"):
+        for source in (path, *sorted(FOLDER.glob("*.py"))):
+            for item in ast.parse(source.read_text(encoding="utf-8")).body:
+                if isinstance(item, ast.Assign) and any(getattr(t, "id", "") == annotation.id for t in item.targets):
+                    return item.value
+    return annotation
+
+
+def _from_text(text: str, annotation: str) -> Any:
+    try:
+        return text if annotation == "str" else ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+
+
+def _fit(value: Any, wanted: ast.expr, annotation: str) -> Any:
+    if isinstance(wanted, ast.BinOp):  # X | None
+        for side in (wanted.left, wanted.right):
+            try:
+                return _fit(value, side, annotation)
+            except ValueError:
+                continue
+    elif isinstance(wanted, ast.Constant):
+        if wanted.value is None and value is None:
+            return None
+    elif isinstance(wanted, ast.Subscript) and getattr(wanted.value, "id", "") == "Literal":
+        choices = ast.literal_eval(wanted.slice)
+        if value in (choices if isinstance(choices, tuple) else (choices,)):
+            return value
+    elif isinstance(wanted, ast.Subscript) and getattr(wanted.value, "id", "") == "tuple":
+        if isinstance(value, list | tuple):
+            return tuple(value)
+    elif isinstance(wanted, ast.Name):
+        kind = {"float": float, "int": int, "bool": bool, "str": str}.get(wanted.id)
+        if kind is float and type(value) in (int, float):
+            return float(value)
+        if kind is not None and type(value) is kind:
+            return value
+    raise ValueError(f"{value!r} does not fit {annotation}")
 
 
 def _entry(path: Path, node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> Entry:
@@ -195,12 +297,13 @@ def _entry(path: Path, node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> 
         file=path,
         class_name=node.name,
         line=node.lineno,
+        config=_config(path, node, classes),
     )
 
 
 def load(entry: Entry) -> type[Method]:
     """Import the one file of a method and return its class."""
-    if entry.file.resolve().parent == FOLDER.resolve():
+    if entry.built_in:
         module_name = f"methods.{entry.file.stem}"
     else:
         digest = hashlib.sha256(str(entry.file.resolve()).encode()).hexdigest()[:8]
