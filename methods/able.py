@@ -36,6 +36,11 @@ from methods.blocks import (
 from methods.registry import register
 
 
+def anchor_confidence(table: Tensor, index: Tensor, lookup: str) -> Tensor:
+    """The rows of T that weigh the positives of a batch. (N, C), (B,) -> (B, C)."""
+    return table[index] if lookup == "sample" else table[: len(index)]
+
+
 def positive_weights(assigned: Tensor, candidates: Tensor, confidence: Tensor, positive_norm: str) -> Tensor:
     """W between all views, weak half first: how much b counts as a positive of a. (B,), (B, C), (B, C) -> (2B, 2B).
 
@@ -64,6 +69,8 @@ class ABLE(Method):
     about = About("ABLE", "IDPLL", venue="IJCAI", year=2022, forwards="2", state="N×C confidence")
     views = ("weak", "strong")
 
+    table: Tensor  # (N, C) T
+
     @dataclass(frozen=True)
     class Config:
         temperature: float = 0.1  # τ of all released commands
@@ -88,13 +95,12 @@ class ABLE(Method):
 
     def losses(self, logits: Tensor, embeddings: Tensor, batch: Batch) -> Step:
         """The step given what the network says of both views, weak half first: (2B, C) logits, (2B, d) unit rows."""
-        config, size = self.config, len(batch.index)
-        weak, own = logits[:size], self.table[batch.index]
-        classification = soft_cross_entropy(weak, own)
+        config, weak = self.config, logits[: len(batch.index)]
+        classification = soft_cross_entropy(weak, self.table[batch.index])
         with torch.no_grad():
             assigned = masked_argmax(weak, batch.candidates)
-            looked_up = own if config.confidence_lookup == "sample" else self.table[:size]
-            weights = positive_weights(assigned, batch.candidates, looked_up, config.positive_norm)
+            anchors = anchor_confidence(self.table, batch.index, config.confidence_lookup)
+            weights = positive_weights(assigned, batch.candidates, anchors, config.positive_norm)
             refreshed = masked_softmax(weak, batch.candidates)
         contrast = contrastive_loss(embeddings, weights, config.temperature, config.base_temperature)
         return Step(

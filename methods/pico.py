@@ -56,7 +56,9 @@ def supervised_contrastive_loss(
     others = logits.clone()
     others.diagonal().fill_(-math.inf)
     log_sum = torch.logsumexp(others, dim=1)
-    if denominator_eps > 0:  # the released code adds it after shifting each row by its maximum, the anchor itself included
+    if (
+        denominator_eps > 0
+    ):  # the released code adds it after shifting each row by its maximum, the anchor itself included
         log_sum = torch.logaddexp(log_sum, logits.detach().amax(1) + math.log(denominator_eps))
     weights = positives.to(logits.dtype)
     return (log_sum - (weights * logits).sum(1) / weights.sum(1)).mean()
@@ -100,9 +102,20 @@ def phi_at(epoch: int, epochs: int, start: float, end: float, lag: int = 0, befo
 class PiCO(Method):
     name = "pico"
     about = About(
-        "PiCO", "PLL", venue="ICLR", year=2022, forwards="2", state="N×C soft targets, prototypes, key network, key queue"
+        "PiCO",
+        "PLL",
+        venue="ICLR",
+        year=2022,
+        forwards="2",
+        state="N×C soft targets, prototypes, key network, key queue",
     )
     views = ("weak", "strong")
+
+    queue: Tensor  # (M, d) past keys, unit rows
+    queue_labels: Tensor  # (M,) their pseudo-labels
+    queue_pointer: Tensor  # () next row to overwrite
+    prototypes: Tensor  # (C, d) unit rows, zero for a class never seen
+    targets: Tensor  # (N, C) s
 
     @dataclass(frozen=True)
     class Config:
@@ -174,9 +187,7 @@ class PiCO(Method):
         config = self.config
         if not warm:
             positives = positive_pairs(labels, self.queue_labels)
-            return supervised_contrastive_loss(
-                queries, keys, self.queue, positives, config.tau, config.denominator_eps
-            )
+            return supervised_contrastive_loss(queries, keys, self.queue, positives, config.tau, config.denominator_eps)
         if config.warmup_contrast == "moco":
             return moco_loss(queries, keys, self.queue, config.tau)
         return queries.new_zeros(())

@@ -1,0 +1,116 @@
+"""Golden ops of ABLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from methods import schedules
+from methods.able import ABLE, anchor_confidence, contrastive_loss, positive_weights
+from methods.base import Batch, Clock, Task
+from methods.blocks import masked_argmax, masked_softmax, soft_cross_entropy, uniform_confidence, unit
+from tests.conformance.trajectory import Identity
+
+Inputs = dict[str, Tensor]
+Params = dict[str, Any]
+
+
+def stacked(features: Tensor) -> Tensor:
+    """(B, 2, d), two views of each picture -> (2B, d), weak half first."""
+    return features.transpose(0, 1).flatten(0, 1)
+
+
+def build(config: ABLE.Config, candidates: Tensor, feature_dim: int) -> ABLE:
+    return ABLE(config, Task(candidates.shape[1], candidates, 1, 1, lambda: Identity(feature_dim))).double()
+
+
+def init_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"confidence": uniform_confidence(x["candidates"], torch.float64)}
+
+
+def cls_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    logits = x["logits_weak"].requires_grad_()
+    loss = soft_cross_entropy(logits, x["confidence"][x["index"]])
+    return {"loss": loss, "grad_logits_weak": torch.autograd.grad(loss, logits)[0]}
+
+
+def weights_of(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    assigned = masked_argmax(x["logits_weak"], x["candidates"])
+    anchors = anchor_confidence(x["confidence"], x["index"], params["confidence_lookup"])
+    weights = positive_weights(assigned, x["candidates"], anchors, params["positive_norm"])
+    return {"predicted": assigned, "weights": weights}
+
+
+def con_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    features, weights = x["features"].requires_grad_(), weights_of(params, x, variant)["weights"]
+    loss = contrastive_loss(stacked(features), weights, params["temperature"], params["base_temperature"])
+    return {"loss": loss, "grad_features": torch.autograd.grad(loss, features)[0]}
+
+
+def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"confidence": masked_softmax(x["logits_weak"], x["candidates"])}
+
+
+def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    method = build(ABLE.Config(**params), x["confidence"] > 0, 2)
+    method.table.copy_(x["confidence"])
+    logits, features = x["logits"].requires_grad_(), x["features"].requires_grad_()
+    batch = Batch((), x["candidates"].bool(), x["index"])
+    done = method.losses(logits, stacked(features), batch)
+    grad_logits, grad_features = torch.autograd.grad(done.loss, (logits, features))
+    with torch.no_grad():
+        method.after_step(batch, done, Clock(0, 0, 1, 1))
+    return {
+        "loss": done.loss,
+        "cls_loss": done.logs["classification"],
+        "con_loss": done.logs["contrast"],
+        "grad_logits": grad_logits,
+        "grad_features": grad_features,
+        "confidence": method.confidence(),
+    }
+
+
+def heads_forward(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    classes, dim = x["fc_weight"].shape
+    config = ABLE.Config(embed_dim=x["head_weight2"].shape[0])
+    network: Any = build(config, torch.ones(1, classes, dtype=torch.bool), dim).network
+    layers = {
+        "fc_weight": network.head.weight,
+        "fc_bias": network.head.bias,
+        "head_weight1": network.projection[0].weight,
+        "head_bias1": network.projection[0].bias,
+        "head_weight2": network.projection[2].weight,
+        "head_bias2": network.projection[2].bias,
+    }
+    with torch.no_grad():
+        for name, parameter in layers.items():
+            parameter.copy_(x[name])
+    logits, projections = network.both(x["feature"])
+    return {"logits": logits, "embedding": unit(projections)}
+
+
+def flip_probability(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    from datasets.candidates import flip_probabilities
+
+    return {"probability": flip_probabilities(x["logits"], x["labels"], params["rate"])}
+
+
+def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    lr, floor = params["lr"], params["lr"] * params["lr_decay_rate"] ** 3
+    return {"lr": np.array([schedules.cosine(lr, int(e), params["epochs"], floor) for e in x["epoch"]])}
+
+
+OPS = {
+    "init_confidence": init_confidence,
+    "cls_loss": cls_loss,
+    "positive_weights": weights_of,
+    "con_loss": con_loss,
+    "confidence_update": confidence_update,
+    "train_step": train_step,
+    "heads_forward": heads_forward,
+    "flip_probability": flip_probability,
+    "lr_schedule": lr_schedule,
+}

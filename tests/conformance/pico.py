@@ -1,0 +1,211 @@
+"""Golden ops of PiCO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from methods import schedules
+from methods.base import Backbone, Batch, Clock, Task
+from methods.blocks import (
+    ema_update,
+    masked_argmax,
+    moco_loss,
+    ring_write,
+    soft_cross_entropy,
+    uniform_confidence,
+    unit,
+)
+from methods.pico import (
+    PiCO,
+    moved_targets,
+    nearest_candidate,
+    phi_at,
+    positive_pairs,
+    supervised_contrastive_loss,
+    updated_prototypes,
+)
+from tests.conformance.trajectory import PlainSGD
+
+Inputs = dict[str, Tensor]
+Params = dict[str, Any]
+SWITCHES = ("prototype_normalise", "target_prototypes", "denominator_eps", "warmup_contrast")
+WEIGHTS = ("gamma", "contrast_weight", "tau", "queue_size")
+
+
+class Encoder(Backbone):
+    """relu(x Wᵀ + b) as a 1×1 feature map."""
+
+    def __init__(self, dim_in: int, dim_out: int) -> None:
+        super().__init__()
+        self.feature_dim = dim_out
+        self.linear = nn.Linear(dim_in, dim_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.linear(x))[:, :, None, None]
+
+
+def build(config: PiCO.Config, candidates: Tensor, dim_in: int, dim_out: int, epochs: int, steps: int) -> PiCO:
+    task = Task(candidates.shape[1], candidates.bool(), epochs, steps, lambda: Encoder(dim_in, dim_out))
+    method = PiCO(config, task).double()
+    method.targets.copy_(uniform_confidence(candidates, torch.float64))
+    return method
+
+
+def state_of(method: PiCO) -> dict[str, Tensor]:
+    return {
+        "confidence": method.targets,
+        "prototypes": method.prototypes,
+        "queue": method.queue,
+        "queue_labels": method.queue_labels,
+        "queue_ptr": method.queue_pointer,
+    }
+
+
+def confidence_init(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"confidence": uniform_confidence(x["candidates"], torch.float64)}
+
+
+def pseudo_label(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"labels": masked_argmax(x["logits"], x["candidates"])}
+
+
+def prototype_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    updated = updated_prototypes(x["prototypes"], x["embed_q"], x["labels"], params["gamma"], params["normalise"])
+    return {"prototypes": updated}
+
+
+def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    table, index = x["confidence"].clone(), x["index"]
+    nearest = nearest_candidate(x["embed_q"], x["prototypes"], x["candidates"])
+    table[index] = moved_targets(table[index], nearest, params["phi"])
+    return {"confidence": table, "target": nearest}
+
+
+def cls_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    logits = x["logits"].requires_grad_()
+    loss = soft_cross_entropy(logits, x["confidence"])
+    return {"loss": loss, "grad_logits": torch.autograd.grad(loss, logits)[0]}
+
+
+def supcon_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    queries = x["embed_q"].requires_grad_()
+    positives = positive_pairs(x["labels"], x["queue_labels"])
+    eps = params["denominator_eps"]
+    loss = supervised_contrastive_loss(queries, x["embed_k"], x["queue"], positives, params["tau"], eps)
+    return {"loss": loss, "grad_embed_q": torch.autograd.grad(loss, queries)[0], "positives": positives.double()}
+
+
+def warmup_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    queries = x["embed_q"].requires_grad_()
+    loss = moco_loss(queries, x["embed_k"], x["queue"], params["tau"])
+    return {"loss": loss, "grad_embed_q": torch.autograd.grad(loss, queries)[0]}
+
+
+def queue_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    ring_write(x["queue_ptr"], (x["queue"], x["embed_k"]), (x["queue_labels"], x["labels"]))
+    return {key: x[key] for key in ("queue", "queue_labels", "queue_ptr")}
+
+
+def momentum_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    key, query = (nn.ParameterList([x[name]]) for name in ("key_params", "query_params"))
+    ema_update(key, query, params["key_momentum"])
+    return {"key_params": key[0]}
+
+
+def phi_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    ramp = (params["total_epochs"], params["phi_start"], params["phi_end"], params["lag"], params["phi_before_first"])
+    return {"phi": np.array([phi_at(int(e), *ramp) for e in x["epoch"]])}
+
+
+def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    lr, floor = params["lr"], params["lr"] * params["lr_decay_rate"] ** 3
+    return {"lr": np.array([schedules.cosine(lr, int(e), params["total_epochs"], floor) for e in x["epoch"]])}
+
+
+def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    config = PiCO.Config(
+        embed_dim=x["feat_q"].shape[1],
+        warmup=float(params["warmup"]),
+        phi_start=params["phi"],
+        phi_end=params["phi"],
+        **{key: params[key] for key in SWITCHES + WEIGHTS},
+    )
+    method = build(config, x["confidence"] > 0, 2, 2, epochs=1, steps=1)
+    for name, value in state_of(method).items():
+        value.copy_(x[name])
+    logits, feat_q = x["logits"].requires_grad_(), x["feat_q"].requires_grad_()
+    batch, clock = Batch((), x["candidates"].bool(), x["index"]), Clock(0, 0, 1, 1)
+    done = method.losses(logits, unit(feat_q), unit(x["feat_k"]), batch, clock)
+    grad_logits, grad_feat_q = torch.autograd.grad(done.loss, (logits, feat_q), materialize_grads=True)
+    with torch.no_grad():
+        labels = done.carry[1]
+        method.after_step(batch, done, clock)
+    return state_of(method) | {
+        "loss": done.loss,
+        "loss_cls": done.logs["classification"],
+        "loss_cont": done.logs["contrast"],
+        "grad_logits": grad_logits,
+        "grad_feat_q": grad_feat_q,
+        "labels": labels,
+    }
+
+
+def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    epochs, steps = x["index"].shape[:2]
+    same_name = SWITCHES + WEIGHTS + ("key_momentum", "phi_start", "phi_end", "phi_lag", "phi_before_first")
+    config = PiCO.Config(
+        embed_dim=x["h2_weight"].shape[0],
+        warmup=params["warmup_epochs"] / epochs,
+        **{key: params[key] for key in same_name},
+    )
+    method = build(config, x["candidates"], x["enc_weight"].shape[1], x["enc_weight"].shape[0], epochs, steps)
+    layers: dict[str, dict[str, Any]] = {
+        net: {"enc": m.backbone.linear, "fc": m.head, "h1": m.projection[0], "h2": m.projection[2]}
+        for net, m in (("query", method.query), ("key", method.key))
+    }
+    with torch.no_grad():
+        method.queue.copy_(x["queue"])
+        for net in layers.values():
+            for name, layer in net.items():
+                layer.weight.copy_(x[f"{name}_weight"])
+                layer.bias.copy_(x[f"{name}_bias"])
+    optimizer = PlainSGD(method, params | {"momentum": params["sgd_momentum"]})
+    floor = params["lr"] * params["lr_decay_rate"] ** 3
+    losses: dict[str, list[Tensor]] = {"classification": [], "contrast": []}
+    method.train()
+    for epoch in range(epochs):
+        for group in optimizer.sgd.param_groups:
+            group["lr"] = schedules.cosine(params["lr"], epoch, epochs, floor)
+        for k in range(steps):
+            index = x["index"][epoch, k]
+            batch = Batch((x["x_query"][epoch, k], x["x_key"][epoch, k]), x["candidates"][index].bool(), index)
+            done = method.update(batch, optimizer, Clock(epoch, epoch * steps + k, epochs, steps))
+            for name, values in losses.items():
+                values.append(done.logs[name])
+    return state_of(method) | {
+        "loss_cls": torch.stack(losses["classification"]).view(epochs, steps),
+        "loss_cont": torch.stack(losses["contrast"]).view(epochs, steps),
+        **{f"{net}_{name}_weight": layer.weight for net in layers for name, layer in layers[net].items()},
+        **{f"{net}_{name}_bias": layer.bias for net in layers for name, layer in layers[net].items()},
+    }
+
+
+OPS = {
+    "confidence_init": confidence_init,
+    "pseudo_label": pseudo_label,
+    "prototype_update": prototype_update,
+    "confidence_update": confidence_update,
+    "cls_loss": cls_loss,
+    "supcon_loss": supcon_loss,
+    "moco_loss": warmup_loss,
+    "queue_update": queue_update,
+    "momentum_update": momentum_update,
+    "phi_schedule": phi_schedule,
+    "lr_schedule": lr_schedule,
+    "step": step,
+    "trajectory": trajectory,
+}
