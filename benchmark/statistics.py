@@ -1,0 +1,489 @@
+"""Statistics of the tables: spreads, tests per cell, win/tie/loss counts, tests over data sets, intervals, effect sizes.
+
+Outcomes are coded from the first method's side: `WIN`, `TIE`, `LOSS`, and `MISSING` where there is too little data for a
+test, which is never counted as a tie. Standard deviations are the sample form (divisor n-1) unless a name says otherwise.
+
+References: Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 7, 2006; Holm, Scand. J.
+Statist. 6, 1979; Hedges, J. Educ. Statist. 6, 1981.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special, stats
+
+WIN, TIE, LOSS, MISSING = 1, 0, -1, 9
+TESTS = ("paired", "student", "welch", "wilcoxon")
+
+# Differences such as 70.1-69.8 and 70.4-70.1 are not the same float: below this, a spread is rounding noise.
+ZERO_TOLERANCE = 1e-9
+
+Array = NDArray[np.float64]
+
+
+def _floats(values: ArrayLike) -> Array:
+    return np.asarray(values, dtype=np.float64)
+
+
+# one cell -----------------------------------------------------------------------------------------------------------
+def mean(values: ArrayLike) -> float:
+    """Mean; nan for no values."""
+    x = _floats(values)
+    return float(x.mean()) if x.size else math.nan
+
+
+def sample_std(values: ArrayLike) -> float:
+    """Standard deviation with divisor n-1; nan for fewer than two values."""
+    x = _floats(values)
+    return float(x.std(ddof=1)) if x.size > 1 else math.nan
+
+
+def population_std(values: ArrayLike) -> float:
+    """Standard deviation with divisor n: at n=3 it is 18 % smaller than the sample form."""
+    x = _floats(values)
+    return float(x.std(ddof=0)) if x.size else math.nan
+
+
+def critical_t(n: int, alpha: float = 0.05) -> float:
+    """The |t| that a two-sided one-sample or paired test on n values has to exceed."""
+    return float(stats.t.ppf(1 - alpha / 2, n - 1)) if n > 1 else math.inf
+
+
+def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
+    """Student's interval of the mean; (nan, nan) for fewer than two values."""
+    x = _floats(values)
+    if x.size < 2:
+        return math.nan, math.nan
+    half = critical_t(x.size, 1 - confidence) * sample_std(x) / math.sqrt(x.size)
+    return mean(x) - half, mean(x) + half
+
+
+def std_interval(std: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Interval of the true standard deviation given the sample one: at n=3 it spans a factor of twelve."""
+    if n < 2:
+        return math.nan, math.nan
+    tail = (1 - confidence) / 2
+    scale = (n - 1) * std**2
+    return math.sqrt(scale / stats.chi2.ppf(1 - tail, n - 1)), math.sqrt(scale / stats.chi2.ppf(tail, n - 1))
+
+
+def binomial_se(accuracy: float, test_size: int) -> float:
+    """Standard error, in percentage points, that a finite test set gives an accuracy in percent."""
+    return math.sqrt(accuracy * (100 - accuracy) / test_size)
+
+
+# two methods in one cell --------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Comparison:
+    """One method against another on one data set, from the first one's side."""
+
+    n: int  # pairs for a paired test, else the smaller number of runs
+    mean_difference: float
+    t: float  # Wilcoxon: the smaller rank sum
+    df: float
+    p: float
+    ci_low: float
+    ci_high: float
+    effect: float  # paired: d_z; unpaired: Hedges' g
+    outcome: int
+    seeds: tuple[int, ...] = ()
+    flags: tuple[str, ...] = field(default=())
+
+
+def _not_available(n: int, seeds: tuple[int, ...] = (), flags: tuple[str, ...] = ()) -> Comparison:
+    nan = math.nan
+    return Comparison(n, nan, nan, nan, nan, nan, nan, nan, MISSING, seeds, flags)
+
+
+def outcome_of(p: float, difference: float, alpha: float) -> int:
+    """Win, tie or loss from a p value and the sign of the difference; missing without a p value."""
+    if math.isnan(p):
+        return MISSING
+    if p >= alpha or difference == 0:
+        return TIE
+    return WIN if difference > 0 else LOSS
+
+
+def paired_t(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, zero_tolerance: float = ZERO_TOLERANCE) -> Comparison:
+    """Two-sided paired t-test of a and b, (n,) each, same seeds in the same order; nan pairs must be gone already.
+
+    Where the differences do not vary SciPy gives nan or inf. Here: all zero is a tie with p=1; constant but not zero is
+    a win or loss with p=0 and the flag `zero_variance`, for it almost always means that runs are copies of each other.
+    """
+    d = _floats(a) - _floats(b)
+    n = int(d.size)
+    if n < 2:
+        return _not_available(n)
+    difference, spread = mean(d), sample_std(d)
+    if spread <= zero_tolerance:
+        if abs(difference) <= zero_tolerance:
+            return Comparison(n, 0.0, 0.0, n - 1, 1.0, 0.0, 0.0, 0.0, TIE, flags=("zero_variance",))
+        infinite = math.copysign(math.inf, difference)
+        outcome = WIN if difference > 0 else LOSS
+        return Comparison(
+            n, difference, infinite, n - 1, 0.0, difference, difference, infinite, outcome, flags=("zero_variance",)
+        )
+    test = stats.ttest_rel(_floats(a), _floats(b))
+    low, high = t_interval(d, 1 - alpha)
+    p = float(test.pvalue)
+    outcome = outcome_of(p, difference, alpha)
+    return Comparison(n, difference, float(test.statistic), n - 1, p, low, high, difference / spread, outcome)
+
+
+def common_seeds(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[int, ...]:
+    """Seeds on which both have a finite accuracy, sorted."""
+    return tuple(sorted(s for s in a.keys() & b.keys() if math.isfinite(a[s]) and math.isfinite(b[s])))
+
+
+def paired_t_by_seed(
+    a: Mapping[int, float], b: Mapping[int, float], alpha: float = 0.05, min_pairs: int = 2
+) -> Comparison:
+    """Paired t-test of accuracies keyed by seed: matched by seed id, whatever the order; nan counts as not run."""
+    seeds = common_seeds(a, b)
+    if len(seeds) < max(2, min_pairs):
+        return _not_available(len(seeds), seeds)
+    result = paired_t([a[s] for s in seeds], [b[s] for s in seeds], alpha)
+    return _with(result, seeds)
+
+
+def _with(c: Comparison, seeds: tuple[int, ...], flags: tuple[str, ...] = ()) -> Comparison:
+    return Comparison(
+        c.n, c.mean_difference, c.t, c.df, c.p, c.ci_low, c.ci_high, c.effect, c.outcome, seeds, c.flags + flags
+    )
+
+
+def unpaired_t(
+    mean_a: ArrayLike,
+    std_a: ArrayLike,
+    n_a: ArrayLike,
+    mean_b: ArrayLike,
+    std_b: ArrayLike,
+    n_b: ArrayLike,
+    *,
+    equal_var: bool = True,
+    std_ddof: int = 1,
+    alpha: float = 0.05,
+) -> dict[str, NDArray]:
+    """Two-sided two-sample t-tests from summaries, (m,) each: pooled (`equal_var`) or Welch's.
+
+    `std_ddof` 0 says that the given deviations are the population form. Returns t, df, p, outcome and the standard error
+    of the difference, (m,) each.
+    """
+    m1, s1, k1, m2, s2, k2 = np.broadcast_arrays(*map(_floats, (mean_a, std_a, n_a, mean_b, std_b, n_b)))
+    if (s1 < 0).any() or (s2 < 0).any():
+        raise ValueError("A standard deviation is negative; correct the summary before testing it.")
+    if std_ddof not in (0, 1):
+        raise ValueError(f"std_ddof is {std_ddof}; it is 1 for the sample form or 0 for the population form.")
+    with np.errstate(all="ignore"):
+        if std_ddof == 0:
+            s1, s2 = s1 * np.sqrt(k1 / (k1 - 1)), s2 * np.sqrt(k2 / (k2 - 1))
+        v1, v2 = s1**2 / k1, s2**2 / k2
+        if equal_var:
+            df = k1 + k2 - 2
+            error = np.sqrt(((k1 - 1) * s1**2 + (k2 - 1) * s2**2) / df * (1 / k1 + 1 / k2))
+        else:
+            df = (v1 + v2) ** 2 / (v1**2 / (k1 - 1) + v2**2 / (k2 - 1))
+            error = np.sqrt(v1 + v2)
+        difference = m1 - m2
+        t = difference / error
+        p = 2 * stats.t.sf(np.abs(t), df)
+    # The same rules as for pairs where nothing varies: equal is a tie, different is certain.
+    flat, same = error <= ZERO_TOLERANCE, np.abs(difference) <= ZERO_TOLERANCE
+    df = np.where(flat, k1 + k2 - 2, df)
+    t = np.where(flat, np.where(same, 0.0, np.copysign(np.inf, difference)), t)
+    p = np.where(flat, np.where(same, 1.0, 0.0), p)
+    available = (k1 >= 2) & (k2 >= 2) & np.isfinite(m1) & np.isfinite(m2) & np.isfinite(s1) & np.isfinite(s2)
+    t, df, p = (np.where(available, x, np.nan) for x in (t, df, p))
+    outcome = np.where(p < alpha, np.sign(difference), TIE)
+    outcome = np.where(available, outcome, MISSING).astype(np.int64)
+    return {"t": t, "df": df, "p": p, "outcome": outcome, "error": error}
+
+
+def hedges_g(
+    mean_a: ArrayLike, std_a: ArrayLike, n_a: ArrayLike, mean_b: ArrayLike, std_b: ArrayLike, n_b: ArrayLike
+) -> dict[str, NDArray]:
+    """Standardised differences from summaries, (m,) each: cohen_d, the exact small-sample correction, hedges_g.
+
+    The unit is the spread between seeds, so values are huge; print the difference in accuracy points beside them.
+    """
+    m1, s1, k1, m2, s2, k2 = np.broadcast_arrays(*map(_floats, (mean_a, std_a, n_a, mean_b, std_b, n_b)))
+    df = k1 + k2 - 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        d = (m1 - m2) / np.sqrt(((k1 - 1) * s1**2 + (k2 - 1) * s2**2) / df)
+        correction = np.exp(special.gammaln(df / 2) - special.gammaln((df - 1) / 2)) / np.sqrt(df / 2)
+        return {"cohen_d": d, "correction": correction, "hedges_g": correction * d}
+
+
+def wilcoxon(a: ArrayLike, b: ArrayLike) -> tuple[float, float]:
+    """Signed-rank test of pairs, (n,) each: the smaller rank sum and its exact two-sided p.
+
+    Zero differences are left out. Tied sizes share the mean rank, and the distribution over all 2^n signs is counted with
+    those ranks, so p stays exact where tables and SciPy's exact method assume no ties. Nothing left: p=1.
+    """
+    d = _floats(a) - _floats(b)
+    d = d[np.abs(d) > ZERO_TOLERANCE]
+    if not d.size:
+        return 0.0, 1.0
+    # Rounding to the tolerance keeps 0.1 and 0.30000000000000004-0.2 tied.
+    doubled = np.rint(2 * stats.rankdata(np.round(np.abs(d), 9))).astype(np.int64)
+    total = int(doubled.sum())
+    counts = np.zeros(total + 1)  # sign patterns by (doubled) sum of positive ranks
+    counts[0] = 1.0
+    for rank in doubled:
+        shifted = np.zeros_like(counts)
+        shifted[rank:] = counts[: total + 1 - rank]
+        counts = (counts + shifted) / 2
+    positive = int(doubled[d > 0].sum())
+    smaller = min(positive, total - positive)
+    return smaller / 2, float(min(1.0, 2 * counts[: smaller + 1].sum()))
+
+
+def compare(
+    a: Mapping[int, float],
+    b: Mapping[int, float],
+    test: str = "paired",
+    alpha: float = 0.05,
+    expected: int | None = None,
+) -> Comparison:
+    """Test accuracies keyed by seed with one of `TESTS`; `expected` seeds not all used give the flag `missing_seeds`."""
+    if test not in TESTS:
+        raise ValueError(f"Unknown test '{test}'; known are {', '.join(TESTS)}.")
+    seeds = common_seeds(a, b)
+    if test in ("paired", "wilcoxon"):
+        result = paired_t_by_seed(a, b, alpha)
+        if test == "wilcoxon" and result.outcome != MISSING:
+            result = _as_wilcoxon(result, [a[s] for s in seeds], [b[s] for s in seeds], alpha)
+    else:
+        x, y = (np.array([v for v in runs.values() if math.isfinite(v)]) for runs in (a, b))
+        result = _unpaired(x, y, test == "student", alpha)
+    flags: tuple[str, ...] = ()
+    if expected is not None and result.n < expected:
+        flags += ("missing_seeds",)
+    if result.n < 3:
+        flags += ("n_below_3",)
+    return _with(result, seeds, flags)
+
+
+def _as_wilcoxon(paired: Comparison, a: list[float], b: list[float], alpha: float) -> Comparison:
+    statistic, p = wilcoxon(a, b)
+    outcome = outcome_of(p, paired.mean_difference, alpha)
+    return Comparison(
+        paired.n,
+        paired.mean_difference,
+        statistic,
+        math.nan,
+        p,
+        paired.ci_low,
+        paired.ci_high,
+        paired.effect,
+        outcome,
+        flags=paired.flags,
+    )
+
+
+def _unpaired(x: Array, y: Array, equal_var: bool, alpha: float) -> Comparison:
+    n = min(x.size, y.size)
+    if n < 2:
+        return _not_available(n)
+    summary = (mean(x), sample_std(x), x.size, mean(y), sample_std(y), y.size)
+    test = {k: v.item() for k, v in unpaired_t(*summary, equal_var=equal_var, alpha=alpha).items()}
+    difference = mean(x) - mean(y)
+    flat = test["error"] <= ZERO_TOLERANCE
+    half = test["error"] * float(stats.t.ppf(1 - alpha / 2, test["df"]))
+    effect = test["t"] if flat else hedges_g(*summary)["hedges_g"].item()
+    return Comparison(
+        n,
+        difference,
+        test["t"],
+        test["df"],
+        test["p"],
+        difference - half,
+        difference + half,
+        effect,
+        test["outcome"],
+        flags=("zero_variance",) if flat else (),
+    )
+
+
+# many cells ---------------------------------------------------------------------------------------------------------
+def win_tie_loss(outcomes: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count outcomes (M, D) over groups of data sets, `groups` (D,) 0-based ids.
+
+    Returns counts (G+1, M+1, 3) of win/tie/loss and missing (G+1, M+1); last row all groups, last column all methods.
+    """
+    codes, ids = np.asarray(outcomes, dtype=np.int64), np.asarray(groups, dtype=np.int64)
+    known = np.stack([codes == code for code in (WIN, TIE, LOSS, MISSING)], axis=-1)  # (M, D, 4)
+    if not known.any(axis=-1).all():
+        raise ValueError("An outcome is none of win (1), tie (0), loss (-1) and missing (9).")
+    size = int(ids.max()) + 1 if ids.size else 0
+    member = np.vstack([ids == g for g in range(size)] + [np.ones_like(ids, dtype=bool)])  # (G+1, D)
+    table = np.einsum("gd,mdc->gmc", member.astype(np.int64), known.astype(np.int64))
+    table = np.concatenate([table, table.sum(axis=1, keepdims=True)], axis=1)
+    return table[..., :3], table[..., 3]
+
+
+def holm(p: ArrayLike) -> Array:
+    """Holm's step-down adjusted p values, in input order; nan (a comparison not made) stays nan and out of the family."""
+    raw = _floats(p)
+    adjusted = np.full(raw.shape, np.nan)
+    made = np.flatnonzero(~np.isnan(raw))
+    order = made[np.argsort(raw[made], kind="stable")]
+    factors = np.arange(len(order), 0, -1)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, factors * raw[order]))
+    return adjusted
+
+
+# methods over data sets ---------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Friedman:
+    """Friedman's test on scores (N data sets, k methods) with Iman and Davenport's F and Nemenyi's critical difference."""
+
+    ranks: Array  # (N, k), 1 = best
+    average_ranks: Array  # (k,)
+    chi2: float
+    p_chi2: float
+    chi2_tie_corrected: float  # nan when all is tied
+    p_tie_corrected: float
+    iman_davenport: float
+    p_iman_davenport: float
+    q: float
+    critical_difference: float
+
+
+def friedman(scores: ArrayLike, alpha: float = 0.05, higher_is_better: bool = True) -> Friedman:
+    """Compare k methods on N data sets by their ranks; every score must be there."""
+    x = _floats(scores)
+    if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] < 2:
+        raise ValueError(f"Friedman's test needs data sets × methods with two methods or more, not shape {x.shape}.")
+    if not np.isfinite(x).all():
+        raise ValueError(
+            "Friedman's test needs a score of every method on every data set; leave incomplete data sets out."
+        )
+    n, k = x.shape
+    ranks = stats.rankdata(-x if higher_is_better else x, axis=1)
+    average = ranks.mean(axis=0)
+    chi2 = max(0.0, float(12 * n / (k * (k + 1)) * ((average**2).sum() - k * (k + 1) ** 2 / 4)))
+    sizes = (ranks[:, :, None] == ranks[:, None, :]).sum(axis=-1)  # (N, k): size of the tie that each score is in
+    correction = 1 - float((sizes.astype(float) ** 2 - 1).sum()) / (n * k * (k**2 - 1))
+    corrected = chi2 / correction if correction > ZERO_TOLERANCE else math.nan
+    rest = n * (k - 1) - chi2
+    if rest > ZERO_TOLERANCE:
+        f = (n - 1) * chi2 / rest
+        p_f = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1))) if n > 1 else math.nan
+    else:
+        f, p_f = math.inf, 0.0
+    return Friedman(
+        ranks=ranks,
+        average_ranks=average,
+        chi2=chi2,
+        p_chi2=float(stats.chi2.sf(chi2, k - 1)),
+        chi2_tie_corrected=corrected,
+        p_tie_corrected=float(stats.chi2.sf(corrected, k - 1)),
+        iman_davenport=f,
+        p_iman_davenport=p_f,
+        q=nemenyi_q(k, alpha),
+        critical_difference=nemenyi_q(k, alpha) * _rank_error(k, n),
+    )
+
+
+def _rank_error(k: int, n: int) -> float:
+    return math.sqrt(k * (k + 1) / (6 * n))
+
+
+def nemenyi_q(k: int, alpha: float = 0.05) -> float:
+    """Critical value for all pairs of k methods: the studentised range quantile over sqrt 2."""
+    return float(stats.studentized_range.ppf(1 - alpha, k, np.inf)) / math.sqrt(2)
+
+
+def nemenyi_groups(average_ranks: ArrayLike, critical_difference: float) -> NDArray[np.int64]:
+    """Bars of a critical-difference diagram, (bars, k) 0/1 in input order, from the best rank on.
+
+    A bar covers a maximal run of methods, contiguous in rank, whose extremes differ by at most the critical difference;
+    bars of one method are left out.
+    """
+    ranks = _floats(average_ranks)
+    order = np.argsort(ranks, kind="stable")
+    bars, reach = [], 0
+    for start in range(len(order)):
+        within = ranks[order] <= ranks[order[start]] + critical_difference + 1e-12
+        end = int(np.flatnonzero(within)[-1]) + 1
+        if end > reach and end - start > 1:
+            bars.append(np.isin(np.arange(len(order)), order[start:end]).astype(np.int64))
+        reach = max(reach, end)
+    return np.array(bars, dtype=np.int64).reshape(len(bars), len(order))
+
+
+@dataclass(frozen=True)
+class ControlComparison:
+    """All methods against one control by average ranks; arrays are (k-1,), the others in order."""
+
+    z: Array
+    p: Array
+    p_holm: Array
+    q_bonferroni_dunn: float
+    critical_difference: float
+
+
+def control_comparison(
+    average_ranks: ArrayLike, n_datasets: int, control: int = 0, alpha: float = 0.05
+) -> ControlComparison:
+    """Compare each method with the control: normal z with Holm, and Bonferroni–Dunn's critical difference."""
+    ranks = _floats(average_ranks)
+    k = len(ranks)
+    error = _rank_error(k, n_datasets)
+    z = (np.delete(ranks, control) - ranks[control]) / error
+    p = 2 * stats.norm.sf(np.abs(z))
+    q = float(stats.norm.ppf(1 - alpha / (2 * (k - 1))))
+    return ControlComparison(z, p, holm(p), q, q * error)
+
+
+# resampling ---------------------------------------------------------------------------------------------------------
+def exact_bootstrap_mean(values: ArrayLike, alpha: float = 0.05) -> tuple[float, float, int]:
+    """Percentile interval of the mean over all n^n resamples of n <= 5 values, and n^n.
+
+    It cannot reach beyond the observed extremes and covers far too little at n=3: a display aid, not an inference.
+    """
+    x = _floats(values)
+    if not 1 <= x.size <= 5:
+        raise ValueError(f"All resamples are enumerated for 1 to 5 values, not {x.size}; use bootstrap_mean.")
+    means = np.array(list(itertools.product(x, repeat=x.size))).mean(axis=1)
+    low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
+    return float(low), float(high), len(means)
+
+
+def bootstrap_mean(values: ArrayLike, alpha: float = 0.05, seed: int = 0) -> tuple[float, float]:
+    """Bootstrap interval of the mean: enumerated up to five values, BCa with a fixed seed beyond; constant: that value."""
+    x = _floats(values)
+    if x.size <= 5:
+        return exact_bootstrap_mean(x, alpha)[:2]
+    if np.ptp(x) <= ZERO_TOLERANCE:
+        return mean(x), mean(x)
+    rng = np.random.default_rng(seed)
+    interval = stats.bootstrap((x,), np.mean, confidence_level=1 - alpha, method="BCa", rng=rng).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+def two_level_bootstrap_mean(
+    cells: Sequence[ArrayLike], alpha: float = 0.05, resamples: int = 9999, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile interval of the average over data sets: resample data sets and, inside them, seeds; fixed seed.
+
+    `cells` holds the per-seed values of each data set.
+    """
+    arrays = [_floats(c) for c in cells]
+    if not arrays or any(a.size == 0 for a in arrays):
+        raise ValueError("The bootstrap over data sets needs at least one value for each data set.")
+    rng = np.random.default_rng(seed)
+    d = len(arrays)
+    # Every drawn data set gets its own draw of seeds, also when it is drawn twice.
+    inner = np.stack([a[rng.integers(a.size, size=(resamples, d, a.size))].mean(axis=-1) for a in arrays])  # (D, R, d)
+    chosen = rng.integers(d, size=(resamples, d))
+    means = inner[chosen, np.arange(resamples)[:, None], np.arange(d)].mean(axis=1)
+    low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
+    return float(low), float(high)
