@@ -1,0 +1,191 @@
+"""Results on disk: one folder per run, atomic and locked, readable with pandas. Needs no torch.
+
+    results/runs/<profile>/<dataset>/<method>/seed<k>-<identity8>/
+        run.json        configuration, provenance, environment, status, and the summary once it is done
+        metrics.jsonl   one line per epoch: {"epoch", "result": {…}, "time": {…}}
+        checkpoint*.pt  while needed
+        lock, log.txt
+
+`load()` gives one tidy frame of all epochs, `runs()` one row per run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmark.files import Lock, atomic_write, is_locked, set_aside
+from benchmark.settings import SCHEMA, RunSpec, canonical
+
+if TYPE_CHECKING:
+    import pandas
+
+STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
+SUMMARY = ("accuracy", "accuracy_last10", "accuracy_oracle", "accuracy_covering", "accuracy_approximated")
+SAFE = re.compile(r"[^A-Za-z0-9._=,+\[\]-]")
+
+
+def warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
+@dataclass
+class RunFolder:
+    """One run on disk."""
+
+    path: Path
+    lock: Lock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lock = Lock(self.path / "lock")
+
+    @property
+    def document(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def read(self) -> dict[str, Any] | None:
+        """run.json, or None if there is none; a damaged one is set aside with one warning."""
+        try:
+            document = json.loads(self.document.read_text(encoding="utf-8"))
+            if not isinstance(document, dict) or document.get("status") not in STATES:
+                raise ValueError("not a run document")
+        except FileNotFoundError:
+            return None
+        except (ValueError, UnicodeDecodeError):
+            aside = set_aside(self.document)
+            warn(f"{self.document} is damaged; it was set aside as {aside.name} and the run will be repeated.")
+            return None
+        return document
+
+    def write(self, document: dict[str, Any]) -> None:
+        atomic_write(self.document, json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+    def epochs(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl that are whole and in sequence: a cut-off tail is not an epoch."""
+        found: list[dict[str, Any]] = []
+        try:
+            text = self.metrics.read_bytes()
+        except FileNotFoundError:
+            return found
+        for line in text.split(b"\n"):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                break
+            if not isinstance(record, dict) or record.get("epoch") != len(found):
+                break
+            found.append(record)
+        return found
+
+    def truncate_epochs(self, count: int) -> None:
+        """Keep the first `count` epochs: what a checkpoint does not know of will be run again."""
+        lines = [canonical(record) for record in self.epochs()[:count]]
+        atomic_write(self.metrics, "".join(f"{line}\n" for line in lines))
+
+    def append_epoch(self, record: dict[str, Any]) -> None:
+        with self.metrics.open("a", encoding="utf-8") as stream:
+            stream.write(canonical(record) + "\n")
+
+
+def run_folder(results: Path, spec: RunSpec, identity: str) -> RunFolder:
+    parts = [SAFE.sub("_", part) for part in (spec.profile, spec.dataset, spec.method)]
+    return RunFolder(results.joinpath("runs", *parts, f"seed{spec.seed}-{identity[:8]}"))
+
+
+def folders(results: Path, profile: str | None = None) -> Iterator[RunFolder]:
+    """Every run folder, in a stable order. A folder copied from elsewhere is just more data."""
+    root = results / "runs"
+    for document in sorted(root.glob(f"{profile or '*'}/*/*/*/run.json")):
+        yield RunFolder(document.parent)
+
+
+def state_of(folder: RunFolder, document: dict[str, Any]) -> str:
+    """The status as it is now: 'running' without a living owner was cut off."""
+    status = document["status"]
+    return "interrupted" if status == "running" and not is_locked(folder.lock.path) else status
+
+
+def runs(results: Path | str = "results", profile: str | None = None) -> pandas.DataFrame:
+    """One row per run. See docs/results.md for the columns."""
+    import pandas
+
+    rows = []
+    for folder in folders(Path(results), profile):
+        document = folder.read()
+        if document is not None:
+            rows.append(_row(folder, document))
+    columns = list(_row_columns())
+    return pandas.DataFrame(rows, columns=columns)
+
+
+def _row_columns() -> tuple[str, ...]:
+    return (
+        "profile", "dataset", "method", "label", "seed", "identity", "config_digest", "candidates_sha256", "status",
+        "reason", "epochs", "epochs_done", *SUMMARY, "commit", "code_version", "schema", "seconds_per_epoch",
+        "images_per_second", "peak_memory_mb", "overrides", "device", "weights_sha256", "path",
+    )  # fmt: skip
+
+
+def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
+    summary, cost = document.get("summary") or {}, document.get("cost") or {}
+    environment = document.get("environment") or {}
+    status = state_of(folder, document)
+    row = {key: document.get(key) for key in _row_columns()}
+    row |= {key: summary.get(key, math.nan) if status == "done" else math.nan for key in SUMMARY}
+    row |= {key: cost.get(key, math.nan) for key in ("seconds_per_epoch", "images_per_second", "peak_memory_mb")}
+    row |= {
+        "status": status,
+        "reason": document.get("reason") or ("cut off" if status != document["status"] else ""),
+        "epochs": document.get("config", {}).get("train", {}).get("epochs"),
+        "epochs_done": document.get("epochs_done", 0),
+        "overrides": canonical(document.get("overrides") or {}),
+        "commit": environment.get("commit", ""),
+        "code_version": environment.get("code_version", ""),
+        "device": environment.get("device", ""),
+        "schema": document.get("schema", 0),
+        "weights_sha256": document.get("weights_sha256", ""),
+        "path": str(folder.path),
+    }
+    return row
+
+
+def load(results: Path | str = "results", profile: str | None = None) -> pandas.DataFrame:
+    """One tidy frame: a row per run and epoch, the run's keys beside every recorded metric. See docs/results.md."""
+    import pandas
+
+    keys = ("profile", "dataset", "method", "label", "seed", "identity")
+    rows = []
+    for folder in folders(Path(results), profile):
+        document = folder.read()
+        if document is None:
+            continue
+        head = {key: document.get(key) for key in keys} | {"status": state_of(folder, document)}
+        for record in folder.epochs():
+            rows.append({**head, "epoch": record["epoch"], **record.get("result", {}), **record.get("time", {})})
+    frame = pandas.DataFrame(rows)
+    if frame.empty:
+        return pandas.DataFrame(columns=[*keys, "status", "epoch", "test_accuracy"])
+    return frame
+
+
+def check_schema(frame: pandas.DataFrame) -> None:
+    """Refuse results of another version of the schema: their fields may mean something else."""
+    from benchmark.errors import CandidError
+
+    other = frame[frame["schema"] != SCHEMA]
+    if len(other):
+        first = other.iloc[0]
+        raise CandidError(
+            f"{len(other)} run(s) were written with schema {first['schema']}, this program reads schema {SCHEMA} "
+            f"(first: {first['path']}); move them away or use the matching version of Candid."
+        )
