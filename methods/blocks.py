@@ -64,10 +64,16 @@ def unit(x: Tensor) -> Tensor:
     return F.normalize(at_least_float32(x), dim=1)
 
 
-def moco_loss(queries: Tensor, keys: Tensor, queue: Tensor, tau: float) -> Tensor:
-    """Each query against its own key and the queue; other samples of the batch play no part. (B, D), (B, D), (M, D)."""
+def moco_loss(queries: Tensor, keys: Tensor, queue: Tensor, tau: float, filled: Tensor | None = None) -> Tensor:
+    """Each query against its own key and the queue; other samples of the batch play no part. (B, D), (B, D), (M, D).
+
+    `filled` (M,) bool leaves the slots of a queue out that were never written.
+    """
     own = (queries * keys).sum(1, keepdim=True)
-    logits = torch.cat((own, queries @ queue.T), dim=1) / tau
+    others = queries @ queue.T
+    if filled is not None:
+        others = others.masked_fill(~filled, -math.inf)
+    logits = torch.cat((own, others), dim=1) / tau
     return (torch.logsumexp(logits, dim=1) - logits[:, 0]).mean()
 
 
@@ -88,7 +94,8 @@ def ring_write(pointer: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
 @torch.no_grad()
 def ema_update(target: nn.Module, source: nn.Module, momentum: float) -> None:
     """Parameters of `target` ← m·target + (1−m)·source; buffers are left alone."""
-    ours, theirs = list(target.parameters()), [p.detach() for p in source.parameters()]
+    ours: list[Tensor] = list(target.parameters())
+    theirs = [p.detach() for p in source.parameters()]
     torch._foreach_mul_(ours, momentum)
     torch._foreach_add_(ours, theirs, alpha=1.0 - momentum)
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -35,6 +36,7 @@ from methods.blocks import (
     masked_softmax,
     soft_cross_entropy,
     uniform_confidence,
+    unit,
 )
 from methods.registry import register
 
@@ -47,19 +49,14 @@ class ClassWiseEncoder(nn.Module):
 
     queries: Tensor
 
-    def __init__(
-        self, feature_dim: int, num_classes: int, length: int, heads: int, feed_forward: int, dropout: float
-    ) -> None:
+    def __init__(self, feature_dim: int, num_classes: int, config: CEL.Config) -> None:
         super().__init__()
+        length, width, dropout = config.embedding_length, config.feed_forward, config.dropout
         self.register_buffer("queries", torch.randn(num_classes, length))  # drawn once, not trained
         self.embed = nn.Sequential(nn.Linear(feature_dim, length), nn.ReLU(inplace=True))
-        self.attention = nn.MultiheadAttention(length, heads, dropout, batch_first=True)
-        self.feed_forward = nn.Sequential(
-            nn.Linear(length, feed_forward),
-            nn.ReLU(inplace=True),
-            nn.Dropout(dropout),
-            nn.Linear(feed_forward, length),
-        )
+        self.attention = nn.MultiheadAttention(length, config.heads, dropout, batch_first=True)
+        self.widen = nn.Sequential(nn.Linear(length, width), nn.ReLU(inplace=True), nn.Dropout(dropout))
+        self.narrow = nn.Linear(width, length)
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(length) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
         self.group_weight = nn.Parameter(torch.randn(num_classes, length) * math.sqrt(2 / (length + num_classes)))
@@ -70,7 +67,7 @@ class ClassWiseEncoder(nn.Module):
         queries = self.queries.expand(feature_map.shape[0], -1, -1)  # every sample draws its own dropout mask
         t = self.norm1(queries + self.dropout(queries))
         t = self.norm2(t + self.dropout(self.attention(t, memory, memory, need_weights=False)[0]))
-        h = self.norm3(t + self.dropout(self.feed_forward(t)))
+        h = self.norm3(t + self.dropout(self.narrow(self.widen(t))))
         return h, torch.einsum("bcl,cl->bc", h, self.group_weight) + self.group_bias
 
 
@@ -94,8 +91,8 @@ def class_affinities(h: Tensor, candidates: Tensor, variant: Variant = "paper") 
             return square / n**2, (a * rest).sum(1) / cross_pairs.clamp_min(1)
         # A singleton has no pair: 0 by rule, because (‖A‖² − 1)/1e-6 would be rounding noise.
         s = torch.where(n > 1, (square - n) / (n * (n - 1) + 1e-6), torch.zeros_like(n))
-        unit = h / lengths[..., None]
-        cosines = (unit @ unit.mT).abs()
+        embeddings = h / lengths[..., None]
+        cosines = (embeddings @ embeddings.mT).abs()
         d = 2 * torch.einsum("bj,bjk,bk->b", inside, cosines, outside) / (2 * cross_pairs + 1e-6)
         return s, d
 
@@ -127,8 +124,7 @@ def high_confidence_class(
 
 def class_embeddings(h: Tensor, classes: Tensor) -> Tensor:
     """E_i^{c_i}. (B, C, l), (B,) -> (B, l) of unit length."""
-    picked = h.gather(1, classes[:, None, None].expand(-1, 1, h.shape[2]))[:, 0]
-    return F.normalize(at_least_float32(picked), dim=1)
+    return unit(h.gather(1, classes[:, None, None].expand(-1, 1, h.shape[2]))[:, 0])
 
 
 def prototype_discriminative_loss(
@@ -136,7 +132,7 @@ def prototype_discriminative_loss(
 ) -> Tensor:
     """L_pdl of one view; prototypes constant, an empty one has cosine 0. (B, l), (B,), (B,), (C, l) -> scalar."""
     others = prototypes.shape[0] - 1
-    prototypes = F.normalize(prototypes.detach().to(chosen.dtype), dim=1)
+    prototypes = unit(prototypes.detach()).to(chosen.dtype)
     with full_precision(chosen):
         if variant == "paper":
             s = (chosen * prototypes[classes]).sum(1)
@@ -168,7 +164,7 @@ def updated_prototypes(
         result = prototypes.clone()
         for c, e, counted in zip(classes.split(1), chosen.split(1), counts.split(1), strict=True):
             row = result[c]
-            result[c] = torch.where(counted[:, None] > 0, F.normalize(row + e, dim=1), row)
+            result[c] = torch.where(counted[:, None] > 0, unit(row + e), row)
         return result
     member = F.one_hot(classes, prototypes.shape[0]).to(prototypes.dtype) * counts[:, None].to(prototypes.dtype)
     if variant == "paper":
@@ -176,7 +172,7 @@ def updated_prototypes(
             moved = prototypes + member.T @ chosen
     else:
         moved = (prototypes[classes[0]] + chosen.sum(0)).expand_as(prototypes)
-    return torch.where(member.any(0)[:, None], F.normalize(moved, dim=1), prototypes)
+    return torch.where(member.any(0)[:, None], unit(moved), prototypes)
 
 
 @register
@@ -204,7 +200,9 @@ class CEL(Method):
         selection: Selection = "candidates"  # paper's text; released: "masked_product"; formula read strictly: "global"
         prototype_variant: Variant = "paper"  # released: all classes chosen in a batch get the same vector
         prototype_mode: Literal["batch", "sequential"] = "batch"  # normalise per batch (released) or per sample (paper)
-        prototype_before_loss: bool = False  # paper: after it; released: before, so a sample meets itself in its prototype
+        prototype_before_loss: bool = (
+            False  # paper: after it; released: before, so a sample meets itself in its prototype
+        )
 
     label_confidence: Tensor
     prototypes: Tensor
@@ -212,15 +210,9 @@ class CEL(Method):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         backbone = task.backbone()
-        encoder = ClassWiseEncoder(
-            backbone.feature_dim,
-            task.num_classes,
-            config.embedding_length,
-            config.heads,
-            config.feed_forward,
-            config.dropout,
+        self.network: nn.Module = nn.Sequential(
+            backbone, ClassWiseEncoder(backbone.feature_dim, task.num_classes, config)
         )
-        self.network = nn.Sequential(backbone, encoder)
         self.register_buffer("label_confidence", uniform_confidence(task.candidates))
         self.register_buffer("prototypes", torch.zeros(task.num_classes, config.embedding_length))
 
@@ -231,10 +223,10 @@ class CEL(Method):
         loss = soft_cross_entropy(z_weak, targets) + soft_cross_entropy(z_strong, targets)
         logs = {"cls": loss.detach()}
         if config.alpha != 0:
-            cal = sum(
-                class_associative_loss(h, batch.candidates, config.gamma1, config.cal_variant)
-                for h in (h_weak, h_strong)
+            cal_of = partial(
+                class_associative_loss, candidates=batch.candidates, gamma1=config.gamma1, variant=config.cal_variant
             )
+            cal = cal_of(h_weak) + cal_of(h_strong)
             loss, logs["cal"] = loss + config.alpha * cal, cal.detach()
         chosen = None
         if config.beta != 0:
@@ -244,12 +236,15 @@ class CEL(Method):
             if config.prototype_before_loss:
                 self._move_prototypes(*chosen)
             if clock.epoch >= clock.epochs_of(config.warmup):
-                pdl = sum(
-                    prototype_discriminative_loss(
-                        e, classes, counts, self.prototypes, config.gamma2, config.pdl_variant
-                    )
-                    for e in (weak, class_embeddings(h_strong, classes))
+                pdl_of = partial(
+                    prototype_discriminative_loss,
+                    classes=classes,
+                    counts=counts,
+                    prototypes=self.prototypes,
+                    gamma2=config.gamma2,
+                    variant=config.pdl_variant,
                 )
+                pdl = pdl_of(weak) + pdl_of(class_embeddings(h_strong, classes))
                 loss, logs["pdl"] = loss + config.beta * pdl, pdl.detach()
         return Step(loss, logs, carry=(z_weak.detach(), chosen))
 
@@ -280,7 +275,7 @@ class Proden2V(CEL):
     """CEL's network and views with L_cls alone: what of CEL's lead over PRODEN is due to the head and the second view."""
 
     name = "proden-2v"
-    about = About("PRODEN-2V", "control", venue="KDD", year=2025, forwards="2", state="N×C confidence")
+    about = About("PRODEN-2V", "control", forwards="2", state="N×C confidence")
     views = ("weak", "strong")
 
     @dataclass(frozen=True)

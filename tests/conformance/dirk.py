@@ -1,0 +1,130 @@
+"""Golden ops of DIRK, all from the released code (which makes the contrastive passes and fills the queue at weight 0)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from methods.base import Batch, Clock, Task
+from methods.blocks import ema_update as average
+from methods.blocks import moco_loss as moco
+from methods.blocks import ring_write, soft_cross_entropy, unit
+from methods.dirk import DIRK, positive_pairs, weighted_contrastive_loss
+from methods.dirk import rectify as rectified
+from tests.conformance.cel import Inputs, Params, lr_schedule, needing_gradient, with_gradients
+from tests.conformance.trajectory import Identity
+
+TEMPERATURES = ("feat_temp", "dist_temp", "base_temp")
+RELEASED_EPS = 1e-12
+QUEUE = ("queue_features", "queue_confidence", "queue_candidates")
+
+
+def rectify(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"confidence": rectified(x["logits"], x["candidates"])}
+
+
+def distill_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    needing_gradient(x, "logits")
+    return with_gradients(soft_cross_entropy(x["logits"], x["targets"]), x, "logits")
+
+
+def contrastive_mask(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    everyone = [torch.cat((x[k], x[k], x[f"queue_{k}"])) for k in ("confidence", "candidates")]
+    return {"mask": positive_pairs(x["confidence"], x["candidates"], *everyone).double()}
+
+
+def weighted_contrastive(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    needing_gradient(x, "z_student")
+    queue = (x["queue_features"], x["queue_confidence"], x["queue_candidates"])
+    loss = weighted_contrastive_loss(
+        unit(x["z_student"]),
+        x["keys"],
+        x["confidence"],
+        x["candidates"],
+        queue,
+        **{name: params[name] for name in TEMPERATURES},
+        log_eps=RELEASED_EPS,
+    )
+    return with_gradients(loss, x, "z_student")
+
+
+def moco_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    needing_gradient(x, "z_student")
+    return with_gradients(
+        moco(unit(x["z_student"]), x["keys"], x["queue_features"], params["feat_temp"]), x, "z_student"
+    )
+
+
+def queue_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    queue = {name: x[name].clone() for name in QUEUE}
+    position = x["queue_ptr"].clone()
+    ring_write(position, *((queue[name], x[k]) for name, k in zip(QUEUE, ("keys", "confidence", "candidates"))))
+    return queue | {"queue_ptr": position}
+
+
+def ema_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    teacher, student = nn.ParameterList([x["teacher"].clone()]), nn.ParameterList([x["student"]])
+    average(teacher, student, params["momentum"])
+    return {"teacher": teacher[0]}
+
+
+class Recorded(nn.Module):
+    """Stands for student or teacher: hands back recorded logits and projections."""
+
+    def __init__(self, logits: Tensor, projections: Tensor) -> None:
+        super().__init__()
+        self.logits, self.projections = logits, projections
+        self.unused = nn.Parameter(torch.zeros(1))  # the moving average needs something to average
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.logits
+
+    def embed(self, images: Tensor) -> Tensor:
+        return self.projections
+
+
+def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    names = ("student_logits", "z_student")
+    needing_gradient(x, *names)
+    candidates, epoch = x["candidates"].bool(), params["epoch"]
+    rows, dim = x["queue_features"].shape
+    config = DIRK.Config(
+        weight=params["weight"],
+        contrastive_start=params["contrastive_start_epoch"],
+        queue_length=rows,
+        projection_length=dim,
+        always_three_views=True,
+        log_eps=RELEASED_EPS,
+        **{name: params[name] for name in TEMPERATURES},
+    )
+    method = DIRK(config, Task(candidates.shape[1], candidates, epoch + 1, 1, lambda: Identity(2))).double()
+    method.student = Recorded(x["student_logits"], x["z_student"])
+    method.teacher = Recorded(x["teacher_logits"], x["z_teacher"])
+    for name in QUEUE:
+        getattr(method, name).copy_(x[name])
+    method.queue_position.copy_(x["queue_ptr"])
+    image = torch.zeros(len(candidates), 1)
+    batch = Batch((image, image, image), candidates, torch.arange(len(candidates)))
+    clock = Clock(epoch, epoch, epoch + 1, 1)
+    step = method.training_step(batch, clock)
+    out = with_gradients(step.loss, x, *names)
+    with torch.no_grad():
+        method.after_step(batch, step, clock)
+    out |= {"loss_teach": step.logs["teach"], "loss_cont": step.logs.get("contrast", 0.0)}
+    out |= {"confidence": step.carry[1], "queue_ptr": method.queue_position}
+    return out | {name: getattr(method, name).double() for name in QUEUE}
+
+
+OPS = {
+    "rectify": rectify,
+    "distill_loss": distill_loss,
+    "contrastive_mask": contrastive_mask,
+    "weighted_contrastive_loss": weighted_contrastive,
+    "moco_loss": moco_loss,
+    "queue_update": queue_update,
+    "ema_update": ema_update,
+    "train_step": train_step,
+    "lr_schedule": lr_schedule,
+}
