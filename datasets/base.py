@@ -1,0 +1,229 @@
+"""What a data set is: pictures or features with labels, where it comes from, and what can be wrong with it.
+
+Nothing here imports torch when the file is imported, so that listing data sets stays instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+Group = Literal["Common", "Fine-Grained", "Embedded", "Tabular", "Own"]
+
+
+class DataError(Exception):
+    """Data that cannot be used; the text is one sentence for the person at the keyboard."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training or test part of a data set; read it through `batch`.
+
+    Three storages: pictures of one size (N, 3, H, W) uint8; features (N, d) float32; pictures of many sizes, one
+    after the other in one flat memory-mapped uint8 tensor, picture i at `offsets[i]` with (h, w) = `sizes[i]`.
+    """
+
+    images: Tensor
+    labels: Tensor  # (N,) int64
+    sizes: Tensor | None = None  # (N, 2) int64, valid height and width
+    offsets: Tensor | None = None  # (N,) int64
+
+    def __len__(self) -> int:
+        return self.labels.shape[0]
+
+    def batch(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Rows `index` (B,): images (B, 3, H, W) uint8 or features (B, d), and the valid sizes (B, 2) when padded.
+
+        Pictures of many sizes are padded with 0 at the bottom and right to the largest of the batch.
+        """
+        index = index.to(self.images.device)
+        if self.sizes is None:
+            return self.images[index], None
+        sizes = self.sizes[index]
+        if self.offsets is None:
+            return self.images[index], sizes
+        height, width = sizes.amax(0).tolist() if len(index) else (0, 0)
+        images = self.images.new_zeros(len(index), 3, height, width)
+        # One slice copy per picture: a gather over single pixels would read the same bytes several times slower.
+        for row, start, (h, w) in zip(images, self.offsets[index].tolist(), sizes.tolist(), strict=True):
+            row[:, :h, :w] = self.images[start : start + 3 * h * w].view(3, h, w)
+        return images, sizes
+
+    def rows(self, index: Tensor) -> Split:
+        """The same storage, restricted to the rows `index`."""
+        if self.offsets is not None and self.sizes is not None:
+            return Split(self.images, self.labels[index], self.sizes[index], self.offsets[index])
+        return Split(self.images[index], self.labels[index], None if self.sizes is None else self.sizes[index])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One loaded data set."""
+
+    name: str
+    num_classes: int
+    class_names: tuple[str, ...]
+    train: Split
+    test: Split
+    recipe: str  # name of the view recipe: "cifar" | "fine-grained" | "glyphs" | "digits" | "features"
+    superclass: Tensor | None = None  # (C,) int64
+    candidates: Tensor | None = None  # (N, C) bool, when the data bring their own
+    backbone: str = "resnet18-cifar"
+    notes: tuple[str, ...] = ()  # what a reader of the results should know, e.g. rows left out
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether a data set is on this machine."""
+
+    status: Literal["found", "missing", "incomplete"]
+    detail: str
+    how: str  # what to do about it, empty when found
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set that can be named on the command line.
+
+    `load(root, seed=0, **settings)` reads it from the data folder; where the split is official, the seed has no effect.
+    """
+
+    name: str
+    title: str
+    group: Group
+    train_size: int | None
+    test_size: int | None
+    num_classes: int | None
+    load: Callable[..., Dataset]
+    find: Callable[[Path], Availability]
+
+
+def how_to_get(name: str) -> str:
+    """What `list datasets` and `doctor` advise for a set that is not complete."""
+    return f"`./reproduce.sh fetch {name}`, or by hand as in docs/data.md"
+
+
+def first_folder(places: Sequence[Path], *holding: str) -> Path | None:
+    """The first folder that holds one of the given entries: archives and tools differ in their top folder."""
+    return next((place for place in places if any((place / entry).exists() for entry in holding)), None)
+
+
+def read_mat(path: Path, *keys: str, squeeze: bool = False) -> list[Any]:
+    """Named variables of a MATLAB file, dense, sparse or cell arrays; reading it runs no code of the file."""
+    from scipy.io import loadmat
+
+    try:
+        content = loadmat(path, squeeze_me=squeeze, variable_names=keys)
+    except NotImplementedError:
+        raise DataError(f"{path} is a MATLAB 7.3 file; save it again with `save(…, '-v7')`.") from None
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing.") from None
+    except Exception as error:  # noqa: BLE001  scipy raises many kinds on damaged files
+        raise DataError(f"{path} is not a readable MATLAB file: {error}.") from None
+    lacking = [key for key in keys if key not in content]
+    if lacking:
+        raise DataError(f"{path} has no variable `{lacking[0]}`; {', '.join(keys)} must be there.")
+    return [content[key] for key in keys]
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def check_size(where: str, what: str, got: int, expected: int | None) -> None:
+    """Refuse a split or class list that is not as long as the official one."""
+    if expected is not None and got != expected:
+        raise DataError(f"{where} has {got:,} {what} where the official set has {expected:,}.")
+
+
+def check_labels(where: str, labels: Sequence[int] | np.ndarray, num_classes: int) -> None:
+    """Refuse labels outside 0 … num_classes − 1."""
+    if len(labels) and not 0 <= min(labels) <= max(labels) < num_classes:
+        raise DataError(
+            f"{where}: labels run from {min(labels)} to {max(labels)}, outside 0 … {num_classes - 1} "
+            f"for {num_classes} classes."
+        )
+
+
+def check_candidates(where: str, candidates: np.ndarray, labels: np.ndarray, num_classes: int) -> None:
+    """Refuse a candidate matrix that is not (N, C), has an empty row, or misses a true label."""
+    import numpy as np
+
+    expected = (len(labels), num_classes)
+    if candidates.shape != expected:
+        raise DataError(
+            f"{where}: candidates have shape {tuple(candidates.shape)}; {expected} is needed (rows × classes)."
+        )
+    empty = np.flatnonzero(~candidates.any(1))
+    if len(empty):
+        raise DataError(f"{where}: {plural(len(empty), 'row')} without any candidate, the first is row {empty[0]}.")
+    lacking = np.flatnonzero(~candidates[np.arange(len(labels)), labels])
+    if len(lacking):
+        raise DataError(
+            f"{where}: {plural(len(lacking), 'row')} whose candidates do not contain the true label, "
+            f"the first is row {lacking[0]}."
+        )
+
+
+def check_finite(where: str, features: np.ndarray) -> None:
+    """Refuse NaN and infinite features, naming the first place."""
+    import numpy as np
+
+    bad = np.argwhere(~np.isfinite(features))
+    if len(bad):
+        raise DataError(
+            f"{where}: {plural(len(bad), 'feature value')} NaN or infinite, the first in row {bad[0][0]}, "
+            f"column {bad[0][1]}."
+        )
+
+
+def permutation(count: int, seed: int) -> np.ndarray:
+    """A shuffle of 0 … count − 1 as a function of the seed alone: keys by splitmix64, sorted.
+
+    numpy does not promise the same shuffle in later versions; a split must not change with an upgrade.
+    """
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        key = np.arange(count, dtype=np.uint64) + np.uint64(seed) * np.uint64(0xD1342543DE82EF95)
+        for _ in range(2):  # a second round, so that neighbouring seeds share nothing
+            key = (key + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
+            key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            key = key ^ (key >> np.uint64(31))
+    return np.argsort(key, kind="stable")
+
+
+def hold_out(count: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Training and test rows, each in ascending order; `share` of the rows (at least one) is held out."""
+    import numpy as np
+
+    order = permutation(count, seed)
+    held = max(1, round(share * count))
+    return np.sort(order[held:]), np.sort(order[:held])
+
+
+def fold_of_ten(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Training and test rows of fold `seed % 10` in shuffle `seed // 10`: seeds 0 … 9 are one ten-fold validation."""
+    import numpy as np
+
+    order = permutation(count, seed // 10)
+    folds = np.array_split(order, 10)
+    test = folds.pop(seed % 10)
+    return np.sort(np.concatenate(folds)), np.sort(test)
+
+
+def z_score(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both parts scaled with the mean and deviation of the training part alone; constant columns become 0."""
+    import numpy as np
+
+    mean, deviation = train.mean(0), train.std(0)
+    # A constant column of large values has a deviation of rounding size, which must not be blown up.
+    constant = deviation <= 1e-10 * np.maximum(np.abs(mean), 1.0)
+    scale = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
+    return ((train - mean) * scale).astype(np.float32), ((test - mean) * scale).astype(np.float32)

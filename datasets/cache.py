@@ -1,0 +1,174 @@
+"""Pictures decoded once: RGB, short side resized, stored one after the other in a memory-mapped file.
+
+A store is two files, `<part>-<side>px-<hash>.pixels` and `.npz` (sizes), the hash being that of the recipe and of the
+file list. The index is written last, by rename, so a store with an index is complete whatever was killed before. One
+process builds under a lock while others wait; all map the same pages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import itertools
+import json
+import os
+import tempfile
+import threading
+import zipfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from datasets.base import DataError, Split
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SHORT_SIDE = 256  # what the test view resizes to before its centre crop of 224
+FORMAT = 1  # raise when the layout of the files or the decoding below changes
+ENVIRONMENT = "CANDID_CACHE"  # another folder for the stores, e.g. when the data folder is read-only
+
+_threads = threading.Lock()  # lockf excludes other processes, not other threads of this one
+
+
+def folder(root: Path, name: str) -> Path:
+    """Where the stores of one data set lie."""
+    return Path(os.environ.get(ENVIRONMENT) or Path(root) / "cache") / name
+
+
+def decode(path: Path, short_side: int) -> np.ndarray:
+    """One picture as (3, h, w) uint8: any mode to RGB, short side resized (bilinear, antialiased) as torchvision does."""
+    import numpy as np
+    from PIL import Image
+
+    try:
+        with Image.open(path) as opened:
+            picture = opened.convert("RGB")
+    except FileNotFoundError:
+        raise DataError(f"The picture {path} is missing.") from None
+    except Exception as error:  # noqa: BLE001  Pillow's readers raise almost anything on damaged files
+        raise DataError(f"The picture {path} cannot be decoded: {error}.") from None
+    width, height = picture.size
+    short = min(width, height)
+    size = (int(short_side * width / short), int(short_side * height / short))
+    resized = picture.resize(size, Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(resized).transpose(2, 0, 1))
+
+
+def recipe_hash(files: Sequence[Path], base: Path, short_side: int) -> str:
+    """Hash of how and from what a store is built. File sizes stand for contents; times are left out, copies keep it."""
+    import PIL
+
+    recipe = {"format": FORMAT, "short_side": short_side, "resize": "bilinear", "pillow": PIL.__version__}
+    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode())
+    for file in files:
+        try:
+            digest.update(f"{os.path.relpath(file, base)}\0{file.stat().st_size}\n".encode())
+        except OSError:
+            raise DataError(f"The picture {file} is missing.") from None
+    return digest.hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file; it is released when the process ends, however it ends."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = path.open("a")
+    except OSError as error:
+        raise DataError(
+            f"{path.parent} cannot be written ({error.strerror}); set {ENVIRONMENT} to a folder that can."
+        ) from None
+    with _threads, handle:
+        fcntl.lockf(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name when it is complete and on disk, or not at all."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            os.fchmod(handle, 0o644)  # other users of a common data folder read it too
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def open_pictures(
+    files: Sequence[Path], labels: Sequence[int], base: Path, store: Path, part: str, short_side: int = SHORT_SIDE
+) -> Split:
+    """The pictures `files` as a split read from the store in folder `store`, which is built first when it is not there.
+
+    `base` is the folder that the file names in the hash are relative to, so that a moved data folder keeps its store.
+    """
+    import torch
+
+    if not files:
+        raise DataError(f"{base}: there is no picture in the part '{part}'.")
+    stem = f"{part}-{short_side}px"
+    pixels = store / f"{stem}-{recipe_hash(files, base, short_side)}.pixels"
+    sizes = _read_sizes(pixels, len(files))
+    if sizes is None:
+        with locked(store / f"{part}.lock"):
+            sizes = _read_sizes(pixels, len(files))  # another process may have built it while this one waited
+            if sizes is None:
+                _build(files, pixels, short_side)
+                _remove_stale(store, stem, keep=pixels)
+                sizes = _read_sizes(pixels, len(files))
+    if sizes is None:
+        raise DataError(f"The picture store {pixels} cannot be read back; is the disk in order?")
+    sizes_tensor = torch.from_numpy(sizes)
+    lengths = 3 * sizes_tensor.prod(1)
+    flat = torch.from_file(str(pixels), shared=False, size=int(lengths.sum()), dtype=torch.uint8)
+    return Split(flat, torch.as_tensor(labels, dtype=torch.int64), sizes_tensor, lengths.cumsum(0) - lengths)
+
+
+def _read_sizes(pixels: Path, count: int) -> np.ndarray | None:
+    """Sizes (N, 2) of a complete store, or None when there is none or it is damaged."""
+    import numpy as np
+
+    try:
+        with np.load(pixels.with_suffix(".npz"), allow_pickle=False) as index:
+            sizes = index["sizes"]
+        whole = sizes.shape == (count, 2) and pixels.stat().st_size == 3 * int(sizes.prod(1).sum())
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    return sizes if whole else None
+
+
+def _build(files: Sequence[Path], pixels: Path, short_side: int) -> None:
+    import numpy as np
+
+    for leftover in pixels.parent.glob(f".{pixels.name.split('-')[0]}-*.partial"):
+        leftover.unlink(missing_ok=True)  # of a killed build: the lock is ours, so nobody is writing it
+    sizes: list[tuple[int, int]] = []
+    remaining = iter(files)
+    try:
+        # Pillow decodes and resizes outside the interpreter lock. By the piece, so that memory stays small.
+        with atomic(pixels) as stream, ThreadPoolExecutor(os.cpu_count()) as pool:
+            while piece := list(itertools.islice(remaining, 256)):
+                for picture in pool.map(decode, piece, itertools.repeat(short_side)):
+                    sizes.append(picture.shape[1:])
+                    stream.write(picture.data)
+        buffer = io.BytesIO()
+        np.savez(buffer, sizes=np.array(sizes, dtype=np.int64).reshape(-1, 2))
+        with atomic(pixels.with_suffix(".npz")) as stream:
+            stream.write(buffer.getvalue())
+    except OSError as error:
+        raise DataError(f"The picture store {pixels} cannot be written: {error.strerror}.") from None
+
+
+def _remove_stale(store: Path, stem: str, keep: Path) -> None:
+    """Stores of the same part and size from an older list or recipe. Whoever has one mapped keeps it until the end."""
+    for path in store.glob(f"{stem}-*"):
+        if path.stem != keep.stem:
+            path.unlink(missing_ok=True)
