@@ -43,7 +43,7 @@ def nearest_neighbours(features: Tensor, k: int, block_entries: int = BLOCK_ENTR
             torch.mm(rows[start:stop], columns.T, out=part)
             own = torch.arange(start, stop, device=features.device)
             part.scatter_(1, own.unsqueeze(1), torch.inf)
-            shortlist = smallest(part, min(k + SPARE, n - 1))
+            shortlist = smallest(part, min(k + SPARE, n - 1)).clamp_max(n - 1)  # NaN sorts behind the filling
             found[start:stop] = _rerank(features, own, shortlist, k)
     return found
 

@@ -1,0 +1,231 @@
+"""Golden ops of VALEN: the released step, the paper's own terms, and the candidate generator that goes by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from methods import valen, valen_variants
+from methods.base import Batch, Clock, Task
+from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence
+from methods.knn import nearest_neighbours
+from tests.conformance.trajectory import Identity, with_gradient
+
+Inputs = dict[str, Tensor]
+Params = dict[str, Any]
+CLOCK = Clock(epoch=5, step=5, epochs=10, steps_per_epoch=1)  # in the second stage
+
+
+def gradient(value_of: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+    at = at.clone().requires_grad_()
+    return torch.autograd.grad(value_of(at), at)[0]
+
+
+def init_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"confidence": uniform_confidence(x["candidates"], torch.float64)}
+
+
+def partial_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    out = with_gradient(lambda z: soft_cross_entropy(z, x["target"]), x["logits"])
+    return out | {"new_target": masked_softmax(x["logits"], x["target"] > 0)}
+
+
+def min_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return with_gradient(lambda z: valen.min_loss(z, x["candidates"]), x["logits"])
+
+
+def dirichlet_concentration(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    def of(a: Tensor) -> Tensor:
+        return valen.concentration(a, x["support"], params["floor"], params["detach_normaliser"])
+
+    return {
+        "concentration": of(x["enc_logits"]),
+        "grad_enc_logits": gradient(lambda a: (x["upstream"] * of(a)).sum(), x["enc_logits"]),
+    }
+
+
+def alpha_kl(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    def alpha(a: Tensor) -> Tensor:
+        return valen.kl_parameters(a, params["logit_scale"], params["clip_min"], params["clip_max"])
+
+    def kl(a: Tensor) -> Tensor:
+        return valen.dirichlet_kl(alpha(a), params["prior"])
+
+    a = x["enc_logits"]
+    return {"alpha": alpha(a), "kl": kl(a), "grad_enc_logits": gradient(kl, a)}
+
+
+def dirichlet_kl(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"kl": valen.dirichlet_kl(x["alpha"], params["prior"])}
+
+
+def knn_adjacency(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    neighbours = nearest_neighbours(x["features"], params["k"])
+    n = len(neighbours)
+    if params["normalise"] == "sym":
+        return {"adjacency": valen_variants.propagate(torch.eye(n, dtype=torch.float64), neighbours)}
+    return {"adjacency": valen.batch_adjacency(neighbours, torch.arange(n)).double()}
+
+
+def batch_adjacency(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"adjacency": valen.batch_adjacency(x["neighbours"], x["index"])}
+
+
+def given_decoder(x: Inputs) -> valen.Decoder:
+    size, classes = x["dec_weight1"].shape
+    decoder = valen.Decoder(classes, size).double()
+    names = ("dec_weight1", "dec_bias1", "dec_weight2", "dec_bias2")
+    decoder.load_state_dict(dict(zip(decoder.state_dict(), (x[name] for name in names), strict=True)))
+    return decoder
+
+
+def decoder(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"x_hat": given_decoder(x)(x["d"])}
+
+
+def reconstruction(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    d, x_hat = x["d"].clone().requires_grad_(), x["x_hat"].clone().requires_grad_()
+    rec_x = params["weight_x"] * valen.input_error(x_hat, x["x"])
+    rec_y = params["weight_y"] * valen.candidate_error(d, x["candidates"])
+    rec_graph = params["weight_A"] * valen.graph_error(d, x["adjacency"])
+    total = rec_x + rec_y + rec_graph
+    grad_d, grad_x_hat = torch.autograd.grad(total, (d, x_hat))
+    out = {"A_hat": valen.sample_graph(d), "rec_x": rec_x, "rec_y": rec_y, "rec_A": rec_graph, "rec": total}
+    return out | {"grad_d": grad_d, "grad_x_hat": grad_x_hat}
+
+
+def label_distribution_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    mixed = valen.label_distribution(x["d"], x["confidence"], x["candidates"], params["correct"])
+    return {"label_distribution": mixed}
+
+
+class Given(nn.Module):
+    """A network whose outputs, one per call, are given."""
+
+    def __init__(self, logits: list[Tensor]) -> None:
+        super().__init__()
+        self.outputs = iter(logits)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return next(self.outputs)
+
+
+def second_stage(params: Params, x: Inputs, logits: list[Tensor], encoded: list[Tensor]) -> tuple[valen.Valen, Batch]:
+    """The real method with the given tables, decoder and network outputs, and the batch that it is to see."""
+    every = torch.ones_like(x["confidence"], dtype=torch.bool)
+    every[x["index"]] = x["candidates"].bool()
+    task = Task(every.shape[1], every, 10, 1, lambda: Identity(x["x"].shape[1]))
+    detach = params.get("detach_normaliser", True)
+    names = ("k", "alpha", "beta", "gamma", "theta", "correct", "floor", "prior")
+    config = valen.Valen.Config(**{name: params[name] for name in names}, detach_normaliser=detach, recon_side=1)
+    method = (valen.Valen if len(logits) == 1 else valen_variants.ValenThreeViews)(config, task).double()
+    method.label_confidence.copy_(x["confidence"])
+    method.label_distribution.copy_(x["label_distribution"])
+    method.neighbours = x["neighbours"]
+    method.decoder = given_decoder(x)
+    method.network, method.encoder = Given(logits), Given(encoded)  # type: ignore[assignment]
+    return method, Batch((x["x"],) * len(logits), x["candidates"].bool(), x["index"])
+
+
+def take_step(method: valen.Valen, batch: Batch, sample: Tensor) -> Any:
+    """The method's own step with the given draw in place of the library's; its gradient is the library's."""
+    with mock.patch("torch._sample_dirichlet", lambda concentration: sample):
+        step = method.training_step(batch, CLOCK)
+    with torch.no_grad():
+        method.after_step(batch, step, CLOCK)
+    return step
+
+
+def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    u, a, d = (x[name].clone().requires_grad_() for name in ("net_logits", "enc_logits", "d"))
+    method, batch = second_stage(params, x, [u], [a])
+    fixed = method.objective(method.terms([u], [a], d, batch))
+    grad_a_fixed, grad_d = torch.autograd.grad(fixed, (a, d))
+    step = take_step(method, batch, x["d"])
+    assert method.decoder is not None
+    grad_u, grad_a, grad_weight = torch.autograd.grad(step.loss, (u, a, method.decoder[2].weight))
+    logs = step.logs
+    return {
+        "rec_x": logs["rec_x"],
+        "rec_y": logs["rec_y"],
+        "rec_A": logs["rec_graph"],
+        "kl": logs["kl"],
+        "L_d": logs["compatibility"],
+        "L_o": logs["classifier"],
+        "loss": step.loss,
+        "grad_net_logits": grad_u,
+        "grad_enc_logits_fixed_sample": grad_a_fixed,
+        "grad_d": grad_d,
+        "grad_enc_logits": grad_a,
+        "grad_dec_weight2": grad_weight,
+        "confidence": method.label_confidence,
+        "label_distribution": method.label_distribution,
+    }
+
+
+def train_step_three_views(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    names = [f"{net}_logits_{view}" for net in ("net", "enc") for view in ("plain", "weak", "strong")]
+    leaves = [x[name].clone().requires_grad_() for name in names]
+    method, batch = second_stage(params, x, leaves[:3], leaves[3:])
+    step = take_step(method, batch, x["d"])
+    logs = step.logs
+    gradients = torch.autograd.grad(step.loss, leaves)
+    return {f"grad_{name}": value for name, value in zip(names, gradients, strict=True)} | {
+        "L_d": logs["compatibility"],
+        "L_o": logs["classifier"],
+        "kl": logs["kl"],
+        "rec": logs["rec_x"] + logs["rec_y"] + logs["rec_graph"],
+        "loss": step.loss,
+        "confidence": method.label_confidence,
+        "label_distribution": method.label_distribution,
+    }
+
+
+def risk_estimator(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return with_gradient(lambda z: valen_variants.risk(z, x["d"], x["candidates"]), x["logits"])
+
+
+def compatibility_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    def loss(d: Tensor) -> Tensor:
+        return valen_variants.compatibility_loss(d, x["target"])
+
+    return {"loss": loss(x["d"]), "grad_d": gradient(loss, x["d"])}
+
+
+def elbo_likelihood(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    value = valen_variants.log_likelihood(x["d"], torch.logit(x["tau"]), x["candidates"], x["adjacency"])
+    return {"value": value}
+
+
+def gcn_encoder(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    neighbours = nearest_neighbours(x["features"], params["k"])
+    (width, hidden), classes = x["weight0"].shape, x["weight1"].shape[1]
+    encoder = valen_variants.GraphEncoder(width, classes, hidden).double()
+    encoder.load_state_dict({"weight0": x["weight0"], "weight1": x["weight1"]})
+    smoothed = valen_variants.propagate(torch.cat([x["features"], x["candidates"]], dim=1), neighbours)
+    return {"enc_logits": encoder(smoothed, neighbours)}
+
+
+OPS = {
+    "init_confidence": init_confidence,
+    "partial_loss": partial_loss,
+    "min_loss": min_loss,
+    "dirichlet_concentration": dirichlet_concentration,
+    "alpha_kl": alpha_kl,
+    "dirichlet_kl": dirichlet_kl,
+    "knn_adjacency": knn_adjacency,
+    "batch_adjacency": batch_adjacency,
+    "decoder": decoder,
+    "reconstruction": reconstruction,
+    "label_distribution_update": label_distribution_update,
+    "train_step": train_step,
+    "train_step_three_views": train_step_three_views,
+    "risk_estimator": risk_estimator,
+    "compatibility_loss": compatibility_loss,
+    "elbo_likelihood": elbo_likelihood,
+    "gcn_encoder": gcn_encoder,
+}
