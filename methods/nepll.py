@@ -1,0 +1,296 @@
+"""NEPLL — candidate-aware selective disambiguation by normalised entropy.
+
+S. He, G. Yang, L. Feng: Candidate-aware Selective Disambiguation Based On Normalized Entropy for Instance-dependent
+Partial-label Learning, ICCV 2023.
+
+The entropy of a sample's label weights c over its candidates S, divided by that of a uniform guess,
+
+    NE(c) = −Σ_{j∈S} c_j log c_j / log|S|,   0 if |S| = 1,
+
+tells well-disambiguated (WD) from under-disambiguated (UD) samples. Two networks learn side by side, in three phases:
+
+    warm-up    L = CE of the weak view against the stored weights C, as PRODEN
+    selection  L = CE_weak + w (CE_strong + MIX + COMP): CE and mix-up on the share `eta` of lowest NE, and on the others
+               only that a non-candidate is wrong, COMP = −mean Σ_{j∉S} log(1 − p_j)
+    expansion  L = CE_weak + w (CE_strong + MIX) on the selected, who are joined by those with NE below the threshold τ of
+               their predicted class, and by those with NE below a running mean κ on whose label both networks agree.
+
+After every step C is the softmax of the weak view's logits over S. The networks meet only in that agreement and in the
+prediction, the mean of their logits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
+from methods.blocks import (
+    Classifier,
+    at_least_float32,
+    linear_ramp,
+    masked_softmax,
+    soft_cross_entropy,
+    uniform_confidence,
+)
+from methods.registry import register
+
+EPSILON = 1e-7  # inside the logarithm of COMP, as released
+ClassThreshold = Literal["selected_mean", "class_mean"]
+
+
+def normalized_entropy(weights: Tensor, candidates: Tensor) -> Tensor:
+    """Entropy over the candidates divided by log|S|, 0 for singletons. (B, C), (B, C) -> (B,) in [0, 1]."""
+    mask = candidates.to(weights.dtype)
+    size = mask.sum(1)
+    entropy = -(torch.xlogy(weights, weights) * mask).sum(1)
+    return torch.where(size > 1, entropy / size.clamp_min(2).log(), 0.0)
+
+
+def select(
+    logits: Tensor, candidates: Tensor, eta: float, class_threshold: ClassThreshold
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The ⌈eta·N⌉ samples of lowest NE (ties: the first), (N,) bool; class thresholds τ, (C,); NE, (N,)."""
+    posterior = masked_softmax(logits, candidates)
+    ne = normalized_entropy(posterior, candidates)
+    count = math.ceil(eta * len(ne))
+    rows = ne.argsort(stable=True)[:count]
+    selected = torch.zeros_like(ne, dtype=torch.bool)
+    selected[rows] = True
+    predicted, of_selected = posterior.argmax(1)[rows], ne[rows]
+    total = ne.new_zeros(logits.shape[1]).index_add_(0, predicted, of_selected)
+    if class_threshold == "selected_mean":
+        return selected, total / max(count, 1), ne
+    members = ne.new_zeros(logits.shape[1]).index_add_(0, predicted, torch.ones_like(of_selected))
+    return selected, total / members.clamp_min(1), ne
+
+
+def expand(
+    logits: Tensor,
+    candidates: Tensor,
+    agree: Tensor,
+    selected: Tensor,
+    weights: Tensor,
+    tau: Tensor,
+    kappa: Tensor,
+    T: float,
+    lam: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Selection (B,), label weights in force (B, C) and next κ for one network in the expansion phase.
+
+    `agree` (B,): both networks predict the same candidate; `weights` (B, C): the stored ones; tau (C,), kappa ().
+    """
+    posterior = masked_softmax(logits, candidates)
+    ne = normalized_entropy(posterior, candidates)
+    well = ~selected & (ne < tau[posterior.argmax(1)])
+    rest = ~selected & ~well
+    under = rest & agree & (ne < kappa)
+    # t^(1/T), normalised, is the softmax at temperature T: no logarithm of a weight that may have underflowed.
+    sharpened = masked_softmax(at_least_float32(logits) / T, candidates)
+    in_force = torch.where(well[:, None], posterior, weights.to(posterior.dtype))
+    in_force = torch.where(under[:, None], sharpened, in_force)
+    mean = masked_mean(ne, rest).to(kappa.dtype)
+    return selected | well | under, in_force, torch.where(rest.any(), lam * kappa + (1 - lam) * mean, kappa)
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the masked rows, 0 (without gradient) if there is none. (B,), (B,) bool -> scalar."""
+    return (values * mask.to(values.dtype)).sum() / mask.sum().clamp_min(1)
+
+
+def selected_cross_entropy(logits: Tensor, targets: Tensor, selected: Tensor) -> Tensor:
+    """Soft cross-entropy averaged over the selected rows. (B, C), (B, C), (B,) -> scalar."""
+    log_p = F.log_softmax(at_least_float32(logits), dim=1)
+    return masked_mean(-(targets.detach().to(log_p.dtype) * log_p).sum(1), selected)
+
+
+def complementary_loss(logits: Tensor, candidates: Tensor, unselected: Tensor) -> Tensor:
+    """−Σ_{j∉S} log(1 + 1e-7 − p_j), averaged over the unselected rows. (B, C), (B, C), (B,) -> scalar."""
+    log_p = F.log_softmax(at_least_float32(logits), dim=1)
+    log_not = torch.log(EPSILON - torch.expm1(log_p))  # exact for p near 0 and near 1, also in single precision
+    return masked_mean(-log_not.masked_fill(candidates.bool(), 0.0).sum(1), unselected)
+
+
+def mix(values: Tensor, order: Tensor, coefficient: Tensor) -> Tensor:
+    """l·v_i + (1 − l)·v_π(i) over the rows. (n, …), (n,), () -> (n, …)."""
+    coefficient = coefficient.to(values.dtype)
+    return coefficient * values + (1 - coefficient) * values[order]
+
+
+def enough(count: int | torch.SymInt, least: int) -> bool:
+    """Whether `count` rows reach `least`; a count without a value, as in a dry run on fake tensors, is taken to do so."""
+    if isinstance(count, torch.SymInt):
+        torch._check(count >= least)
+        return True
+    return count >= least
+
+
+@register
+class NEPLL(Method):
+    """Two networks that learn from the samples they have disambiguated well."""
+
+    name = "nepll"
+    about = About(
+        "NEPLL",
+        "IDPLL",
+        venue="ICCV",
+        year=2023,
+        forwards="4–6, and 2 per epoch",
+        state="second network, two N×C weights",
+    )
+    views = ("weak", "strong")
+
+    @dataclass(frozen=True)
+    class Config:
+        warmup: float = (
+            60 / 450
+        )  # epochs of the released run as fractions: end of warm-up, at least one epoch unless 0,
+        rampup: float = 100 / 450  # length of the ramp of w, counted from the first epoch of training,
+        expand: float = 300 / 450  # start of the expansion phase
+        eta: float = 0.6  # released: share of samples selected
+        lam: float = 0.99  # released: EMA factor of κ, per step
+        T: float = 0.5  # released: temperature that sharpens UD samples
+        mix_alpha: int = 4  # released: mix-up coefficients from Beta(4, 4), the larger of l and 1 − l
+        # Released: a class's sum of NE over ALL selected samples, about C times smaller than the mean of the class.
+        class_threshold: ClassThreshold = "selected_mean"
+        ud_ema: Literal["per_epoch", "persistent"] = "per_epoch"  # released: κ starts at 0 again in every epoch
+
+        def __post_init__(self) -> None:
+            if not 0 < self.eta <= 1:
+                raise ValueError(f"nepll: eta is the share of samples selected, in (0, 1], got {self.eta}.")
+            if self.mix_alpha < 1 or self.T <= 0:
+                raise ValueError(f"nepll: mix_alpha and T must be positive, got {self.mix_alpha} and {self.T}.")
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.networks = nn.ModuleList([Classifier(task), Classifier(task)])
+        # Batch norm cannot normalise a single mixed sample when its maps have shrunk to one pixel.
+        has_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.networks.modules())
+        self.least_to_mix = 2 if has_norm else 1
+        self.register_buffer("candidates", task.candidates.bool().clone())
+        self.register_buffer("weights", uniform_confidence(task.candidates).repeat(2, 1, 1))
+        self.register_buffer("selected", torch.ones(2, task.num_samples, dtype=torch.bool))
+        self.register_buffer("tau", torch.zeros(2, task.num_classes))
+        self.register_buffer("kappa", torch.zeros(2))
+
+    candidates: Tensor  # (N, C) bool
+    weights: Tensor  # (2, N, C), stored label weights of each network
+    selected: Tensor  # (2, N) bool, since the start of the epoch
+    tau: Tensor  # (2, C)
+    kappa: Tensor  # (2,)
+
+    def warming(self, clock: Clock) -> bool:
+        return clock.epoch < (max(1, clock.epochs_of(self.config.warmup)) if self.config.warmup > 0 else 0)
+
+    def ramp(self, clock: Clock) -> float:
+        """w of the losses beside CE_weak."""
+        return linear_ramp(clock.epoch, clock.epochs_of(self.config.rampup))
+
+    @torch.no_grad()
+    def on_epoch_start(self, clock: Clock, data: TrainingData) -> None:
+        if self.config.ud_ema == "per_epoch":
+            self.kappa.zero_()
+        if self.warming(clock):
+            return
+        self.eval()
+        logits = data.infer(lambda images: tuple(network(images) for network in self.networks))
+        self.train()
+        for k in range(2):
+            selected, tau, _ = select(logits[k], self.candidates, self.config.eta, self.config.class_threshold)
+            self.selected[k], self.tau[k] = selected, tau
+
+    def training_step(self, batch: Batch, clock: Clock) -> Step:
+        weak = [network(batch.views[0]) for network in self.networks]
+        posterior = torch.stack([masked_softmax(u.detach(), batch.candidates) for u in weak])
+        weights = self.weights[:, batch.index]
+        carry = {"posterior": posterior}
+        if self.warming(clock):
+            losses = [soft_cross_entropy(weak[k], weights[k]) for k in range(2)]
+            return Step(losses[0] + losses[1], {f"loss{k + 1}": losses[k].detach() for k in range(2)}, carry)
+        strong = [network(batch.views[1]) for network in self.networks]
+        selected = self.selected[:, batch.index]
+        expanding = clock.epoch >= clock.epochs_of(self.config.expand)
+        if expanding:
+            selected, weights, carry["kappa"] = self.expanded(weak, posterior, batch.candidates, selected, weights)
+        carry |= {"selected": selected, "targets": weights}
+        # Both before either mix forward, so that the device is waited for once in a step.
+        rows = [mask.nonzero().squeeze(1) for mask in selected]
+        ramp = self.ramp(clock)
+        logs: dict[str, Tensor] = {}
+        losses = []
+        for k in range(2):
+            terms = {
+                "ce_strong": selected_cross_entropy(strong[k], weights[k], selected[k]),
+                "mix": self.mix_loss(k, batch.views[0], weights[k], rows[k]),
+            }
+            if not expanding:
+                terms["complementary"] = complementary_loss(weak[k], batch.candidates, ~selected[k])
+            ce_weak = selected_cross_entropy(weak[k], weights[k], selected[k])
+            losses.append(ce_weak + ramp * torch.stack(list(terms.values())).sum())
+            terms |= {"ce_weak": ce_weak, "loss": losses[k], "selected": selected[k].float().mean()}
+            logs |= {f"{name}{k + 1}": value.detach() for name, value in terms.items()}
+        return Step(losses[0] + losses[1], logs, carry)
+
+    def expanded(
+        self, weak: list[Tensor], posterior: Tensor, candidates: Tensor, selected: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`expand` for both networks: selection (2, B), label weights in force (2, B, C), next κ (2,)."""
+        predicted = posterior.argmax(2)
+        agree, c = predicted[0] == predicted[1], self.config
+        found = [
+            expand(
+                weak[k].detach(),
+                candidates,
+                agree,
+                selected[k],
+                weights[k],
+                self.tau[k],
+                self.kappa[k],
+                T=c.T,
+                lam=c.lam,
+            )
+            for k in range(2)
+        ]
+        masks, in_force, kappa = zip(*found, strict=True)
+        return torch.stack(masks), torch.stack(in_force), torch.stack(kappa)
+
+    def mix_loss(self, k: int, images: Tensor, weights: Tensor, rows: Tensor) -> Tensor:
+        """MIX: cross-entropy of network k on mixed weak views of the selected `rows` (n,), hard labels mixed alike.
+
+        Only these rows may be forwarded, because batch-norm statistics depend on them: the one data-dependent shape.
+        """
+        if not enough(rows.shape[0], self.least_to_mix):
+            return weights.new_zeros(())
+        coefficient, order = self.draw_mix(k, rows)
+        labels = F.one_hot(weights.argmax(1), self.num_classes).to(weights.dtype)[rows]
+        logits = self.networks[k](mix(images[rows], order, coefficient))
+        return soft_cross_entropy(logits, mix(labels, order, coefficient))
+
+    def draw_mix(self, k: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Coefficient l ≥ 1/2, (), and permutation, (n,), for the n selected rows of network k."""
+        # The median of 2a − 1 uniform draws is Beta(a, a).
+        draw = torch.rand(2 * self.config.mix_alpha - 1, device=rows.device).median()
+        return torch.maximum(draw, 1 - draw), torch.randperm(rows.shape[0], device=rows.device)
+
+    def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
+        # Weights sharpened for one step are not stored.
+        self.weights[:, batch.index] = step.carry["posterior"].to(self.weights.dtype)
+        if "kappa" in step.carry:
+            self.kappa.copy_(step.carry["kappa"])
+
+    def predict(self, images: Tensor) -> Tensor:
+        return (self.networks[0](images) + self.networks[1](images)) / 2
+
+    def predictions(self, images: Tensor) -> dict[str, Tensor]:
+        return {"network1": self.networks[0](images)}
+
+    def confidence(self) -> Tensor:
+        return self.weights.mean(0)
+
+    def diagnostics(self) -> dict[str, float]:
+        return {f"ud_threshold{k + 1}": float(self.kappa[k]) for k in range(2)}

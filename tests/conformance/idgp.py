@@ -1,0 +1,230 @@
+"""Golden ops of IDGP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from methods import idgp
+from methods.base import Batch, Clock, Task
+from methods.blocks import linear_ramp
+from methods.idgp import IDGP
+from tests.conformance.trajectory import Identity
+
+Inputs = dict[str, Tensor]
+Params = dict[str, Any]
+VIEWS = ("o", "w", "s")
+
+
+def gradients(loss: Tensor, inputs: Inputs) -> dict[str, Tensor]:
+    """grad_<name> for every input; 0 where the loss does not depend on it, which is what a detached input must give."""
+    found = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
+    return {
+        f"grad_{n}": torch.zeros_like(x) if g is None else g for (n, x), g in zip(inputs.items(), found, strict=True)
+    }
+
+
+def leaves(x: Inputs, *names: str) -> Inputs:
+    return {name: x[name].double().requires_grad_() for name in names}
+
+
+def f_prior_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    u = leaves(x, "f_logits")
+    loss = idgp.f_prior_loss(u["f_logits"], x["d"], params["T1"])
+    return {"loss": loss} | gradients(loss, u)
+
+
+def g_prior_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    h = leaves(x, "g_logits")
+    loss = idgp.g_prior_loss(h["g_logits"], x["b"], params["T2"], params["reduction"])
+    return {"loss": loss} | gradients(loss, h)
+
+
+def f_likelihood_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    z = leaves(x, "f_logits", "g_logits")
+    rho = idgp.f_weights(z["g_logits"], x["d"], x["candidates"], params["T2"], params["flip_pseudo_label"])
+    loss = idgp.f_likelihood_loss(z["f_logits"], rho, params["T1"])
+    return {"loss": loss, "weights": rho} | gradients(loss, z)
+
+
+def g_likelihood_loss(form: idgp.GLikelihood) -> Any:
+    def op(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+        z = leaves(x, "f_logits", "g_logits")
+        rest = x["candidates"], params["T1"], params["T2"], params["reduction"], form
+        loss = idgp.g_likelihood_loss(z["g_logits"], z["f_logits"], *rest)
+        return {"loss": loss} | gradients(loss, z)
+
+    return op
+
+
+def marginal_nll(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    z = leaves(x, "f_logits", "g_logits")
+    nll = idgp.marginal_nll(z["f_logits"], z["g_logits"], x["candidates"], params["T1"], params["T2"])
+    return {"nll": nll, "loss": nll.mean()} | gradients(nll.mean(), z)
+
+
+def consistency(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    z = leaves(x, "f_logits", "g_logits")
+    loss_f = idgp.f_consistency_loss(z["f_logits"], x["d"])
+    loss_g = idgp.g_consistency_loss(z["g_logits"], x["b"])
+    return {"loss_f": loss_f, "loss_g": loss_g} | gradients(loss_f + loss_g, z)
+
+
+def state_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {
+        "d": idgp.recorded_d(x["f_logits"], x["candidates"], params["T1"]),
+        "b": idgp.recorded_b(x["g_logits"], x["candidates"], params["T2"]),
+    }
+
+
+def ramp(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"weight": np.array([linear_ramp(int(e), params["ramp_epochs"]) for e in x["epoch"]])}
+
+
+def build(params: Params, candidates: Tensor, dim: int, warm_up: int, epochs: int) -> IDGP:
+    """The method in float64 on `dim` features, with warm-ups one after the other as in the release."""
+    given: dict[str, Any] = {k: params[k] for k in ("alpha", "beta", "delta", "gamma", "eta", "T1", "T2")}
+    config = IDGP.Config(
+        **given,
+        theta_w=params["theta"],
+        g_reduction=params["reduction"],
+        warm_up=warm_up / epochs,
+        ramp=params["ramp_epochs"] / epochs,
+        joint_warmup=False,
+    )
+    method = IDGP(config, Task(candidates.shape[1], candidates, epochs, 1, lambda: Identity(dim))).double()
+    method.d.copy_(candidates.double() / candidates.sum(1, keepdim=True))
+    return method.train()
+
+
+def set_head(head: nn.Linear, weight: Tensor, bias: Tensor | None = None) -> None:
+    with torch.no_grad():
+        head.weight.copy_(weight)
+        head.bias.copy_(torch.zeros(len(weight)) if bias is None else bias)
+
+
+def read_out_logits(method: IDGP, classes: int) -> None:
+    """Networks that hand through the logits they are shown: f the left half of an 'image', g the right one."""
+    eye, zero = torch.eye(classes), torch.zeros(classes, classes)
+    set_head(method.f.head, torch.cat([eye, zero], 1))
+    set_head(method.g.head, torch.cat([zero, eye], 1))
+
+
+class Backward:
+    """A minimiser that takes no step."""
+
+    def minimise(self, loss: Tensor) -> None:
+        loss.backward()
+
+
+class TwoSGD:
+    """The release's two optimisers as one with two groups; a network without gradient is left alone."""
+
+    def __init__(self, method: IDGP, params: Params) -> None:
+        f = {"params": list(method.f.parameters()), "lr": params["lr"], "weight_decay": params["weight_decay"]}
+        g = {"params": list(method.g.parameters()), "lr": params["lr_g"], "weight_decay": params["weight_decay_g"]}
+        self.sgd = torch.optim.SGD([f, g], momentum=params["momentum"])
+
+    def minimise(self, loss: Tensor) -> None:
+        self.sgd.zero_grad()
+        loss.backward()
+        self.sgd.step()
+
+
+def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    z = leaves(x, *(f"{network}_logits_{view}" for view in VIEWS for network in "fg"))
+    candidates = x["candidates"].bool()
+    (rows, classes), epochs = candidates.shape, 1 + max(params["epoch"], params["ramp_epochs"])
+    method = build(params, candidates, 2 * classes, 0, epochs)
+    read_out_logits(method, classes)
+    method.d.copy_(x["d"])
+    method.b.copy_(x["b"])
+    views = tuple(torch.cat([z[f"f_logits_{v}"], z[f"g_logits_{v}"]], 1) for v in VIEWS)
+    clock = Clock(params["epoch"], params["epoch"], epochs, 1)
+    done = method.update(Batch(views, candidates, torch.arange(rows)), Backward(), clock)
+    found: dict[str, Any] = {f"grad_{name}": leaf.grad for name, leaf in z.items()}
+    return found | {"d": method.d, "b": method.b, "ramp": method.ramp(clock)} | dict(done.logs)
+
+
+def train(
+    method: IDGP, params: Params, x: Inputs, views_at: Any, optimizer: Any, record: dict[str, Any]
+) -> dict[str, Any]:
+    """Warm-up of f, of g, then the main phase; `record` names what is noted after the warm-up and each main epoch."""
+    warm, epochs, size = params["warm_up"], params["epochs"], params["batch_size"]
+    candidates = x["candidates"].bool()
+    orders = [*x["order_warm_f"][:warm], *x["order_warm_g"][:warm], *x["order_main"][:epochs]]
+    losses: list[dict[str, list[Tensor]]] = []
+    notes: dict[str, list[Tensor]] = {name: [] for name in record}
+    for epoch, order in enumerate(orders):
+        if epoch == 2 * warm:
+            for name, tensor in record.items():
+                notes[name].append(tensor.detach().clone())
+        losses.append({"loss_f": [], "loss_g": []})
+        table = epoch % warm if epoch < 2 * warm else epoch - warm  # both warm-ups see the first tables
+        for index in order.split(size):
+            batch = Batch(tuple(v[index] for v in views_at(table)), candidates[index], index)
+            done = method.update(batch, optimizer, Clock(epoch, epoch, len(orders), 1))
+            for name in losses[-1]:
+                losses[-1][name].append(done.logs.get(name, torch.zeros(())))
+        if epoch >= 2 * warm:
+            for name, tensor in record.items():
+                notes[name].append(tensor.detach().clone())
+
+    def table_of(name: str, start: int, stop: int) -> Tensor:
+        steps = len(orders[0].split(size))
+        rows = [[float(v) for v in epoch[name]] for epoch in losses[start:stop]]
+        return torch.tensor(rows, dtype=torch.float64).reshape(-1, steps)
+
+    return {name: torch.stack(values) for name, values in notes.items()} | {
+        "warm_loss_f": table_of("loss_f", 0, warm),
+        "warm_loss_g": table_of("loss_g", warm, 2 * warm),
+        "loss_f": table_of("loss_f", 2 * warm, len(orders)),
+        "loss_g": table_of("loss_g", 2 * warm, len(orders)),
+    }
+
+
+def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    candidates = x["candidates"].bool()
+    classes, total = candidates.shape[1], 2 * params["warm_up"] + params["epochs"]
+    method = build(params, candidates, 2 * classes, params["warm_up"], total)
+    read_out_logits(method, classes)
+    images = torch.cat([x["f_logits"], x["g_logits"]], 3)
+    return train(method, params, x, lambda e: images[e], Backward(), {"d": method.d, "b": method.b})
+
+
+def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    candidates, total = x["candidates"].bool(), 2 * params["warm_up"] + params["epochs"]
+    method = build(params, candidates, x["x"].shape[2], params["warm_up"], total)
+    f, g = method.f.head, method.g.head
+    set_head(f, x["f_weight"], x["f_bias"])
+    set_head(g, x["g_weight"], x["g_bias"])
+    record = {
+        "d": method.d,
+        "b": method.b,
+        "f_weight": f.weight,
+        "f_bias": f.bias,
+        "g_weight": g.weight,
+        "g_bias": g.bias,
+    }
+    return train(method, params, x, lambda e: x["x"], TwoSGD(method, params), record)
+
+
+OPS = {
+    "f_prior_loss": f_prior_loss,
+    "g_prior_loss": g_prior_loss,
+    "f_likelihood_loss": f_likelihood_loss,
+    "f_likelihood_loss_noflip": f_likelihood_loss,
+    "f_likelihood_loss_extreme": f_likelihood_loss,
+    "g_likelihood_loss": g_likelihood_loss("released"),
+    "g_likelihood_loss_jensen": g_likelihood_loss("jensen"),
+    "marginal_nll": marginal_nll,
+    "consistency": consistency,
+    "state_update": state_update,
+    "ramp": ramp,
+    "step": step,
+    "trajectory": trajectory,
+    "linear_training": linear_training,
+}
