@@ -3,19 +3,18 @@
 H. Wang, R. Xiao, Y. Li, L. Feng, G. Niu, G. Chen, J. Zhao. PiCO: Contrastive Label Disambiguation for Partial Label
 Learning. ICLR 2022 (arXiv 2201.08984 v2).
 
-    ỹ_i = arg max_{j∈S_i} f_j(x_i)                                                              pseudo-label
-    L_cont = (1/B) Σ_i −(1/|P_i|) Σ_{t∈P_i} log exp(q_i·A_t/τ) / Σ_{t'≠i} exp(q_i·A_t'/τ)       Eq. 3
-             A = [queries; keys; queue],  P_i = the other rows of A that carry the label ỹ_i    Eq. 4
-    s_i ← φ s_i + (1−φ) onehot(arg max_{j∈S_i} q_i·μ_j)                                         Eq. 6
-    μ_c ← normalise(γ μ_c + (1−γ) q_i)  for ỹ_i = c                                             Eq. 7
-    L = L_cls(s) + λ L_cont                                                                     Eq. 5
+    ỹ_i = arg max_{j∈S_i} f_j(x_i)                                                          pseudo-label
+    L_cont = (1/B) Σ_i −(1/|P_i|) Σ_{t∈P_i} log exp(q_i·A_t/τ) / Σ_{t'≠i} exp(q_i·A_t'/τ)   contrastive loss
+             A = [queries; keys; queue],  P_i = the other rows of A that carry the label ỹ_i
+    s_i ← φ s_i + (1−φ) onehot(arg max_{j∈S_i} q_i·μ_j)                                     Eq. 6, soft targets
+    μ_c ← normalise(γ μ_c + (1−γ) q_i)  for ỹ_i = c                                         Eq. 7, prototypes
+    L = −(1/B) Σ_i Σ_j s_ij log softmax(f(x_i))_j + λ L_cont
 
 The classifier chooses positives and prototypes; the prototypes choose the soft targets s of the classifier.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -42,7 +41,7 @@ EMPTY = -1  # label of a queue row that was never written: equals no class
 
 
 def positive_pairs(labels: Tensor, queue_labels: Tensor) -> Tensor:
-    """P of Eq. 4: which rows of [queries; keys; queue] share the anchor's label, itself left out. -> (B, 2B+M) bool."""
+    """P: which rows of [queries; keys; queue] share the anchor's label, itself left out. -> (B, 2B+M) bool."""
     pairs = labels[:, None] == torch.cat((labels, labels, queue_labels))
     pairs.diagonal().fill_(False)
     return pairs
@@ -51,7 +50,7 @@ def positive_pairs(labels: Tensor, queue_labels: Tensor) -> Tensor:
 def supervised_contrastive_loss(
     queries: Tensor, keys: Tensor, queue: Tensor, positives: Tensor, tau: float, denominator_eps: float = 0.0
 ) -> Tensor:
-    """Eq. 3; queries get gradient as anchors and as contrast. (B, d), (B, d), (M, d), (B, 2B+M) -> scalar."""
+    """L_cont; queries get gradient as anchors and as contrast. (B, d), (B, d), (M, d), (B, 2B+M) -> scalar."""
     logits = (queries / tau) @ torch.cat((queries, keys, queue)).T
     others = logits.clone()
     others.diagonal().fill_(-math.inf)
@@ -102,12 +101,7 @@ def phi_at(epoch: int, epochs: int, start: float, end: float, lag: int = 0, befo
 class PiCO(Method):
     name = "pico"
     about = About(
-        "PiCO",
-        "PLL",
-        venue="ICLR",
-        year=2022,
-        forwards="2",
-        state="N×C soft targets, prototypes, key network, key queue",
+        "PiCO", "PLL", venue="ICLR", year=2022, forwards="2", state="N×C targets, prototypes, queue, key network"
     )
     views = ("weak", "strong")
 
@@ -119,14 +113,14 @@ class PiCO(Method):
 
     @dataclass(frozen=True)
     class Config:
-        contrast_weight: float = 0.5  # λ, Eq. 5; value of App. B.1
-        tau: float = 0.07  # App. B.1
-        gamma: float = 0.99  # prototype momentum, App. B.1
-        key_momentum: float = 0.999  # App. B.1
-        phi_start: float = 0.95  # App. B.1
-        phi_end: float = 0.8  # App. B.1
-        queue_size: int = 8192  # App. B.1; the released script has 4096 for CUB-200, fewer than its training pictures
-        embed_dim: int = 128  # App. B.1
+        contrast_weight: float = 0.5  # λ; paper and release, like the next seven
+        tau: float = 0.07
+        gamma: float = 0.99  # prototype momentum
+        key_momentum: float = 0.999
+        phi_start: float = 0.95
+        phi_end: float = 0.8
+        queue_size: int = 8192  # released script for CUB-200: 4096, fewer than its training pictures
+        embed_dim: int = 128
         warmup: float = 0.125  # share of training: 100 of 800 epochs at about ten candidates each (App. B.1)
         # Paper against released code. Defaults: what published comparisons ran, unless it is an oversight.
         warmup_contrast: Literal["moco", "none"] = "moco"  # released; App. B.1: none
@@ -140,7 +134,8 @@ class PiCO(Method):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.query = ContrastiveClassifier(task, config.embed_dim)
-        self.key = copy.deepcopy(self.query).requires_grad_(False)
+        self.key = ContrastiveClassifier(task, config.embed_dim).requires_grad_(False)
+        self.key.load_state_dict(self.query.state_dict())
         queue = torch.randn(config.queue_size, config.embed_dim)
         self.register_buffer("queue", unit(queue) if config.queue_init == "unit" else unit(queue.T).T.contiguous())
         self.register_buffer("queue_labels", torch.full((config.queue_size,), EMPTY))
