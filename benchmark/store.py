@@ -32,7 +32,7 @@ SAFE = re.compile(r"[^A-Za-z0-9._=,+\[\]-]")
 
 
 def warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    print(f"warning: {message}", file=sys.__stderr__)  # a run's own output goes to its log, warnings to the person
 
 
 @dataclass

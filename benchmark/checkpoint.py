@@ -1,0 +1,82 @@
+"""Checkpoints: two generations, each with a digest and the identity of its run; never a pickle.
+
+Layout of a file: one header line of JSON (magic, identity, SHA-256 of the rest), then what `torch.save` writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmark.files import atomic_write, set_aside
+from benchmark.store import warn
+
+MAGIC = "candid-checkpoint-1"
+CURRENT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
+
+
+class DamagedCheckpoint(Exception):
+    """A file that is not a whole checkpoint of this run."""
+
+
+def save(folder: Path, identity: str, state: dict[str, Any]) -> None:
+    """Write the new generation, keeping the last one."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    payload = buffer.getvalue()
+    header = {"magic": MAGIC, "identity": identity, "sha256": hashlib.sha256(payload).hexdigest()}
+    fresh = folder / "checkpoint-new.pt"
+    atomic_write(fresh, json.dumps(header).encode() + b"\n" + payload)
+    current = folder / CURRENT
+    if current.exists():
+        os.replace(current, folder / PREVIOUS)
+    os.replace(fresh, current)
+
+
+def read(path: Path, identity: str) -> dict[str, Any]:
+    """One generation, or DamagedCheckpoint with the reason. The digest is checked before anything is decoded."""
+    line, newline, payload = path.read_bytes().partition(b"\n")
+    try:
+        header = json.loads(line)
+        magic, owner, digest = header["magic"], header["identity"], header["sha256"]
+    except (ValueError, KeyError, TypeError):
+        raise DamagedCheckpoint("its header cannot be read") from None
+    if magic != MAGIC or not newline:
+        raise DamagedCheckpoint("it is no checkpoint of this program")
+    if owner != identity:
+        raise DamagedCheckpoint("it belongs to another run")
+    if hashlib.sha256(payload).hexdigest() != digest:
+        raise DamagedCheckpoint("its digest does not match")
+    try:
+        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise DamagedCheckpoint(f"it holds more than plain tensors ({type(error).__name__})") from None
+    if not isinstance(state, dict):
+        raise DamagedCheckpoint("it is not a state")
+    return state
+
+
+def load(folder: Path, identity: str) -> dict[str, Any] | None:
+    """The newest whole generation; damaged ones are set aside with one warning each."""
+    for name in (CURRENT, PREVIOUS):
+        path = folder / name
+        try:
+            return read(path, identity)
+        except FileNotFoundError:
+            continue
+        except DamagedCheckpoint as reason:
+            aside = set_aside(path)
+            warn(f"{path} was set aside as {aside.name}: {reason}.")
+    return None
+
+
+def remove(folder: Path) -> None:
+    """After the run is done."""
+    for name in (CURRENT, PREVIOUS, "checkpoint-new.pt"):
+        (folder / name).unlink(missing_ok=True)

@@ -1,0 +1,329 @@
+"""Many runs on many slots: joblib's worker processes on one machine, joblib's dask back-end on several.
+
+Each slot has a worker of its own, so a worker that dies takes nothing with it but its run's progress since the last
+checkpoint. The parent process never touches torch; on a CPU workers are forked from a parent that has imported it,
+which makes a new worker ready at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmark.errors import INTERRUPTED, TERMINATED, CandidError, UsageError
+from benchmark.runner import Outcome, Place, execute, find, now, prepare, start_worker
+from benchmark.settings import RunSpec
+from benchmark.store import state_of
+
+if TYPE_CHECKING:
+    from joblib.externals.loky import ProcessPoolExecutor
+
+DEATHS_ALLOWED = 2
+GRACE = 7.0  # seconds for workers to save after a signal
+
+
+@dataclass
+class Progress:
+    """What a display shows; the pool writes it, the display reads it."""
+
+    total: int
+    running: dict[int, RunSpec] = field(default_factory=dict)  # by slot
+    outcomes: list[tuple[RunSpec, Outcome]] = field(default_factory=list)
+    elsewhere: int = 0
+    started: float = field(default_factory=time.time)
+
+
+class Stopped(CandidError):
+    """Ctrl-C or SIGTERM."""
+
+    def __init__(self, number: int) -> None:
+        name = signal.Signals(number).name
+        super().__init__(f"Stopped by {name}; the same command goes on from here.")
+        self.code = INTERRUPTED if number == signal.SIGINT else TERMINATED
+
+
+def parse_jobs(text: str | None, devices: Sequence[str]) -> list[str]:
+    """The device of every slot: `--jobs N`, `--jobs K/gpu`; default one per CUDA device, on a CPU one per core."""
+    if text is None:
+        return list(devices) if devices[0] != "cpu" else ["cpu"] * cores()
+    number, _, per = text.partition("/")
+    if not number.isdigit() or int(number) < 1 or per not in ("", "gpu"):
+        raise UsageError(f"--jobs {text}: write a whole number, or K/gpu for K runs on each GPU.")
+    if per == "gpu":
+        if devices[0] == "cpu":
+            raise UsageError(f"--jobs {text}: there is no GPU here; write --jobs {number}.")
+        return [device for device in devices for _ in range(int(number))]
+    return [devices[k % len(devices)] for k in range(int(number))]
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Pool:
+    """Runs specs on slots until all are done, failed, or in the hands of another process."""
+
+    def __init__(self, place: Place, slots: Sequence[str], wait: bool = True) -> None:
+        self.place, self.slots, self.wait = place, list(slots), wait
+        self._executors: dict[int, ProcessPoolExecutor] = {}
+        self._signal = 0
+        self._guard = threading.Lock()
+
+    # one machine ------------------------------------------------------------------------------------------------------
+    def run(self, specs: Sequence[RunSpec], display: Callable[[Progress], Any] | None = None) -> Progress:
+        """All runs, longest first; returns when nothing is left to do here."""
+        progress = Progress(len(specs))
+        if not specs:
+            return progress
+        if self.slots[0] == "cpu":
+            import benchmark.trainer  # noqa: F401  (torch, before the workers are forked)
+        unusable = self._prepare(specs)
+        queue: deque[RunSpec] = deque()
+        for spec in specs:
+            reason = unusable.get(_shared_key(spec))
+            if reason:
+                progress.outcomes.append((spec, Outcome("failed", reason)))
+            else:
+                queue.append(spec)
+        deaths: Counter[str] = Counter()
+        later: deque[RunSpec] = deque()  # claimed by another process
+        threads = [
+            threading.Thread(target=self._serve, args=(slot, queue, later, deaths, progress), daemon=True)
+            for slot in range(len(self.slots))
+        ]
+        for thread in threads:
+            thread.start()
+        self._watch(threads, progress, display)
+        return progress
+
+    def _watch(self, threads: list[threading.Thread], progress: Progress, display: Callable[[Progress], Any] | None) -> None:
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            while any(thread.is_alive() for thread in threads):
+                if display is not None:
+                    display(progress)
+                if self._signal:
+                    self._stop_workers(threads)
+                    raise Stopped(self._signal)
+                time.sleep(0.1)
+            if display is not None:
+                display(progress)
+            if self._signal:
+                raise Stopped(self._signal)
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            self.close()
+
+    def _on_signal(self, number: int, _: object) -> None:
+        self._signal = self._signal or number
+
+    def _stop_workers(self, threads: list[threading.Thread]) -> None:
+        for pid in self._pids():
+            _kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE
+        while any(t.is_alive() for t in threads) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for pid in self._pids():
+            _kill(pid, signal.SIGKILL)
+
+    def _pids(self) -> list[int]:
+        with self._guard:
+            return [pid for executor in self._executors.values() for pid in list(executor._processes or ())]
+
+    def _prepare(self, specs: Sequence[RunSpec]) -> dict[str, str]:
+        """Annotators and candidate sets first, each once, so that no slot waits for another's."""
+        first: dict[str, RunSpec] = {}
+        for spec in specs:
+            first.setdefault(_shared_key(spec), spec)
+        # Seeds of one data set share an annotator: one job trains it, the rest only draw.
+        by_set: dict[str, list[tuple[str, RunSpec]]] = {}
+        for key, spec in first.items():
+            by_set.setdefault(spec.dataset, []).append((key, spec))
+        pending = deque(by_set.values())
+        reasons: dict[str, str] = {}
+
+        def serve(slot: int) -> None:
+            while pending and not self._signal:
+                try:
+                    group = pending.popleft()
+                except IndexError:
+                    return
+                for key, spec in group:
+                    try:
+                        reasons[key] = self._submit(slot, prepare, spec).result()
+                    except (CancelledError, Exception) as error:
+                        self._discard(slot)
+                        reasons[key] = f"preparing {spec.dataset} failed: {_death(error)}"
+
+        threads = [threading.Thread(target=serve, args=(slot,), daemon=True) for slot in range(len(self.slots))]
+        for thread in threads:
+            thread.start()
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            while any(thread.is_alive() for thread in threads):
+                if self._signal:
+                    for pid in self._pids():
+                        _kill(pid, signal.SIGKILL)
+                    raise Stopped(self._signal)
+                time.sleep(0.05)
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        return reasons
+
+    def _serve(
+        self,
+        slot: int,
+        queue: deque[RunSpec],
+        later: deque[RunSpec],
+        deaths: Counter[str],
+        progress: Progress,
+    ) -> None:
+        while not self._signal:
+            try:
+                spec = queue.popleft()
+            except IndexError:
+                if not self.wait or not later:
+                    if not later:
+                        return
+                    spec = later.popleft()
+                    progress.outcomes.append((spec, Outcome("claimed", "another process is doing it")))
+                    continue
+                try:
+                    spec = later.popleft()
+                except IndexError:
+                    return
+                time.sleep(0.5)
+            progress.running[slot] = spec
+            outcome = self._one(slot, spec, deaths)
+            progress.running.pop(slot, None)
+            if outcome is None:  # the worker died once: again, from the last checkpoint
+                queue.appendleft(spec)
+            elif outcome.status == "claimed":
+                later.append(spec)
+                progress.elsewhere = len(later)
+            else:
+                progress.outcomes.append((spec, outcome))
+
+    def _one(self, slot: int, spec: RunSpec, deaths: Counter[str]) -> Outcome | None:
+        started = time.time()
+        try:
+            return self._submit(slot, execute, spec).result()
+        except (CancelledError, Exception) as error:
+            self._discard(slot)
+            if self._signal:
+                return Outcome("interrupted", "stopped")
+            deaths[spec.digest] += 1
+            if deaths[spec.digest] < DEATHS_ALLOWED:
+                return None
+            reason = f"its worker process died {DEATHS_ALLOWED} times: {_death(error)}"
+            _mark_failed(self.place.results, spec, reason)
+            return Outcome("failed", reason, seconds=time.time() - started)
+
+    def _submit(self, slot: int, function: Callable[..., Any], spec: RunSpec) -> Future[Any]:
+        with self._guard:
+            if slot not in self._executors:
+                self._executors[slot] = _executor(self.slots[slot])
+            executor = self._executors[slot]
+        return executor.submit(function, spec, replace(self.place, device=self.slots[slot]))
+
+    def _discard(self, slot: int) -> None:
+        with self._guard:
+            executor = self._executors.pop(slot, None)
+        if executor is not None:
+            executor.shutdown(wait=False, kill_workers=True)
+
+    def close(self) -> None:
+        for slot in list(self._executors):
+            self._discard(slot)
+
+    # several machines -------------------------------------------------------------------------------------------------
+    def run_on_dask(
+        self, specs: Sequence[RunSpec], scheduler: str, display: Callable[[Progress], Any] | None = None
+    ) -> Progress:
+        """Through joblib's dask back-end: every dask worker is a slot, and a lost worker's runs go to another."""
+        try:
+            import joblib
+            from distributed import Client
+        except ImportError:
+            raise CandidError("--backend dask needs the extra `cluster`: pip install dask distributed.") from None
+        progress = Progress(len(specs))
+        try:
+            client = Client(scheduler, timeout="10s")
+        except (OSError, TimeoutError, ValueError) as error:
+            raise CandidError(f"No dask scheduler answers at {scheduler} ({type(error).__name__}).") from None
+        place = replace(self.place, results=self.place.results.resolve(), data=self.place.data.resolve())
+        with client, joblib.parallel_config(backend="dask", wait_for_workers_timeout=60):
+            tasks = (joblib.delayed(execute_remotely)(spec, place) for spec in specs)
+            parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered", pre_dispatch="all")
+            for digest, outcome in parallel(tasks):
+                spec = next(s for s in specs if s.digest == digest)
+                progress.outcomes.append((spec, outcome))
+                if display is not None:
+                    display(progress)
+        return progress
+
+
+def execute_remotely(spec: RunSpec, place: Place) -> tuple[str, Outcome]:
+    """One run on a dask worker. If another worker has it (a lost one that lives on), wait until that ends."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    while True:
+        outcome = execute(spec, replace(place, device=device))
+        if outcome.status != "claimed":
+            return spec.digest, outcome
+        time.sleep(0.5)
+
+
+def _executor(device: str) -> ProcessPoolExecutor:
+    from joblib.externals.loky import ProcessPoolExecutor
+    from joblib.externals.loky.backend import get_context
+
+    # CUDA must be touched first in the worker, so GPU workers start fresh; forked ones share what is imported.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        context = get_context("fork" if device == "cpu" else "loky")
+        return ProcessPoolExecutor(max_workers=1, context=context, initializer=start_worker, initargs=(os.getpid(),))
+
+
+def _shared_key(spec: RunSpec) -> str:
+    """Runs with the same key share data, annotator and candidate labels."""
+    from benchmark.settings import canonical
+
+    config = spec.config
+    return canonical([config["dataset"], config["annotator"], config["backbone"], config["seed"]])
+
+
+def _death(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    if "Terminated" in type(error).__name__ or "Broken" in type(error).__name__:
+        return "it was killed or crashed (out of memory, segmentation fault, or a signal)"
+    return f"{type(error).__name__}: {text[0] if text else ''}"
+
+
+def _mark_failed(results: Path, spec: RunSpec, reason: str) -> None:
+    found = find(results, spec)
+    if found is not None and state_of(*found) != "done":
+        folder, document = found
+        document |= {"status": "failed", "reason": reason}
+        document["time"]["finished"] = now()
+        folder.write(document)
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass

@@ -1,0 +1,291 @@
+"""A table as an object, and its renderings: aligned text, Markdown, CSV, LaTeX (booktabs), JSON.
+
+Displayed rows are strings with marks. Numbers in full precision, with per-seed values, are in `Table.data`; CSV and JSON
+are written from there, so nothing has to be read back out of a rendered cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmark.files import atomic_write
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One displayed cell. `bold` marks the best, `underline` the second best."""
+
+    text: str
+    bold: bool = False
+    underline: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One displayed line; `rule` draws a line above it."""
+
+    cells: tuple[Cell, ...]
+    rule: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a command shows and writes. `complete` is false where any run for it is missing."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    data: tuple[Mapping[str, Any], ...] = ()  # one record per measured or compared cell
+    summary: Mapping[str, Any] = field(default_factory=dict)  # what holds for the whole table: test, alpha, profile …
+    complete: bool = True
+    text_columns: int = 1  # columns from the left that hold words and are aligned left
+
+
+def row(*values: str | Cell, rule: bool = False) -> Row:
+    """A row from texts and cells."""
+    return Row(tuple(v if isinstance(v, Cell) else Cell(v) for v in values), rule)
+
+
+# text ---------------------------------------------------------------------------------------------------------------
+def _width(text: str) -> int:
+    """Columns that a string takes on a terminal."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _plain(cell: Cell) -> str:
+    return f"*{cell.text}*" if cell.bold else f"_{cell.text}_" if cell.underline else cell.text
+
+
+def _ansi(cell: Cell, text: str) -> str:
+    code = "1" if cell.bold else "4" if cell.underline else ""
+    return text.replace(cell.text, f"\x1b[{code}m{cell.text}\x1b[0m", 1) if code and cell.text else text
+
+
+def _wrap(text: str, width: int, indent: str = "") -> list[str]:
+    lines, line = [], ""
+    for word in text.split():
+        if line and _width(line) + 1 + _width(word) > width:
+            lines.append(line)
+            line = indent + word
+        else:
+            line = f"{line} {word}" if line else word
+    return [*lines, line] if line else lines
+
+
+def to_text(table: Table, colour: bool = False) -> str:
+    """Aligned text for a terminal. Best and second are *so* and _so_, or bold and underlined with `colour`."""
+    show = (lambda cell: cell.text) if colour else _plain
+    shown = [[show(c) for c in r.cells] for r in table.rows]
+    widths = [max([_width(head), *(_width(line[i]) for line in shown)]) for i, head in enumerate(table.columns)]
+
+    def pad(text: str, i: int) -> str:
+        gap = " " * (widths[i] - _width(text))
+        return text + gap if i < table.text_columns else gap + text
+
+    line = "─" * (sum(widths) + 2 * (len(widths) - 1))
+    # A narrow table does not squeeze its caption into a column of words.
+    wrap = max(len(line), 80)
+    out = [*_wrap(table.caption, wrap), line, "  ".join(pad(h, i) for i, h in enumerate(table.columns)).rstrip(), line]
+    for source, texts in zip(table.rows, shown, strict=True):
+        if source.rule:
+            out.append(line)
+        padded = [pad(t, i) for i, t in enumerate(texts)]
+        if colour:
+            padded = [_ansi(c, t) for c, t in zip(source.cells, padded, strict=True)]
+        out.append("  ".join(padded).rstrip())
+    out.append(line)
+    for note in table.notes:
+        out += _wrap(f"• {note}", wrap, "  ")
+    return "\n".join(out) + "\n"
+
+
+# Markdown -----------------------------------------------------------------------------------------------------------
+def _markdown_escape(text: str) -> str:
+    for character in "\\`*_|<>[]":
+        text = text.replace(character, "\\" + character)
+    return text.replace("\n", " ")
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = _markdown_escape(cell.text)
+    return f"**{text}**" if cell.bold else f"<u>{text}</u>" if cell.underline else text
+
+
+def to_markdown(table: Table) -> str:
+    """GitHub's table dialect; second best by `<u>`. Sections are parted by an empty row, since there is no rule."""
+    aligns = [":--" if i < table.text_columns else "--:" for i in range(len(table.columns))]
+    lines = [
+        _markdown_escape(table.caption),
+        "",
+        _markdown_row(map(_markdown_escape, table.columns)),
+        _markdown_row(aligns),
+    ]
+    for r in table.rows:
+        if r.rule:
+            lines.append(_markdown_row(" " for _ in table.columns))
+        lines.append(_markdown_row(map(_markdown_cell, r.cells)))
+    if table.notes:
+        lines += ["", *(f"* {_markdown_escape(note)}" for note in table.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(texts: Any) -> str:
+    return "| " + " | ".join(texts) + " |"
+
+
+# LaTeX --------------------------------------------------------------------------------------------------------------
+_LATEX = {
+    **{c: "\\" + c for c in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+    '"': "''",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "–": "--",
+    "—": "---",
+    "×": r"$\times$",
+    "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
+    "★": r"$\star$",
+    "•": r"$\bullet$",
+    "→": r"$\to$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+    "≠": r"$\ne$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "γ": r"$\gamma$",
+    "Δ": r"$\Delta$",
+    "…": r"\ldots{}",
+    "’": "'",
+    "“": "``",
+    "”": "''",
+    "₁": "$_1$",
+    "₂": "$_2$",
+}
+
+
+def latex_escape(text: str) -> str:
+    """Text for bare LaTeX: symbols as mathematics, accents dropped, anything unknown as a question mark."""
+    out = []
+    for c in text:
+        if c in _LATEX:
+            out.append(_LATEX[c])
+        elif c.isascii():
+            out.append(" " if c.isspace() else c)
+        else:
+            plain = unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode()
+            out.append("".join(_LATEX.get(p, p) for p in plain) or "?")
+    return "".join(out)
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = latex_escape(cell.text)
+    return rf"\textbf{{{text}}}" if cell.bold else rf"\underline{{{text}}}" if cell.underline else text
+
+
+def to_latex(table: Table, label: str = "") -> str:
+    """A table environment that needs `\\usepackage{booktabs}` and nothing else."""
+    aligns = "".join("l" if i < table.text_columns else "r" for i in range(len(table.columns)))
+    lines = [
+        r"\begin{table}[t]",
+        r"\centering",
+        rf"\caption{{{latex_escape(table.caption)}}}",
+        *([rf"\label{{{label}}}"] if label else []),
+        r"\scriptsize",
+        r"\setlength{\tabcolsep}{3pt}",
+        rf"\begin{{tabular}}{{{aligns}}}",
+        r"\toprule",
+        # An empty group first: a cell that starts with "[" would be read as an argument of the line break before it.
+        " & ".join(latex_escape(c) for c in table.columns) + r" \\",
+        r"\midrule",
+    ]
+    for r in table.rows:
+        if r.rule:
+            lines.append(r"\midrule")
+        lines.append("{}" + " & ".join(map(_latex_cell, r.cells)) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    if table.notes:
+        lines += ["", r"\smallskip", r"\begin{minipage}{\linewidth}", r"\raggedright"]
+        lines += [latex_escape(note) + r"\par" for note in table.notes]
+        lines.append(r"\end{minipage}")
+    lines.append(r"\end{table}")
+    return "\n".join(lines) + "\n"
+
+
+# data ---------------------------------------------------------------------------------------------------------------
+def to_csv(table: Table) -> str:
+    """The records of the table, one line each, in full precision; lists are separated by blanks, missing is empty."""
+    columns = list(dict.fromkeys(key for record in table.data for key in record))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    for record in table.data:
+        writer.writerow([_csv_value(record.get(c)) for c in columns])
+    return out.getvalue()
+
+
+def _csv_value(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, Mapping):
+        return " ".join(f"{k}:{_csv_value(v)}" for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(_csv_value(v) for v in value)
+    return repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def _json_value(value: Any) -> Any:
+    """JSON has no nan or infinity: nan becomes null, infinity its name."""
+    if isinstance(value, Mapping):
+        return {str(k): _json_value(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(v) for v in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float):
+        return None if math.isnan(value) else value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
+    return value
+
+
+def to_json(table: Table) -> str:
+    """Everything, in full precision."""
+    content = {
+        "caption": table.caption,
+        "complete": table.complete,
+        "summary": table.summary,
+        "columns": table.columns,
+        "rows": [[vars(c) for c in r.cells] for r in table.rows],
+        "notes": table.notes,
+        "data": table.data,
+    }
+    return json.dumps(_json_value(content), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+
+def write(table: Table, folder: str | Path, stem: str) -> list[Path]:
+    """Write `stem`.md, .csv, .tex and .json into `folder`, each atomically; returns their paths."""
+    contents: Sequence[tuple[str, str]] = (
+        (".md", to_markdown(table)),
+        (".csv", to_csv(table)),
+        (".tex", to_latex(table, f"tab:{stem}")),
+        (".json", to_json(table)),
+    )
+    paths = []
+    for suffix, content in contents:
+        path = Path(folder) / f"{stem}{suffix}"
+        atomic_write(path, content)
+        paths.append(path)
+    return paths

@@ -1,0 +1,408 @@
+"""Executes one run in this process: data, candidate labels, identity, lock, training, and the document it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import hashlib
+import io
+import json
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmark.errors import CandidError
+from benchmark.settings import SCHEMA, RunSpec, identity_of
+from benchmark.store import RunFolder, run_folder, warn
+from datasets.base import DataError
+from methods.registry import Entry, MethodError, load, scan
+
+if TYPE_CHECKING:
+    import torch
+
+    from datasets.base import Dataset
+    from datasets.candidates import CandidateSet
+
+ROOT = Path(__file__).resolve().parents[1]
+LOG_LIMIT = 1 << 20  # characters that a method may print into its log
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run finds and leaves things, and what it runs on. None of it enters the run's identity."""
+
+    results: Path
+    data: Path
+    device: str = "cpu"
+    checkpoint_seconds: float | None = None
+    retry_diverged: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended. `claimed`: another process has the run."""
+
+    status: str
+    reason: str = ""
+    accuracy: float | None = None
+    seconds: float = 0.0
+    skipped: bool = False
+
+
+_stop = threading.Event()
+
+
+def request_stop(*_: object) -> None:
+    """Signal handler of a worker: the trainer looks at it after every step."""
+    _stop.set()
+
+
+def start_worker(parent: int) -> None:
+    """A worker process: SIGTERM asks it to save and stop, and it never outlives its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, request_stop)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.3)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@functools.lru_cache(maxsize=2)
+def _load_dataset(name: str, root: str, settings: str) -> Dataset:
+    from datasets import registry
+
+    return registry.get(name).load(Path(root), **json.loads(settings))
+
+
+def dataset_of(spec: RunSpec, data: Path) -> Dataset:
+    """The data of a run; `data.split = -1` makes the split follow the seed."""
+    section = spec.config["dataset"]
+    settings = dict(section["settings"])
+    if section["split"]:
+        settings["split"] = spec.seed if section["split"] < 0 else section["split"]
+    return _load_dataset(spec.paths.get("dataset") or section["name"], str(data), json.dumps(settings, sort_keys=True))
+
+
+def candidates_of(spec: RunSpec, dataset: Dataset, place: Place) -> CandidateSet:
+    """The candidate set of a run, drawn once and shared by all methods."""
+    from benchmark.labels import candidate_set
+
+    return candidate_set(spec, dataset, place.results, place.device)
+
+
+def prepare(spec: RunSpec, place: Place) -> str:
+    """Build what all runs on a data set and seed share; an empty string, or why it cannot be had."""
+    try:
+        with captured(None):
+            candidates_of(spec, dataset_of(spec, place.data), place)
+    except Exception as error:
+        return sentence(error)
+    return ""
+
+
+def find(results: Path, spec: RunSpec) -> tuple[RunFolder, dict[str, Any]] | None:
+    """The run of this configuration on disk, if it was ever started. Needs no torch and no candidate set."""
+    parent = run_folder(results, spec, "0" * 64).path.parent
+    for path in sorted(parent.glob(f"seed{spec.seed}-*/run.json")):
+        folder = RunFolder(path.parent)
+        document = folder.read()
+        if document is not None and document.get("config_digest") == spec.digest:
+            return folder, document
+    return None
+
+
+def execute(spec: RunSpec, place: Place) -> Outcome:
+    """Do this run, or say why not. Never raises for what a single run can do wrong."""
+    import torch
+
+    started = time.time()
+    try:
+        dataset = dataset_of(spec, place.data)
+        chosen = candidates_of(spec, dataset, place)
+    except Exception as error:
+        return Outcome("failed", sentence(error))
+    identity = identity_of(spec.digest, chosen.sha256)
+    folder = run_folder(place.results, spec, identity)
+    try:
+        if not folder.lock.acquire():
+            return Outcome("claimed")
+    except OSError as error:
+        return Outcome("failed", sentence(error))
+    try:
+        known = folder.read()
+        if known is not None and known.get("identity") == identity:
+            if known["status"] == "done":
+                return Outcome("done", accuracy=known["summary"]["accuracy"], skipped=True)
+            if known["status"] == "diverged" and not place.retry_diverged:
+                return Outcome("diverged", known.get("reason", ""), skipped=True)
+        device = torch.device(place.device)
+        document = _new_document(spec, identity, chosen.sha256, device, known)
+        return _attempt(spec, place, folder, document, dataset, chosen, device, started)
+    finally:
+        folder.lock.release()
+
+
+def _attempt(
+    spec: RunSpec,
+    place: Place,
+    folder: RunFolder,
+    document: dict[str, Any],
+    dataset: Dataset,
+    chosen: CandidateSet,
+    device: torch.device,
+    started: float,
+) -> Outcome:
+    from benchmark.trainer import Diverged, Interrupted
+
+    status, reason = "failed", ""
+    try:
+        folder.write(document)
+        with captured(folder.path / "log.txt"):
+            try:
+                _train(spec, place, folder, document, dataset, chosen, device)
+                status = "done"
+            except Interrupted:
+                status = "interrupted"
+            except Diverged as error:
+                status, reason = "diverged", str(error)
+            except Exception as error:
+                status = "oom" if is_out_of_memory(error) else "failed"
+                reason = sentence(error)
+                if status == "oom":
+                    from benchmark.trainer import peak_memory_mb
+
+                    reason = f"out of memory (peak {peak_memory_mb(device):.0f} MB): {reason}"
+                traceback.print_exc()
+    except OSError as error:
+        status, reason = "failed", sentence(error)
+    document |= {"status": status, "reason": reason, "epochs_done": len(folder.epochs())}
+    document["time"]["finished"] = now()
+    try:
+        folder.write(document)
+        if status == "done":
+            from benchmark import checkpoint
+
+            checkpoint.remove(folder.path)
+    except OSError as error:  # a full disk: the last whole files stay as they are
+        if status == "done":
+            status, reason = "failed", sentence(error)
+        warn(f"{folder.document} could not be written: {sentence(error)}")
+    return Outcome(status, reason, (document.get("summary") or {}).get("accuracy"), time.time() - started)
+
+
+def _train(
+    spec: RunSpec,
+    place: Place,
+    folder: RunFolder,
+    document: dict[str, Any],
+    dataset: Dataset,
+    chosen: CandidateSet,
+    device: torch.device,
+) -> None:
+    from benchmark.trainer import CHECKPOINT_SECONDS, Hooks, Trainer, weights_digest
+
+    if place.checkpoint_seconds is None:
+        pause = CHECKPOINT_SECONDS
+    else:
+        pause = place.checkpoint_seconds
+    method_class = load(entry_of(spec))
+    trainer = Trainer(spec, method_class, dataset, chosen.matrix, device, Hooks(_stop.is_set, checkpoint_seconds=pause))
+    records = trainer.run(folder, document["identity"])
+    document["summary"] = summarise(records)
+    document["weights_sha256"] = weights_digest(trainer.method)
+    times = [record["time"] for record in records]
+    document["cost"] = {
+        "seconds_per_epoch": _median([t["seconds"] for t in times]),
+        "images_per_second": _median([t["images_per_second"] for t in times]),
+        "peak_memory_mb": max(t["peak_memory_mb"] for t in times),
+        "parameters": sum(p.numel() for p in trainer.method.parameters()),
+    }
+
+
+def entry_of(spec: RunSpec) -> Entry:
+    """The method of a run from its one file."""
+    from methods.registry import discover
+
+    plugin = spec.paths.get("plugin")
+    if plugin:
+        return next(e for e in scan(Path(plugin)) if e.name == spec.method)
+    return discover().get(spec.method)
+
+
+def summarise(records: list[dict[str, Any]]) -> dict[str, float | None]:
+    """What tables read: the last epoch is the result; everything else is named for what it is."""
+    results = [r["result"] for r in records if r["result"].get("test_accuracy") is not None]
+    accuracies = [r["test_accuracy"] for r in results]
+    summary: dict[str, float | None] = {
+        "accuracy": accuracies[-1],
+        "accuracy_last10": sum(accuracies[-10:]) / len(accuracies[-10:]),
+        "accuracy_oracle": max(accuracies),
+    }
+    for name, metric in (("covering", "covering_rate"), ("approximated", "approximated_accuracy")):
+        scores = [r.get(metric) for r in results]
+        if scores and all(s is not None for s in scores):
+            best = max(range(len(scores)), key=lambda k: (scores[k], k))  # the latest of equal epochs
+            summary[f"accuracy_{name}"] = accuracies[best]
+            summary[f"{metric}_selected"] = scores[best]
+    for key, value in results[-1].items():
+        if key.startswith("test_accuracy_") or key in ("train_accuracy", "true_labels_lost", "average_set_size"):
+            summary[key] = value
+    return summary
+
+
+def _median(values: list[float]) -> float:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
+
+
+def _new_document(
+    spec: RunSpec, identity: str, sha256: str, device: torch.device, known: dict[str, Any] | None
+) -> dict[str, Any]:
+    same = known is not None and known.get("identity") == identity
+    started = known["time"]["started"] if same and known is not None else now()
+    sittings = known["time"].get("sittings", 1) + 1 if same and known is not None else 1
+    return {
+        "schema": SCHEMA,
+        "status": "running",
+        "reason": "",
+        "profile": spec.profile,
+        "dataset": spec.dataset,
+        "method": spec.method,
+        "label": spec.label,
+        "seed": spec.seed,
+        "identity": identity,
+        "config": spec.config,
+        "config_digest": spec.digest,
+        "provenance": spec.provenance,
+        "overrides": spec.overrides,
+        "candidates_sha256": sha256,
+        "environment": environment(str(device)),
+        "time": {"started": started, "sittings": sittings, "host": socket.gethostname(), "pid": os.getpid()},
+    }
+
+
+@functools.lru_cache(maxsize=4)
+def environment(device: str) -> dict[str, Any]:
+    """What a reader needs to know about the machine and the code."""
+    import numpy
+    import torch
+    import torchvision
+
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else cpu_name()
+    return {
+        "device": device,
+        "device_name": name,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "numpy": numpy.__version__,
+        "platform": platform.platform(),
+        "commit": commit(),
+        "code_version": code_version(),
+    }
+
+
+def cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "CPU"
+
+
+@functools.cache
+def commit() -> str:
+    """The commit of the checkout, with '+' when tracked files differ from it; empty outside git."""
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=10)
+        diff = subprocess.run(
+            ["git", "status", "--porcelain", "-uno", "--", "methods", "datasets", "benchmark"],
+            cwd=ROOT, capture_output=True, text=True, timeout=20,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return head.stdout.strip() + ("+" if diff.stdout.strip() else "") if head.returncode == 0 else ""
+
+
+@functools.cache
+def code_version() -> str:
+    """A digest of the source of the three packages: equal code, equal version, whatever git says."""
+    digest = hashlib.sha256()
+    for package in ("benchmark", "datasets", "methods"):
+        for path in sorted((ROOT / package).glob("*.py")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    text = str(error)
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text))
+    )
+
+
+def sentence(error: BaseException) -> str:
+    """One line for a table's notes: what went wrong and, for an unexpected error, in which line."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left on the disk of {error.filename or 'the results folder'}"
+    if isinstance(error, CandidError | DataError | MethodError) or type(error).__name__ == "BackboneError":
+        return str(error)
+    where = ""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if "site-packages" not in frame.filename and "/lib/python" not in frame.filename:
+            where = f" ({os.path.relpath(frame.filename, ROOT)}:{frame.lineno})"
+            break
+    first = (str(error) or "no message").strip().splitlines()[0]
+    return f"{type(error).__name__}: {first}{where}"
+
+
+class _Log(io.TextIOBase):
+    """Standard output of a run: into its log, up to a limit, never into the progress display."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.left = path, LOG_LIMIT
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if self.path is not None and self.left > 0:
+            with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as stream:
+                stream.write(text[: self.left])
+                self.left -= len(text)
+                if self.left <= 0:
+                    stream.write("\n[the rest of the output was not kept]\n")
+        return len(text)
+
+
+@contextlib.contextmanager
+def captured(path: Path | None) -> Iterator[None]:
+    """Send what is printed to a file (or nowhere) while a run is going on."""
+    log = _Log(path)
+    out, err = sys.stdout, sys.stderr
+    sys.stdout = sys.stderr = log  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = out, err

@@ -1,0 +1,413 @@
+"""Trains one method on one data set: device, precision, schedule, seeding, checkpoints, evaluation, the NaN guard.
+
+Order = f(seed, epoch), augmentation = f(seed, epoch, index, view), initialisation = f(seed), randomness inside a step
+= f(seed, step). So a checkpoint needs no generator state, and any step is a valid point to go on from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmark import checkpoint
+from benchmark.evaluation import Evaluator
+from benchmark.lint import lint
+from benchmark.pictures import Pictures
+from benchmark.seeding import derive
+from benchmark.settings import RunSpec
+from benchmark.store import RunFolder
+from datasets.base import Dataset
+from methods import schedules
+from methods.backbones import factory
+from methods.base import Backbone, Batch, Clock, Method, Task
+from methods.registry import sees_truth
+
+GUARD_EVERY = 25  # steps between looks at the losses on an accelerator; on a CPU every step is looked at
+CHECKPOINT_SHARE = 0.02  # of the time may go into checkpoints
+CHECKPOINT_SECONDS = 20.0  # and never more often than this
+
+
+class Diverged(Exception):
+    """A loss or weight that is not finite."""
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; its state is saved."""
+
+
+@dataclass
+class Hooks:
+    """What the surroundings of a run may do: ask it to stop, follow it."""
+
+    stop: Callable[[], bool] = lambda: False
+    on_epoch: Callable[[dict[str, Any]], None] = lambda record: None
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+
+
+class Optimizer:
+    """SGD behind the small interface that methods see, with gradient scaling where the precision needs it."""
+
+    def __init__(self, method: Method, train: Mapping[str, Any], device: torch.device) -> None:
+        self.sgd = torch.optim.SGD(
+            method.param_groups(),
+            lr=train["lr"],
+            momentum=train["momentum"],
+            weight_decay=train["weight_decay"],
+            fused=True,
+        )
+        self.scaler = torch.amp.GradScaler(device.type, enabled=train["amp"] == "float16")
+
+    def set_lr(self, lr: float) -> None:
+        for group in self.sgd.param_groups:
+            group["lr"] = lr * group.get("lr_scale", 1.0)
+
+    def minimise(self, loss: Tensor) -> None:
+        self.sgd.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.sgd)
+        self.scaler.update()
+
+    def reset_momentum(self) -> None:
+        self.sgd.state.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sgd": self.sgd.state_dict(), "scaler": self.scaler.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.sgd.load_state_dict(state["sgd"])
+        self.scaler.load_state_dict(state["scaler"])
+
+
+class Means:
+    """Running means of what steps log, kept on the device so that logging never waits for it."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, int] = {}
+
+    def add(self, name: str, value: Tensor) -> None:
+        value = value.detach().double()
+        self.sums[name] = self.sums[name] + value if name in self.sums else value
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def read(self) -> dict[str, float]:
+        return {name: float(total) / self.counts[name] for name, total in self.sums.items()}
+
+    def state(self) -> dict[str, Any]:
+        return {"sums": dict(self.sums), "counts": dict(self.counts)}
+
+    def restore(self, state: Mapping[str, Any], device: torch.device) -> None:
+        self.sums = {name: value.to(device) for name, value in state["sums"].items()}
+        self.counts = dict(state["counts"])
+
+
+@dataclass
+class Guard:
+    """Notices a loss that is not finite, and names the step and the rows."""
+
+    every: int
+    recent: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
+
+    def watch(self, step: int, loss: Tensor, rows: Tensor) -> None:
+        self.recent.append((step, loss.detach(), rows))
+        if len(self.recent) >= self.every:
+            self.check()
+
+    def check(self) -> None:
+        if not self.recent:
+            return
+        finite = torch.isfinite(torch.stack([loss for _, loss, _ in self.recent])).tolist()
+        for good, (step, loss, rows) in zip(finite, self.recent, strict=True):
+            if not good:
+                shown = ", ".join(str(row) for row in rows.tolist()[:8])
+                more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
+                raise Diverged(f"the loss became {float(loss)} at step {step} (training rows {shown}{more})")
+        self.recent.clear()
+
+
+class Trainer:
+    """One run, from its first or its last saved step to its last."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        method_class: type[Method],
+        dataset: Dataset,
+        candidates: Tensor,
+        device: torch.device,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self.spec, self.device, self.hooks = spec, device, hooks or Hooks()
+        self.settings: dict[str, Any] = spec.config["train"]
+        self.seed = spec.seed
+        torch.set_num_threads(self.settings["threads"])
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.deterministic = True
+        self.rows, held_out = split_rows(len(dataset.train), self.settings["holdout"], self.seed)
+        self.candidates = candidates[self.rows].to(device)
+        channels_last = self.settings["channels_last"] and dataset.train.images.dtype == torch.uint8
+        self.pictures = Pictures(dataset, derive(self.seed, "views"), device, channels_last)
+        self.batch_size = min(self.settings["batch"], len(self.rows))
+        self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings["last_batch"])
+        self.epochs: int = self.settings["epochs"]
+        self.task = Task(
+            dataset.num_classes, self.candidates, self.epochs, self.steps_per_epoch, self._backbones(dataset)
+        )
+        torch.manual_seed(derive(self.seed, "init"))
+        self.method = build(method_class, spec.config["method"]["config"], self.task)
+        if sees_truth(method_class):
+            self.method.reveal(dataset.train.labels[self.rows])  # type: ignore[operator]
+        self.method.to(device)
+        if channels_last:
+            self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        lint(self.method)
+        if self.settings["compile"]:
+            self.method.training_step = torch.compile(self.method.training_step)  # type: ignore[method-assign]
+        self.optimizer = Optimizer(self.method, self.settings, device)
+        self.evaluator = Evaluator(dataset, self.pictures, candidates, self.rows, held_out)
+        self.means = Means()
+        self.epoch, self.step_in_epoch = 0, 0
+
+    def _backbones(self, dataset: Dataset) -> Callable[[], Backbone]:
+        """The k-th encoder of every method starts from the same weights, whatever else the method builds."""
+        network = self.spec.config["backbone"]
+        features = dataset.train.images
+        build_one = factory(
+            network["name"] or dataset.backbone,
+            3 if features.dtype == torch.uint8 else features.shape[1],
+            network["pretrained"],
+            self.spec.paths.get("weights", ""),
+        )
+        calls = iter(range(1_000_000))
+
+        def backbone() -> Backbone:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(derive(self.seed, "backbone", next(calls)))
+                return build_one()
+
+        return backbone
+
+    # TrainingData, as the epoch hooks of a method see it -----------------------------------------------------------
+    def infer(self, fn: Callable[[Tensor], Any], view: str = "plain") -> Any:
+        """`fn` over one view of every training row, in order."""
+        parts = []
+        with torch.no_grad(), self.autocast():
+            for start in range(0, len(self.rows), 256):
+                rows = self.rows[start : start + 256]
+                parts.append(fn(self.pictures.train_views(rows, (view,), self.epoch)[0]))
+        if isinstance(parts[0], tuple):
+            return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+        return torch.cat(parts)
+
+    def reset_momentum(self) -> None:
+        self.optimizer.reset_momentum()
+
+    # ----------------------------------------------------------------------------------------------------------------
+    def autocast(self) -> AbstractContextManager[Any]:
+        amp = self.settings["amp"]
+        return nullcontext() if amp == "off" else torch.autocast(self.device.type, dtype=getattr(torch, amp))
+
+    def clock(self) -> Clock:
+        step = self.epoch * self.steps_per_epoch + self.step_in_epoch
+        return Clock(self.epoch, step, self.epochs, self.steps_per_epoch)
+
+    def order(self, epoch: int) -> Tensor:
+        """Positions in the training rows, in the order of this epoch."""
+        generator = torch.Generator().manual_seed(derive(self.seed, "order", epoch))
+        return torch.randperm(len(self.rows), generator=generator)
+
+    def train_epoch(self, save: Callable[[], None] = lambda: None) -> dict[str, Any]:
+        """From the current step to the end of the epoch; returns its record."""
+        method, started = self.method, time.perf_counter()
+        method.train()
+        self._set_lr()
+        if self.step_in_epoch == 0:
+            torch.manual_seed(derive(self.seed, "epoch start", self.epoch))
+            with torch.no_grad():
+                method.on_epoch_start(self.clock(), self)
+            method.train()
+            self.means = Means()
+        guard = Guard(1 if self.device.type == "cpu" else GUARD_EVERY)
+        order, first_step = self.order(self.epoch), self.step_in_epoch
+        while self.step_in_epoch < self.steps_per_epoch:
+            start = self.step_in_epoch * self.batch_size
+            index = order[start : start + self.batch_size]
+            self.step(index, guard)
+            self.step_in_epoch += 1
+            if self.hooks.stop():
+                guard.check()
+                save()
+                raise Interrupted
+            if self.step_in_epoch < self.steps_per_epoch and self._checkpoint_is_due():
+                guard.check()
+                save()
+        guard.check()
+        torch.manual_seed(derive(self.seed, "epoch end", self.epoch))
+        with torch.no_grad():
+            method.on_epoch_end(self.clock(), self)
+        self._check_weights()
+        trained = time.perf_counter() - started
+        images = (self.step_in_epoch - first_step) * self.batch_size
+        result: dict[str, Any] = {"lr": self.optimizer.sgd.param_groups[0]["lr"], **self.means.read()}
+        result |= {f"{name}": float(value) for name, value in method.diagnostics().items()}
+        last = self.epoch + 1 == self.epochs
+        if last or (self.epoch + 1) % self.settings["eval_every"] == 0:
+            result |= self.evaluator.evaluate(method, self.autocast())
+        record = {
+            "epoch": self.epoch,
+            "result": {key: plain(value) for key, value in result.items()},
+            "time": {
+                "seconds": round(time.perf_counter() - started, 4),
+                "train_seconds": round(trained, 4),
+                "images_per_second": round(images / max(trained, 1e-9), 1),
+                "peak_memory_mb": round(peak_memory_mb(self.device), 1),
+            },
+        }
+        self.epoch, self.step_in_epoch = self.epoch + 1, 0
+        return record
+
+    def step(self, index: Tensor, guard: Guard) -> None:
+        """One batch: positions `index` (B,) in the training rows."""
+        clock = self.clock()
+        views = self.pictures.train_views(self.rows[index], self.method.views, self.epoch)
+        index = index.to(self.device)
+        batch = Batch(views, self.candidates[index], index)
+        torch.manual_seed(derive(self.seed, "step", clock.step))
+        with self.autocast():
+            step = self.method.update(batch, self.optimizer, clock)
+        self.means.add("loss", step.loss)
+        for name, value in step.logs.items():
+            self.means.add(f"loss_{name}", value)
+        guard.watch(clock.step, step.loss, index)
+
+    def _set_lr(self) -> None:
+        lr = self.settings["lr"]
+        if self.settings["schedule"] == "cosine":
+            lr = schedules.cosine(lr, self.epoch, self.epochs)
+        self.optimizer.set_lr(lr)
+
+    def _check_weights(self) -> None:
+        norms = torch.stack(torch._foreach_norm([p.detach() for p in self.method.parameters()]))
+        if not bool(torch.isfinite(norms).all()):
+            raise Diverged(f"a weight became infinite or NaN in epoch {self.epoch}")
+
+    # checkpoints ------------------------------------------------------------------------------------------------------
+    _last_save, _save_cost = 0.0, 0.0
+
+    def _checkpoint_is_due(self) -> bool:
+        pause = max(self.hooks.checkpoint_seconds, self._save_cost / CHECKPOINT_SHARE)
+        return time.perf_counter() - self._last_save >= pause
+
+    def save(self, folder: RunFolder, identity: str) -> None:
+        started = time.perf_counter()
+        state = {
+            "method": self.method.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "means": self.means.state(),
+            "epoch": self.epoch,
+            "step_in_epoch": self.step_in_epoch,
+        }
+        checkpoint.save(folder.path, identity, state)
+        self._last_save = time.perf_counter()
+        self._save_cost = self._last_save - started
+
+    def restore(self, folder: RunFolder, identity: str) -> None:
+        """Go to the newest saved step, if there is one."""
+        state = checkpoint.load(folder.path, identity)
+        if state is not None:
+            self.method.load_state_dict(state["method"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.means.restore(state["means"], self.device)
+            self.epoch, self.step_in_epoch = state["epoch"], state["step_in_epoch"]
+        folder.truncate_epochs(self.epoch)
+        self._last_save = time.perf_counter()
+
+    def run(self, folder: RunFolder, identity: str) -> list[dict[str, Any]]:
+        """Train to the end; returns the records of all epochs, those of earlier sittings included."""
+        reset_peak_memory(self.device)
+        self.restore(folder, identity)
+        records = folder.epochs()
+        while self.epoch < self.epochs:
+            record = self.train_epoch(lambda: self.save(folder, identity))
+            folder.append_epoch(record)
+            records.append(record)
+            self.hooks.on_epoch(record)
+            if self.epoch < self.epochs:
+                stop = self.hooks.stop()
+                if stop or self._checkpoint_is_due():
+                    self.save(folder, identity)
+                if stop:
+                    raise Interrupted
+        return records
+
+
+def build(method_class: type[Method], config: Mapping[str, Any], task: Task) -> Method:
+    """A method from its resolved settings; JSON has no tuples, so lists become tuples again."""
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in config.items()}
+    return method_class(method_class.Config(**values), task)
+
+
+def split_rows(count: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows to train on and rows held out, each ascending."""
+    held = round(count * holdout)
+    generator = torch.Generator().manual_seed(derive(seed, "holdout"))
+    permutation = torch.randperm(count, generator=generator)
+    return permutation[held:].sort().values, permutation[:held].sort().values
+
+
+def steps_per_epoch(rows: int, batch: int, last_batch: str) -> int:
+    """Whole batches, and the partial one if it is kept and has at least two samples (batch norm needs them)."""
+    return rows // batch + (1 if last_batch == "keep" and rows % batch > 1 else 0)
+
+
+def weights_digest(method: Method) -> str:
+    """SHA-256 over names, shapes and bytes of everything in the state dict."""
+    digest = hashlib.sha256()
+    for name, value in sorted(method.state_dict().items()):
+        digest.update(name.encode())
+        if isinstance(value, Tensor):
+            digest.update(f"{tuple(value.shape)}{value.dtype}".encode())
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        else:
+            digest.update(repr(value).encode())
+    return digest.hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """A number that JSON can hold; NaN and infinities become null."""
+    if isinstance(value, Tensor):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    try:
+        with open("/proc/self/clear_refs", "w") as handle:  # Linux: forget the high-water mark of earlier runs
+            handle.write("5")
+    except OSError:
+        pass
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """High-water mark of the device, or of this process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        with open("/proc/self/status") as handle:
+            for line in handle:
+                if line.startswith("VmHWM"):
+                    return int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    return math.nan
