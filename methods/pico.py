@@ -51,16 +51,19 @@ def supervised_contrastive_loss(
     queries: Tensor, keys: Tensor, queue: Tensor, positives: Tensor, tau: float, denominator_eps: float = 0.0
 ) -> Tensor:
     """L_cont; queries get gradient as anchors and as contrast. (B, d), (B, d), (M, d), (B, 2B+M) -> scalar."""
-    logits = (queries / tau) @ torch.cat((queries, keys, queue)).T
-    others = logits.clone()
-    others.diagonal().fill_(-math.inf)
-    log_sum = torch.logsumexp(others, dim=1)
+    size, scaled = len(queries), queries / tau
+    others = torch.cat((keys, queue))  # apart from the queries, for no gradient goes to them
+    logits = torch.cat(((scaled @ queries.T).fill_diagonal_(-math.inf), scaled @ others.T), dim=1)
+    log_sum = torch.logsumexp(logits, dim=1)
     if (
         denominator_eps > 0
     ):  # the released code adds it after shifting each row by its maximum, the anchor itself included
-        log_sum = torch.logaddexp(log_sum, logits.detach().amax(1) + math.log(denominator_eps))
-    weights = positives.to(logits.dtype)
-    return (log_sum - (weights * logits).sum(1) / weights.sum(1)).mean()
+        top = torch.maximum(logits.amax(1), (scaled * queries).sum(1)).detach()
+        log_sum = torch.logaddexp(log_sum, top + math.log(denominator_eps))
+    weights = positives.to(queries.dtype)
+    # Σ_t q·A_t = q·Σ_t A_t: summing rows first spares passes over (B, 2B+M) and their backward.
+    sums = weights[:, :size] @ queries + weights[:, size:] @ others
+    return (log_sum - (scaled * sums).sum(1) / weights.sum(1)).mean()
 
 
 def updated_prototypes(prototypes: Tensor, queries: Tensor, labels: Tensor, gamma: float, normalise: str) -> Tensor:
