@@ -20,9 +20,9 @@ field of `Config`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -97,16 +97,24 @@ def class_affinities(h: Tensor, candidates: Tensor, variant: Variant = "paper") 
         return s, d
 
 
-def class_associative_loss(h: Tensor, candidates: Tensor, gamma1: float, variant: Variant = "paper") -> Tensor:
-    """L_cal of one view. (B, C, l), (B, C) -> scalar."""
-    s, d = class_affinities(h, candidates, variant)
-    return (1 - s + gamma1 * d.abs()).mean()
+def class_associative_loss(
+    views: Sequence[Tensor], candidates: Tensor, gamma1: float, variant: Variant = "paper"
+) -> Tensor:
+    """L_cal, added over the views' vectors. (B, C, l) each, (B, C) -> scalar."""
+    affinities = [class_affinities(h, candidates, variant) for h in views]
+    s, d = (torch.stack(values) for values in zip(*affinities, strict=True))
+    return (1 - s + gamma1 * d.abs()).mean(1).sum()
 
 
-def high_confidence_class(
-    logits: Tensor, candidates: Tensor, selection: Selection = "candidates"
-) -> tuple[Tensor, Tensor]:
-    """The class c_i that stands for each sample, and 1 or 0: whether the sample counts. (B, C), (B, C) -> (B,), (B,).
+class Choice(NamedTuple):
+    """The class that stands for each sample."""
+
+    classes: Tensor  # (B,) c_i
+    counts: Tensor  # (B,) 1, or 0 for a sample that is skipped
+
+
+def high_confidence_class(logits: Tensor, candidates: Tensor, selection: Selection = "candidates") -> Choice:
+    """arg max over the candidates of each sample. (B, C), (B, C) -> (B,), (B,).
 
     "masked_product" is the released arg max of logit × mask, which leaves the set when all candidate logits are negative;
     "global" skips samples whose overall arg max is no candidate.
@@ -114,12 +122,12 @@ def high_confidence_class(
     logits = at_least_float32(logits.detach())
     if selection == "global":
         classes = logits.argmax(1)
-        return classes, candidates.gather(1, classes[:, None])[:, 0].to(logits.dtype)
+        return Choice(classes, candidates.gather(1, classes[:, None])[:, 0].to(logits.dtype))
     if selection == "masked_product":
         classes = (logits * candidates).argmax(1)
     else:
         classes = masked_argmax(logits, candidates)
-    return classes, torch.ones_like(logits[:, 0])
+    return Choice(classes, torch.ones_like(logits[:, 0]))
 
 
 def class_embeddings(h: Tensor, classes: Tensor) -> Tensor:
@@ -128,50 +136,50 @@ def class_embeddings(h: Tensor, classes: Tensor) -> Tensor:
 
 
 def prototype_discriminative_loss(
-    chosen: Tensor, classes: Tensor, counts: Tensor, prototypes: Tensor, gamma2: float, variant: Variant = "paper"
+    views: Sequence[Tensor], choice: Choice, prototypes: Tensor, gamma2: float, variant: Variant = "paper"
 ) -> Tensor:
-    """L_pdl of one view; prototypes constant, an empty one has cosine 0. (B, l), (B,), (B,), (C, l) -> scalar."""
+    """L_pdl, added over the views' E^c; prototypes constant, an empty one has cosine 0. (B, l) each, (C, l) -> scalar."""
+    classes, counts = choice
+    chosen = torch.stack(tuple(views))  # (V, B, l)
     others = prototypes.shape[0] - 1
     prototypes = unit(prototypes.detach()).to(chosen.dtype)
     with full_precision(chosen):
+        s = (chosen * prototypes[classes]).sum(2)
         if variant == "paper":
-            s = (chosen * prototypes[classes]).sum(1)
-            d = ((chosen @ prototypes.sum(0)) - s) / others
+            d = (chosen @ prototypes.sum(0) - s) / others
         else:
-            cosines = chosen @ prototypes.T  # (B, C)
-            s = cosines.gather(1, classes[:, None])[:, 0]
-            d = (cosines.abs().sum(1) - s.abs()) / (others + 1e-6)
+            d = ((chosen @ prototypes.T).abs().sum(2) - s.abs()) / (others + 1e-6)
             s = s / (1 + 1e-6)
-        return ((1 - s + gamma2 * d.abs()) * counts).mean()
+    return ((1 - s + gamma2 * d.abs()) * counts).mean(1).sum()
 
 
 @torch.no_grad()
 def updated_prototypes(
     prototypes: Tensor,
     chosen: Tensor,
-    classes: Tensor,
-    counts: Tensor,
+    choice: Choice,
     variant: Variant = "paper",
     mode: Literal["batch", "sequential"] = "batch",
 ) -> Tensor:
-    """Q after a batch. (C, l), (B, l), (B,), (B,) -> (C, l).
+    """Q after a batch with vectors E^c of the weak view. (C, l), (B, l) -> (C, l).
 
     "released" gives all classes chosen in the batch one and the same vector; it is kept for study.
     """
-    chosen = chosen.to(prototypes.dtype) * counts[:, None].to(prototypes.dtype)
+    classes, counts = choice.classes, choice.counts.to(prototypes.dtype)[:, None]
+    chosen = chosen.to(prototypes.dtype) * counts
     if variant == "paper" and mode == "sequential":
         # Each normalisation needs the one before, so this study mode goes sample by sample.
         result = prototypes.clone()
         for c, e, counted in zip(classes.split(1), chosen.split(1), counts.split(1), strict=True):
             row = result[c]
-            result[c] = torch.where(counted[:, None] > 0, unit(row + e), row)
+            result[c] = torch.where(counted > 0, unit(row + e), row)
         return result
-    member = F.one_hot(classes, prototypes.shape[0]).to(prototypes.dtype) * counts[:, None].to(prototypes.dtype)
+    member = F.one_hot(classes, prototypes.shape[0]) * counts
     if variant == "paper":
         with full_precision(prototypes):  # a product, because index_add has no fixed order of summation on CUDA
             moved = prototypes + member.T @ chosen
     else:
-        moved = (prototypes[classes[0]] + chosen.sum(0)).expand_as(prototypes)
+        moved = (prototypes[classes[:1]] + chosen.sum(0)).expand_as(prototypes)
     return torch.where(member.any(0)[:, None], unit(moved), prototypes)
 
 
@@ -223,28 +231,18 @@ class CEL(Method):
         loss = soft_cross_entropy(z_weak, targets) + soft_cross_entropy(z_strong, targets)
         logs = {"cls": loss.detach()}
         if config.alpha != 0:
-            cal_of = partial(
-                class_associative_loss, candidates=batch.candidates, gamma1=config.gamma1, variant=config.cal_variant
-            )
-            cal = cal_of(h_weak) + cal_of(h_strong)
+            cal = class_associative_loss((h_weak, h_strong), batch.candidates, config.gamma1, config.cal_variant)
             loss, logs["cal"] = loss + config.alpha * cal, cal.detach()
         chosen = None
         if config.beta != 0:
-            classes, counts = high_confidence_class(z_weak, batch.candidates, config.selection)
-            weak = class_embeddings(h_weak, classes)
-            chosen = (weak.detach(), classes, counts)
+            choice = high_confidence_class(z_weak, batch.candidates, config.selection)
+            weak = class_embeddings(h_weak, choice.classes)
+            chosen = (weak.detach(), choice)
             if config.prototype_before_loss:
                 self._move_prototypes(*chosen)
             if clock.epoch >= clock.epochs_of(config.warmup):
-                pdl_of = partial(
-                    prototype_discriminative_loss,
-                    classes=classes,
-                    counts=counts,
-                    prototypes=self.prototypes,
-                    gamma2=config.gamma2,
-                    variant=config.pdl_variant,
-                )
-                pdl = pdl_of(weak) + pdl_of(class_embeddings(h_strong, classes))
+                views = (weak, class_embeddings(h_strong, choice.classes))
+                pdl = prototype_discriminative_loss(views, choice, self.prototypes, config.gamma2, config.pdl_variant)
                 loss, logs["pdl"] = loss + config.beta * pdl, pdl.detach()
         return Step(loss, logs, carry=(z_weak.detach(), chosen))
 
@@ -255,13 +253,9 @@ class CEL(Method):
         if chosen is not None and not self.config.prototype_before_loss:
             self._move_prototypes(*chosen)
 
-    def _move_prototypes(self, chosen: Tensor, classes: Tensor, counts: Tensor) -> None:
-        config = self.config
-        self.prototypes.copy_(
-            updated_prototypes(
-                self.prototypes, chosen, classes, counts, config.prototype_variant, config.prototype_mode
-            )
-        )
+    def _move_prototypes(self, chosen: Tensor, choice: Choice) -> None:
+        variant, mode = self.config.prototype_variant, self.config.prototype_mode
+        self.prototypes.copy_(updated_prototypes(self.prototypes, chosen, choice, variant, mode))
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)[1]

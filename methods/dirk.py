@@ -20,7 +20,6 @@ The repository calls λ = 0 "DIRK" and λ = 1, its default, "DIRK-REF". Here `di
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -128,8 +127,9 @@ class DIRK(Method):
         if self.contrastive and len(self.views) == 1:
             raise ValueError(f"{self.name} sees the distillation view only; use dirk for a contrastive term.")
         self.student = self._network(task)
-        self.teacher = copy.deepcopy(self.student) if config.teacher_init == "copy" else self._network(task)
-        self.teacher.requires_grad_(False)
+        self.teacher = self._network(task).requires_grad_(False)
+        if config.teacher_init == "copy":
+            self.teacher.load_state_dict(self.student.state_dict())
         if self.contrastive:
             rows, classes = config.queue_length, task.num_classes
             self.register_buffer("queue_features", torch.zeros(rows, config.projection_length))

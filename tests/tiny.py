@@ -62,7 +62,9 @@ def train(method: Method, task: Task, optimiser: TinyOptimiser, steps: range, si
     for step in steps:
         order = torch.randperm(task.num_samples, generator=torch.Generator().manual_seed(step))
         clock = Clock(step // task.steps_per_epoch, step, task.epochs, task.steps_per_epoch)
-        done.append(method.update(tiny_batch(task, order[:size].tolist()), optimiser, clock))
+        batch = tiny_batch(task, order[:size].tolist(), len(method.views))
+        torch.manual_seed(step)  # as the trainer does: dropout of a step depends on its number only
+        done.append(method.update(batch, optimiser, clock))
     return done
 
 

@@ -67,40 +67,36 @@ def classification_loss(params: Params, x: Inputs, variant: str) -> dict[str, An
 
 
 def cal_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    needing_gradient(x, "embeddings_w", "embeddings_s")
+    names = ("embeddings_w", "embeddings_s")
+    needing_gradient(x, *names)
     kind = config_of(variant).cal_variant
-    out: dict[str, Any] = {}
-    loss = torch.zeros((), dtype=torch.float64)
+    loss = class_associative_loss([x[name] for name in names], x["candidates"], params["gamma1"], kind)
+    out = with_gradients(loss, x, *names)
     for view in "ws":
-        h = x[f"embeddings_{view}"]
-        loss = loss + class_associative_loss(h, x["candidates"], params["gamma1"], kind)
-        out[f"s_{view}"], out[f"d_{view}"] = class_affinities(h, x["candidates"], kind)
-    return out | with_gradients(loss, x, "embeddings_w", "embeddings_s")
+        out[f"s_{view}"], out[f"d_{view}"] = class_affinities(x[f"embeddings_{view}"], x["candidates"], kind)
+    return out
 
 
 def high_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return {"index": high_confidence_class(x["logits_w"], x["candidates"], config_of(variant).selection)[0]}
+    return {"index": high_confidence_class(x["logits_w"], x["candidates"], config_of(variant).selection).classes}
 
 
 def prototype_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     config = config_of(variant)
-    classes, counts = high_confidence_class(x["logits_w"], x["candidates"], config.selection)
-    chosen = class_embeddings(x["embeddings_w"], classes)
+    choice = high_confidence_class(x["logits_w"], x["candidates"], config.selection)
+    chosen = class_embeddings(x["embeddings_w"], choice.classes)
     mode = params.get("mode", config.prototype_mode)
-    return {"prototypes": updated_prototypes(x["prototypes"], chosen, classes, counts, config.prototype_variant, mode)}
+    return {"prototypes": updated_prototypes(x["prototypes"], chosen, choice, config.prototype_variant, mode)}
 
 
 def pdl_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    needing_gradient(x, "embeddings_w", "embeddings_s")
+    names = ("embeddings_w", "embeddings_s")
+    needing_gradient(x, *names)
     config = config_of(variant)
-    classes, counts = high_confidence_class(x["logits_w"], x["candidates"], config.selection)
-    loss = torch.zeros((), dtype=torch.float64)
-    for view in "ws":
-        chosen = class_embeddings(x[f"embeddings_{view}"], classes)
-        loss = loss + prototype_discriminative_loss(
-            chosen, classes, counts, x["prototypes"], params["gamma2"], config.pdl_variant
-        )
-    return with_gradients(loss, x, "embeddings_w", "embeddings_s")
+    choice = high_confidence_class(x["logits_w"], x["candidates"], config.selection)
+    chosen = [class_embeddings(x[name], choice.classes) for name in names]
+    loss = prototype_discriminative_loss(chosen, choice, x["prototypes"], params["gamma2"], config.pdl_variant)
+    return with_gradients(loss, x, *names)
 
 
 class Recorded(nn.Module):
