@@ -6,12 +6,14 @@ import contextlib
 import fcntl
 import os
 import tempfile
+import threading
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-_held: set[str] = set()
+# lockf does not exclude the threads of one process from each other: what this process holds is kept here, by process id,
+# since a forked child inherits the set but not the locks.
+_held: set[tuple[int, str]] = set()
+_guard = threading.Lock()
 
 
 def atomic_write(path: str | Path, content: bytes | str) -> None:
@@ -54,6 +56,10 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
+def _key(path: Path) -> tuple[int, str]:
+    return os.getpid(), os.path.realpath(path)
+
+
 class Lock:
     """An exclusive lock between processes. By lockf: it ends with its owner, also when forked children live on."""
 
@@ -61,9 +67,12 @@ class Lock:
         self.path = path
         self._descriptor: int | None = None
 
-    def try_acquire(self) -> bool:
-        """Take the lock if nobody has it."""
-        key = os.path.realpath(self.path)
+    def acquire(self) -> bool:
+        """Take the lock if nobody has it; never waits for its owner."""
+        with _guard:
+            return self._acquire(_key(self.path))
+
+    def _acquire(self, key: tuple[int, str]) -> bool:
         if key in _held:
             return False
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,33 +90,25 @@ class Lock:
 
     def release(self) -> None:
         """Give the lock back; harmless when it is not held."""
-        if self._descriptor is not None:
-            _held.discard(os.path.realpath(self.path))
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def __enter__(self) -> Self:
-        if not self.try_acquire():
-            raise BlockingIOError(f"{self.path} is held by another process.")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
+        with _guard:
+            if self._descriptor is not None:
+                _held.discard(_key(self.path))
+                os.close(self._descriptor)
+                self._descriptor = None
 
 
 def is_locked(path: Path) -> bool:
     """Whether a living process holds the lock of `path`."""
     # Closing any descriptor of a file drops this process's own lockf locks on it, so a held one is never opened.
-    if os.path.realpath(path) in _held:
-        return True
+    with _guard:
+        return _key(path) in _held or _held_elsewhere(path)
+
+
+def _held_elsewhere(path: Path) -> bool:
     try:
         descriptor = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    except PermissionError:
-        # A read-only copy of somebody's results: nobody can be writing it here.
+    except OSError:
+        # No lock file, or a read-only copy of somebody's results: nobody can be writing it here.
         return False
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
