@@ -142,7 +142,9 @@ def mixture_notes(runs: pd.DataFrame) -> list[str]:
     for column, plural in {**names, "epochs": "numbers of epochs"}.items():
         counts = done[column].fillna("unknown").value_counts().sort_index(key=lambda i: i.astype(str))
         if len(counts) > 1:
-            listed = ", ".join(f"{str(value)[:12]} ({count} runs)" for value, count in counts.items())
+            listed = ", ".join(
+                f"{str(value)[:12]} ({count} run{'s' if count > 1 else ''})" for value, count in counts.items()
+            )
             notes.append(f"Warning: runs of {len(counts)} {plural} are mixed in this table: {listed}.")
     twice = done.duplicated(["dataset", "label", "seed"], keep=False)
     if twice.any():

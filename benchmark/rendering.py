@@ -103,7 +103,9 @@ def to_text(table: Table, colour: bool = False) -> str:
             padded = [_ansi(c, t) for c, t in zip(source.cells, padded, strict=True)]
         out.append("  ".join(padded).rstrip())
     out.append(line)
-    for note in table.notes:
+    marked = any(c.bold or c.underline for r in table.rows for c in r.cells)
+    legend = ["Plain text shows bold as *bold* and underlined as _underlined_."] if marked and not colour else []
+    for note in [*legend, *table.notes]:
         out += _wrap(f"• {note}", wrap, "  ")
     return "\n".join(out) + "\n"
 
@@ -209,13 +211,13 @@ def to_latex(table: Table, label: str = "") -> str:
         r"\setlength{\tabcolsep}{3pt}",
         rf"\begin{{tabular}}{{{aligns}}}",
         r"\toprule",
-        # An empty group first: a cell that starts with "[" would be read as an argument of the line break before it.
         " & ".join(latex_escape(c) for c in table.columns) + r" \\",
         r"\midrule",
     ]
     for r in table.rows:
         if r.rule:
             lines.append(r"\midrule")
+        # The empty group: a cell that starts with "[" would be read as an argument of the line break before it.
         lines.append("{}" + " & ".join(map(_latex_cell, r.cells)) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     if table.notes:

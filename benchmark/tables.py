@@ -54,7 +54,8 @@ def _spread(mean: float, std: float) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
+    # Adding zero turns a rounded −0.0 into 0.0.
+    return f"{round(value, 2) + 0.0:+.2f}".replace("-", "−")
 
 
 def _cell_text(cell: Measured) -> str:
