@@ -17,22 +17,23 @@ SPARE = 8  # neighbours beyond k whose order is settled by exact differences, ag
 def nearest_neighbours(features: Tensor, k: int, block_entries: int = BLOCK_ENTRIES) -> Tensor:
     """Rows of the k nearest rows in Euclidean distance, nearest first. (n, F) -> (n, min(k, n−1)) int64.
 
-    A row is never its own neighbour, not even among duplicates; equal distances go to the lower row. Cost O(n²F).
+    A row is never its own neighbour, not even among duplicates; equal distances go to the lower row (if more than
+    SPARE different rows are equally far, rounding may choose among them). Cost O(n²F).
     """
     n, dim = features.shape
     k = min(k, n - 1)
     if k <= 0:
         return torch.empty(n, 0, dtype=torch.long, device=features.device)
     features = features if features.dtype == torch.float64 else features.float()
-    features = features - features.mean(0)  # distances stay; the cancellation in ‖x‖² + ‖y‖² − 2x·y shrinks
+    centred = features - features.mean(0)  # distances stay; the cancellation in ‖x‖² + ‖y‖² − 2x·y shrinks
     # ‖y‖² rides along as one more coordinate, so a block is one product; ‖x‖² is constant in a row and left out.
     # Rows that fill up the last group are infinitely far.
     width = -(-n // GROUP) * GROUP
-    rows = torch.cat([features, features.new_ones(n, 1)], dim=1)
+    rows = torch.cat([centred, centred.new_ones(n, 1)], dim=1)
     columns = features.new_zeros(width, dim + 1)
-    columns[:n, :dim] = -2.0 * features
+    columns[:n, :dim] = -2.0 * centred
     columns[:, dim] = torch.inf
-    columns[:n, dim] = features.square().sum(1)
+    columns[:n, dim] = centred.square().sum(1)
     block = max(1, min(n, block_entries // width))
     distances = features.new_empty(block, width)  # allocated once: fresh pages cost as much as the product
     found = torch.empty(n, k, dtype=torch.long, device=features.device)
@@ -67,8 +68,8 @@ def _rerank(features: Tensor, own: Tensor, shortlist: Tensor, k: int) -> Tensor:
     shortlist = shortlist.sort(dim=1).values
     exact = features.new_empty(shortlist.shape, dtype=torch.float64)
     for column in range(shortlist.shape[1]):  # one neighbour at a time bounds memory at R × F
-        difference = features[shortlist[:, column]] - features[own]
-        exact[:, column] = difference.double().square().sum(1)
+        difference = features[shortlist[:, column]].double() - features[own].double()
+        exact[:, column] = difference.square().sum(1)
     return shortlist.gather(1, torch.sort(exact, dim=1, stable=True).indices[:, :k])
 
 

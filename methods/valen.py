@@ -57,6 +57,17 @@ def concentration(encoder_logits: Tensor, candidates: Tensor, floor: float, deta
     return (log_p - log_normaliser).masked_fill(~candidates.bool(), -math.inf).exp() + floor
 
 
+def draw(parameters: Tensor) -> Tensor:
+    """One reparameterised draw per row. (B, C) -> (B, C), positive, rows sum to 1."""
+    return Dirichlet(parameters, validate_args=False).rsample()  # validation would wait for the device
+
+
+for _op in ("aten::_sample_dirichlet", "aten::_dirichlet_grad"):
+    # torch knows no shapes-only form of them, which compiling or tracing a step needs; the result is as the first input.
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(_op, "Meta"):
+        torch.library.register_fake(_op, lambda first, *_, **__: torch.empty_like(first))
+
+
 def kl_parameters(encoder_logits: Tensor, scale: float = 0.25, low: float = 0.01, high: float = 30.0) -> Tensor:
     """α = clip(exp(scale·a), low, high), clipped before exp so that no gradient is 0·∞. (B, C) -> (B, C)."""
     return (at_least_float32(encoder_logits) * scale).clamp(math.log(low), math.log(high)).exp()
@@ -106,7 +117,8 @@ def graph_error(sample: Tensor, adjacency: Tensor) -> Tensor:
 def label_distribution(sample: Tensor, confidence: Tensor, candidates: Tensor, correct: float) -> Tensor:
     """New classifier target: `correct` of the sample, renormalised on the candidates, the rest confidence. (B, C)."""
     inside = sample.detach() * candidates
-    return correct * inside / inside.sum(1, keepdim=True).clamp_min(1e-30) + (1.0 - correct) * confidence
+    inside = inside / inside.sum(1, keepdim=True).clamp_min(torch.finfo(inside.dtype).tiny)
+    return correct * inside + (1.0 - correct) * confidence
 
 
 def pixel_target(images: Tensor, size: int) -> Tensor:
@@ -222,7 +234,7 @@ class Valen(Method):
         if clock.epoch < warmup_epochs(self.config.warmup, clock):
             return Step(self.warmup_loss(logits, batch), carry=(logits[0].detach(), None))
         encoded = [self.encoder(view) for view in batch.views]
-        sample = Dirichlet(self.concentration(encoded[0], batch.candidates), validate_args=False).rsample()
+        sample = draw(self.concentration(encoded[0], batch.candidates))
         terms = self.terms(logits, encoded, sample, batch)
         logs = {name: term.detach() for name, term in terms.items()}
         return Step(self.objective(terms), logs, carry=(logits[0].detach(), sample.detach()))

@@ -24,7 +24,6 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributions import Dirichlet
 
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData, ViewName
 from methods.blocks import Classifier, at_least_float32, masked_softmax, soft_cross_entropy, uniform_confidence
@@ -34,6 +33,7 @@ from methods.valen import (
     Valen,
     batch_adjacency,
     dirichlet_kl,
+    draw,
     kl_parameters,
     label_distribution,
     similarity,
@@ -155,7 +155,7 @@ class ValenPaper(Method):
         if clock.epoch < warmup_epochs(self.config.warmup, clock):
             return Step(soft_cross_entropy(logits, confidence), carry=(logits.detach(), None))
         alpha = kl_parameters(self.encoder(self.smoothed, self.neighbours)[batch.index])
-        samples = Dirichlet(alpha, validate_args=False).rsample((self.config.draws,))
+        samples = draw(alpha.expand(self.config.draws, -1, -1))
         adjacency = graph_block(self.neighbours, batch.index)
         target = uniform_confidence(batch.candidates) if self.config.target == "logical" else confidence
         fits = [log_likelihood(d, self.observation(d), batch.candidates, adjacency) for d in samples]

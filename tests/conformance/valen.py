@@ -146,8 +146,8 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     fixed = method.objective(method.terms([u], [a], d, batch))
     grad_a_fixed, grad_d = torch.autograd.grad(fixed, (a, d))
     step = take_step(method, batch, x["d"])
-    assert method.decoder is not None
-    grad_u, grad_a, grad_weight = torch.autograd.grad(step.loss, (u, a, method.decoder[2].weight))
+    weight2 = method.get_parameter("decoder.2.weight")
+    grad_u, grad_a, grad_weight = torch.autograd.grad(step.loss, (u, a, weight2))
     logs = step.logs
     return {
         "rec_x": logs["rec_x"],
