@@ -112,7 +112,7 @@ def selected_cross_entropy(logits: Tensor, targets: Tensor, selected: Tensor) ->
 def complementary_loss(logits: Tensor, candidates: Tensor, unselected: Tensor) -> Tensor:
     """−Σ_{j∉S} log(1 + 1e-7 − p_j), averaged over the unselected rows. (B, C), (B, C), (B,) -> scalar."""
     log_p = F.log_softmax(at_least_float32(logits), dim=1)
-    log_not = torch.log(EPSILON - torch.expm1(log_p))  # exact for p near 0 and near 1, also in single precision
+    log_not = torch.log(EPSILON - torch.expm1(log_p))  # 1 + 1e-7 − p would round the floor in float32
     return masked_mean(-log_not.masked_fill(candidates.bool(), 0.0).sum(1), unselected)
 
 
@@ -242,20 +242,8 @@ class NEPLL(Method):
         """`expand` for both networks: selection (2, B), label weights in force (2, B, C), next κ (2,)."""
         predicted = posterior.argmax(2)
         agree, c = predicted[0] == predicted[1], self.config
-        found = [
-            expand(
-                weak[k].detach(),
-                candidates,
-                agree,
-                selected[k],
-                weights[k],
-                self.tau[k],
-                self.kappa[k],
-                T=c.T,
-                lam=c.lam,
-            )
-            for k in range(2)
-        ]
+        state = [(selected[k], weights[k], self.tau[k], self.kappa[k]) for k in range(2)]
+        found = [expand(weak[k].detach(), candidates, agree, *state[k], T=c.T, lam=c.lam) for k in range(2)]
         masks, in_force, kappa = zip(*found, strict=True)
         return torch.stack(masks), torch.stack(in_force), torch.stack(kappa)
 
