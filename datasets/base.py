@@ -118,12 +118,12 @@ def read_mat(path: Path, *keys: str, squeeze: bool = False) -> list[Any]:
     """Named variables of a MATLAB file, dense, sparse or cell arrays; reading it runs no code of the file."""
     from scipy.io import loadmat
 
+    if not path.is_file():
+        raise DataError(f"{path} is missing.")
     try:
         content = loadmat(path, squeeze_me=squeeze, variable_names=keys)
     except NotImplementedError:
         raise DataError(f"{path} is a MATLAB 7.3 file; save it again with `save(…, '-v7')`.") from None
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing.") from None
     except Exception as error:  # noqa: BLE001  scipy raises many kinds on damaged files
         raise DataError(f"{path} is not a readable MATLAB file: {error}.") from None
     lacking = [key for key in keys if key not in content]

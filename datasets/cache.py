@@ -75,14 +75,8 @@ def recipe_hash(files: Sequence[Path], base: Path, short_side: int) -> str:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on a file; it is released when the process ends, however it ends."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = path.open("a")
-    except OSError as error:
-        raise DataError(
-            f"{path.parent} cannot be written ({error.strerror}); set {ENVIRONMENT} to a folder that can."
-        ) from None
-    with _threads, handle:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _threads, path.open("a") as handle:
         fcntl.lockf(handle, fcntl.LOCK_EX)
         yield
 
@@ -118,12 +112,18 @@ def open_pictures(
     pixels = store / f"{stem}-{recipe_hash(files, base, short_side)}.pixels"
     sizes = _read_sizes(pixels, len(files))
     if sizes is None:
-        with locked(store / f"{part}.lock"):
-            sizes = _read_sizes(pixels, len(files))  # another process may have built it while this one waited
-            if sizes is None:
-                _build(files, pixels, short_side)
-                _remove_stale(store, stem, keep=pixels)
-                sizes = _read_sizes(pixels, len(files))
+        try:
+            with locked(store / f"{part}.lock"):
+                sizes = _read_sizes(pixels, len(files))  # another process may have built it while this one waited
+                if sizes is None:
+                    _build(files, pixels, short_side)
+                    _remove_stale(store, stem, keep=pixels)
+                    sizes = _read_sizes(pixels, len(files))
+        except OSError as error:
+            reason = error.strerror or error
+            raise DataError(
+                f"{store} cannot be written ({reason}); {ENVIRONMENT} names another folder for it."
+            ) from None
     if sizes is None:
         raise DataError(f"The picture store {pixels} cannot be read back; is the disk in order?")
     sizes_tensor = torch.from_numpy(sizes)
@@ -152,19 +152,16 @@ def _build(files: Sequence[Path], pixels: Path, short_side: int) -> None:
         leftover.unlink(missing_ok=True)  # of a killed build: the lock is ours, so nobody is writing it
     sizes: list[tuple[int, int]] = []
     remaining = iter(files)
-    try:
-        # Pillow decodes and resizes outside the interpreter lock. By the piece, so that memory stays small.
-        with atomic(pixels) as stream, ThreadPoolExecutor(os.cpu_count()) as pool:
-            while piece := list(itertools.islice(remaining, 256)):
-                for picture in pool.map(decode, piece, itertools.repeat(short_side)):
-                    sizes.append(picture.shape[1:])
-                    stream.write(picture.data)
-        buffer = io.BytesIO()
-        np.savez(buffer, sizes=np.array(sizes, dtype=np.int64).reshape(-1, 2))
-        with atomic(pixels.with_suffix(".npz")) as stream:
-            stream.write(buffer.getvalue())
-    except OSError as error:
-        raise DataError(f"The picture store {pixels} cannot be written: {error.strerror}.") from None
+    # Pillow decodes and resizes outside the interpreter lock. By the piece, so that memory stays small.
+    with atomic(pixels) as stream, ThreadPoolExecutor(os.cpu_count()) as pool:
+        while piece := list(itertools.islice(remaining, 256)):
+            for picture in pool.map(decode, piece, itertools.repeat(short_side)):
+                sizes.append(picture.shape[1:])
+                stream.write(picture.data)
+    buffer = io.BytesIO()
+    np.savez(buffer, sizes=np.array(sizes, dtype=np.int64).reshape(-1, 2))
+    with atomic(pixels.with_suffix(".npz")) as stream:
+        stream.write(buffer.getvalue())
 
 
 def _remove_stale(store: Path, stem: str, keep: Path) -> None:
