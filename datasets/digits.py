@@ -1,0 +1,94 @@
+"""`digits`: 1,797 handwritten digits of 8×8 pixels (Alpaydin & Kaynak, UCI, 1998), as they ship inside scikit-learn.
+
+Of the packages that Candid needs anyway, none holds a labelled set of real pictures; scikit-learn is there for this one.
+Pictures are enlarged to 16×16 and repeated over three channels, so that the same networks and views serve all sets.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from datasets.base import Availability, DataError, Dataset, Source, Split, check_size, permutation
+
+TOTAL, CLASSES, TEST_SIZE = 1_797, 10, 500
+SPLIT_SEED = 0  # one split for all runs: the classes in a row, each in a shuffled order
+HOW = "pip install scikit-learn"
+
+
+def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE) -> Dataset:
+    """The set with `test` pictures held out, stratified. Neither the data folder nor the seed of a run has a say."""
+    import torch
+
+    path = _file()
+    if path is None:
+        raise DataError(f"digits: scikit-learn, which holds the pictures, is not installed; `{HOW}`.")
+    try:
+        table = np.loadtxt(path, delimiter=",")
+    except (OSError, ValueError) as error:
+        raise DataError(f"digits: {path} is missing or damaged ({error}); `{HOW} --force-reinstall`.") from None
+    check_size(str(path), "pictures", len(table), TOTAL)
+    pixels, labels = table[:, :64], table[:, 64].astype(np.int64)
+    if not CLASSES <= test <= TOTAL - CLASSES:
+        raise DataError(f"digits: test={test} is not possible; take {CLASSES} to {TOTAL - CLASSES}.")
+    images = torch.from_numpy(_enlarged(pixels.reshape(-1, 8, 8)))
+    targets = torch.from_numpy(labels)
+    held = stratified(labels, test)
+    train_rows, test_rows = torch.from_numpy(np.flatnonzero(~held)), torch.from_numpy(np.flatnonzero(held))
+    return Dataset(
+        name="digits",
+        num_classes=CLASSES,
+        class_names=tuple("0123456789"),
+        train=Split(images[train_rows], targets[train_rows]),
+        test=Split(images[test_rows], targets[test_rows]),
+        recipe="digits",
+        backbone="small-cnn",
+    )
+
+
+def stratified(labels: np.ndarray, count: int) -> np.ndarray:
+    """(N,) bool, true for exactly `count` rows, in which every class has its share to within one row.
+
+    Every row gets the middle of its place in its class as a fraction; the lowest fractions of the whole set are held.
+    """
+    order = permutation(len(labels), SPLIT_SEED)
+    place = np.empty(len(labels))
+    for label in np.unique(labels):
+        rows = order[labels[order] == label]
+        place[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
+    held = np.zeros(len(labels), dtype=bool)
+    held[np.argsort(place, kind="stable")[:count]] = True
+    return held
+
+
+def _enlarged(pixels: np.ndarray) -> np.ndarray:
+    """(N, 8, 8) in 0 … 16 to (N, 3, 16, 16) uint8, bilinear, with the integer weights 1/4 and 3/4 (no rounding at will)."""
+    big = pixels
+    for axis in (1, 2):
+        padded = np.pad(big, [(1, 1) if a == axis else (0, 0) for a in range(3)], mode="edge")
+        before, here, after = (np.take(padded, np.arange(8) + k, axis=axis) for k in range(3))
+        pair = np.stack([before + 3 * here, 3 * here + after], axis=axis + 1) / 4
+        big = pair.reshape([16 if a == axis else size for a, size in enumerate(big.shape)])
+    grey = np.minimum(big * 16, 255).astype(np.uint8)
+    return np.repeat(grey[:, None], 3, axis=1)
+
+
+def _file() -> Path | None:
+    """The table inside scikit-learn, read as a file because importing the package takes longer than a short epoch."""
+    package = importlib.util.find_spec("sklearn")
+    if package is None or not package.submodule_search_locations:
+        return None
+    return Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+
+
+def find(root: Path) -> Availability:
+    """Whether scikit-learn is installed; the data folder plays no part."""
+    path = _file()
+    if path is None or not path.is_file():
+        return Availability("missing", "scikit-learn is not installed", HOW)
+    return Availability("found", "inside scikit-learn", "")
+
+
+SOURCES = (Source("digits", "Digits", "Embedded", TOTAL - TEST_SIZE, TEST_SIZE, CLASSES, load, find),)
