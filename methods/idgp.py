@@ -197,7 +197,7 @@ class IDGP(Method):
         loss_f, loss_g = views * loss_f, views * loss_g
         plain_u, plain_h = u[:rows].detach(), h[:rows].detach()
         nll = marginal_nll(plain_u, plain_h, batch.candidates, c.T1, c.T2).mean()
-        logs = {"loss_f": loss_f.detach(), "loss_g": loss_g.detach(), "marginal_nll": nll}
+        logs = {"f": loss_f.detach(), "g": loss_g.detach(), "marginal_nll": nll}
         return Step(loss_f + loss_g, logs, {"u": plain_u, "h": plain_h})
 
     def warm_up_step(self, batch: Batch, warm_f: bool, warm_g: bool) -> Step:
@@ -207,11 +207,11 @@ class IDGP(Method):
         carry: dict[str, Tensor] = {}
         if warm_f:
             u = self.logits(self.f, batch)
-            losses["loss_f"] = views * f_prior_loss(u, self.d[batch.index].repeat(views, 1), c.T1)
+            losses["f"] = views * f_prior_loss(u, self.d[batch.index].repeat(views, 1), c.T1)
             carry["u"] = u[:rows].detach()
         if warm_g:
             h = self.logits(self.g, batch)
-            losses["loss_g"] = views * g_prior_loss(h, self.b[batch.index].repeat(views, 1), c.T2, c.g_reduction)
+            losses["g"] = views * g_prior_loss(h, self.b[batch.index].repeat(views, 1), c.T2, c.g_reduction)
             carry["h"] = h[:rows].detach()
         logs = {name: loss.detach() for name, loss in losses.items()}
         return Step(torch.stack(list(losses.values())).sum(), logs, carry)

@@ -211,7 +211,7 @@ class NEPLL(Method):
         carry = {"posterior": posterior}
         if self.warming(clock):
             losses = [soft_cross_entropy(weak[k], weights[k]) for k in range(2)]
-            return Step(losses[0] + losses[1], {f"loss{k + 1}": losses[k].detach() for k in range(2)}, carry)
+            return Step(losses[0] + losses[1], {f"network{k + 1}": losses[k].detach() for k in range(2)}, carry)
         strong = [network(batch.views[1]) for network in self.networks]
         selected = self.selected[:, batch.index]
         expanding = clock.epoch >= clock.epochs_of(self.config.expand)
@@ -232,7 +232,7 @@ class NEPLL(Method):
                 terms["complementary"] = complementary_loss(weak[k], batch.candidates, ~selected[k])
             ce_weak = selected_cross_entropy(weak[k], weights[k], selected[k])
             losses.append(ce_weak + ramp * torch.stack(list(terms.values())).sum())
-            terms |= {"ce_weak": ce_weak, "loss": losses[k], "selected": selected[k].float().mean()}
+            terms |= {"ce_weak": ce_weak, "network": losses[k]}
             logs |= {f"{name}{k + 1}": value.detach() for name, value in terms.items()}
         return Step(losses[0] + losses[1], logs, carry)
 

@@ -122,8 +122,8 @@ def test_normalised_weights_divide_each_total() -> None:
     plain, _ = start(IDGP, config, task)
     scaled, _ = start(IDGP, replace(config, normalise_weights=True), task)
     a, b = (m.training_step(tiny_batch(task, range(5), 3), PHASES[2]).logs for m in (plain, scaled))
-    torch.testing.assert_close(a["loss_f"], b["loss_f"] * 101.01)
-    torch.testing.assert_close(a["loss_g"], b["loss_g"] * 2.1)
+    torch.testing.assert_close(a["f"], b["f"] * 101.01)
+    torch.testing.assert_close(a["g"], b["g"] * 2.1)
 
 
 def test_only_visited_rows_change_and_stay_inside_their_sets() -> None:

@@ -146,7 +146,11 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     clock = Clock(params["epoch"], params["epoch"], epochs, 1)
     done = method.update(Batch(views, candidates, torch.arange(rows)), Backward(), clock)
     found: dict[str, Any] = {f"grad_{name}": leaf.grad for name, leaf in z.items()}
-    return found | {"d": method.d, "b": method.b, "ramp": method.ramp(clock)} | dict(done.logs)
+    return (
+        found
+        | {"d": method.d, "b": method.b, "ramp": method.ramp(clock)}
+        | {"loss_f": done.logs["f"], "loss_g": done.logs["g"]}
+    )
 
 
 def train(
@@ -162,7 +166,7 @@ def train(
         if epoch == 2 * warm:
             for name, tensor in record.items():
                 notes[name].append(tensor.detach().clone())
-        losses.append({"loss_f": [], "loss_g": []})
+        losses.append({"f": [], "g": []})
         table = epoch % warm if epoch < 2 * warm else epoch - warm  # both warm-ups see the first tables
         for index in order.split(size):
             batch = Batch(tuple(v[index] for v in views_at(table)), candidates[index], index)
@@ -179,10 +183,10 @@ def train(
         return torch.tensor(rows, dtype=torch.float64).reshape(-1, steps)
 
     return {name: torch.stack(values) for name, values in notes.items()} | {
-        "warm_loss_f": table_of("loss_f", 0, warm),
-        "warm_loss_g": table_of("loss_g", warm, 2 * warm),
-        "loss_f": table_of("loss_f", 2 * warm, len(orders)),
-        "loss_g": table_of("loss_g", 2 * warm, len(orders)),
+        "warm_loss_f": table_of("f", 0, warm),
+        "warm_loss_g": table_of("g", warm, 2 * warm),
+        "loss_f": table_of("f", 2 * warm, len(orders)),
+        "loss_g": table_of("g", 2 * warm, len(orders)),
     }
 
 

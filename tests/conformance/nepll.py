@@ -122,6 +122,7 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     }
     out |= {"loss": done.loss, "ramp": method.ramp(clock), **done.logs}
     for k in (1, 2):
+        out |= {f"loss{k}": done.logs[f"network{k}"]}
         out |= {f"confidence{k}": method.weights[k - 1], f"ud_threshold{k}": method.kappa[k - 1]}
         if not warming:
             out |= {f"mask{k}": done.carry["selected"][k - 1].double(), f"targets{k}": done.carry["targets"][k - 1]}
@@ -181,7 +182,7 @@ def guard(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     batch = Batch((images, images), candidates, torch.arange(len(candidates)))
     done = method.update(batch, Keep(), Clock(epoch, epoch, 2 * FINE, 1))
     grads = torch.autograd.grad(done.loss, list(z.values()))
-    return {"loss": done.logs["loss1"]} | {f"grad_{n}": g for n, g in zip(z, grads, strict=True)}
+    return {"loss": done.logs["network1"]} | {f"grad_{n}": g for n, g in zip(z, grads, strict=True)}
 
 
 def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
