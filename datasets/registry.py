@@ -13,7 +13,7 @@ from datasets import own
 from datasets.base import DataError, Source
 from methods.registry import did_you_mean
 
-FILES = ("cifar", "fine_grained", "tabular")
+FILES = ("glyphs", "digits", "cifar", "fine_grained", "tabular")
 
 
 def _collect() -> dict[str, Source]:

@@ -221,7 +221,7 @@ SOURCES = tuple(
 # Views of features --------------------------------------------------------------------------------------------------
 
 # Standard deviation of added noise in units of the (scaled) feature, and the share of features set to 0, their mean.
-# Our choice: these sets have no published augmentation. "strong" is about what SCARF-like masking does to small tables.
+# Our choice: no augmentation is published for these sets.
 VIEW_NOISE = {"strong": 0.1, "distill": 0.2}
 VIEW_DROPOUT = {"strong": 0.2, "distill": 0.0}
 
@@ -233,27 +233,15 @@ def feature_views(features: Tensor, view: str, *, seed: int, epoch: int, index: 
     """
     import torch
 
+    from datasets.counter import uniforms
+
     if view in ("weak", "plain", "test"):
         return features
     if view not in VIEW_NOISE:
         raise ValueError(f"unknown view {view!r} of features")
-    stream = (seed * 1_000_003 + epoch) * 64 + sorted(VIEW_NOISE).index(view)
-    column = torch.arange(features.shape[1], device=features.device)
-    uniforms = [_uniform(stream, draw, index.to(features.device)[:, None], column[None, :]) for draw in range(3)]
-    normal = (-2 * uniforms[0].log()).sqrt() * (2 * torch.pi * uniforms[1]).cos()
+    width = features.shape[1]
+    draws = uniforms(seed, epoch, f"features/{view}", index.to(features.device), 3 * width)
+    radius, angle, keep = draws.split(width, dim=1)
+    normal = (-2 * torch.log1p(-radius)).sqrt() * (2 * torch.pi * angle).cos()  # Box–Muller
     noisy = features + VIEW_NOISE[view] * normal.to(features.dtype)
-    return noisy.masked_fill(uniforms[2] < VIEW_DROPOUT[view], 0.0)
-
-
-def _uniform(stream: int, draw: int, row: Tensor, column: Tensor) -> Tensor:
-    """Uniform numbers in (0, 1), float32, by mixing integers (splitmix64): the same on every device and in any batch."""
-
-    def mix(value: Tensor) -> Tensor:
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-            logical = (value >> shift) & ((1 << (64 - shift)) - 1)
-            value = (value ^ logical) * (factor - (1 << 64) if factor >= 1 << 63 else factor)
-        return value
-
-    start = (stream * 8 + draw) * 0x9E3779B97F4A7C15 % (1 << 63)
-    value = mix(mix(mix(row.long() + start) + column.long()))
-    return (((value >> 40) & 0xFFFFFF).float() + 0.5) / (1 << 24)
+    return noisy.masked_fill(keep < VIEW_DROPOUT[view], 0.0)
