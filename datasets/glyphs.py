@@ -41,8 +41,8 @@ MAX_LOG_ZOOM = 0.12  # sizes from 0.89 to 1.13
 MAX_LOG_STRETCH = 0.08
 MAX_SHIFT = 2.0  # pixels
 MIN_CONTRAST = 0.6  # of lightness, where black to white is 1
-MAX_BLUR = 1.8  # standard deviation in pixels; the mean is a third of it
-MAX_NOISE = 0.25  # standard deviation, where black to white is 1; the mean is a third of it
+MAX_BLUR = 1.9  # standard deviation in pixels; the mean is a third of it
+MAX_NOISE = 0.28  # standard deviation, where black to white is 1; the mean is a third of it
 
 # Drawn at twice the final size and halved after the affine map, so that thin strokes are averaged rather than lost.
 SUPERSAMPLE = 2

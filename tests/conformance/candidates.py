@@ -1,0 +1,34 @@
+"""The candidate rules against their golden numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from datasets import candidates
+
+Inputs = dict[str, Tensor]
+
+
+def _with_size(probabilities: Tensor) -> Inputs:
+    return {"probabilities": probabilities, "expected_size": candidates.expected_size(probabilities)}
+
+
+def flip_probabilities(params: dict[str, Any], inputs: Inputs, variant: str) -> Inputs:
+    return _with_size(candidates.flip_probabilities(inputs["logits"], inputs["labels"], params["rate"]))
+
+
+def hierarchical_probabilities(params: dict[str, Any], inputs: Inputs, variant: str) -> Inputs:
+    return _with_size(candidates.hierarchical_probabilities(inputs["superclass"], inputs["labels"], params["rate"]))
+
+
+def uniform(params: dict[str, Any], inputs: Inputs, variant: str) -> Inputs:
+    return _with_size(candidates.uniform_probabilities(inputs["labels"], params["classes"], params["rate"]))
+
+
+OPS = {
+    "flip_probabilities": flip_probabilities,
+    "hierarchical_probabilities": hierarchical_probabilities,
+    "uniform": uniform,
+}
