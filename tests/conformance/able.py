@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from datasets.candidates import flip_probabilities
 from methods import schedules
 from methods.able import ABLE, anchor_confidence, contrastive_loss, positive_weights
 from methods.base import Batch, Clock, Task
@@ -93,8 +94,6 @@ def heads_forward(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def flip_probability(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    from datasets.candidates import flip_probabilities
-
     return {"probability": flip_probabilities(x["logits"], x["labels"], params["rate"])}
 
 
