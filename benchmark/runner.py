@@ -48,6 +48,7 @@ class Place:
     device: str = "cpu"
     checkpoint_seconds: float | None = None
     retry_diverged: bool = False
+    track: str = ""  # "tensorboard" or "wandb"
 
 
 @dataclass(frozen=True)
@@ -83,19 +84,21 @@ def start_worker(parent: int) -> None:
 
 
 @functools.lru_cache(maxsize=2)
-def _load_dataset(name: str, root: str, settings: str) -> Dataset:
+def _load_dataset(name: str, root: str, split: int, settings: str) -> Dataset:
     from datasets import registry
 
-    return registry.get(name).load(Path(root), **json.loads(settings))
+    try:
+        return registry.get(name).load(Path(root), split, **json.loads(settings))
+    except TypeError as error:
+        raise DataError(f"{name}: {error}; see the data set's settings in docs/data.md.") from None
 
 
 def dataset_of(spec: RunSpec, data: Path) -> Dataset:
     """The data of a run; `data.split = -1` makes the split follow the seed."""
     section = spec.config["dataset"]
-    settings = dict(section["settings"])
-    if section["split"]:
-        settings["split"] = spec.seed if section["split"] < 0 else section["split"]
-    return _load_dataset(spec.paths.get("dataset") or section["name"], str(data), json.dumps(settings, sort_keys=True))
+    split = spec.seed if section["split"] < 0 else section["split"]
+    name = spec.paths.get("dataset") or section["name"]
+    return _load_dataset(name, str(data), split, json.dumps(section["settings"], sort_keys=True))
 
 
 def candidates_of(spec: RunSpec, dataset: Dataset, place: Place) -> CandidateSet:

@@ -1,0 +1,151 @@
+"""What each command does, as a function of the parsed arguments; returns the exit code."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from benchmark import devices
+from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, UsageError
+from benchmark.runner import Place
+from datasets.base import DataError
+from methods.registry import MethodError
+
+if TYPE_CHECKING:
+    from benchmark.plan import Selection
+    from benchmark.pool import Progress
+    from benchmark.settings import RunSpec
+
+
+def dispatch(arguments: argparse.Namespace) -> int:
+    """Find the command's function; errors of data and methods are sentences too."""
+    name = arguments.command
+    special: dict[str, Callable[[argparse.Namespace], int]] = {
+        "run": run,
+        "list": _lazy("overview", "listing"),
+        "status": _lazy("overview", "status"),
+        "estimate": _lazy("overview", "estimate"),
+        "doctor": _lazy("overview", "doctor"),
+        "fetch": _lazy("overview", "fetch"),
+        "candidates": _lazy("overview", "candidates"),
+        "plot": _lazy("outputs", "plot"),
+        "report": _lazy("outputs", "report"),
+        "export": _lazy("outputs", "export"),
+        "check": _lazy("check", "command"),
+        "tune": _lazy("tune", "command"),
+        "speed": _lazy("speed", "command"),
+    }
+    try:
+        if name in special:
+            return special[name](arguments)
+        return _lazy("outputs", "make")(arguments)
+    except (DataError, MethodError) as error:
+        raise CandidError(str(error)) from None
+
+
+def _lazy(module: str, function: str) -> Callable[[argparse.Namespace], int]:
+    def call(arguments: argparse.Namespace) -> int:
+        import importlib
+
+        return getattr(importlib.import_module(f"benchmark.{module}"), function)(arguments)
+
+    return call
+
+
+def default_profile(arguments: argparse.Namespace) -> tuple[str, str]:
+    """The profile and why it was taken."""
+    if arguments.profile:
+        return arguments.profile, "as asked"
+    if arguments.device != "cpu" and devices.cuda_devices():
+        return "paper", "a CUDA device is here"
+    return "quick", "no CUDA device is here; the paper's protocol is --profile paper"
+
+
+def selection_of(arguments: argparse.Namespace) -> Selection:
+    """Everything typed, checked."""
+    from benchmark.plan import select
+
+    profile, _ = default_profile(arguments)
+    place = Place(
+        arguments.results,
+        arguments.data,
+        checkpoint_seconds=arguments.checkpoint_seconds,
+        retry_diverged=arguments.retry_diverged,
+        track=arguments.track or "",
+    )
+    return select(
+        profile=profile,
+        place=place,
+        devices=devices.resolve(arguments.device),
+        methods=arguments.methods,
+        datasets=arguments.datasets,
+        seeds=arguments.seeds,
+        plugins=arguments.plugin,
+        settings=arguments.settings,
+        epochs=arguments.epochs,
+    )
+
+
+def train(arguments: argparse.Namespace, selection: Selection, specs: Sequence[RunSpec]) -> Progress:
+    """Do what is missing, showing progress; the plan is printed first."""
+    from benchmark.files import ensure_writable
+    from benchmark.plan import cost, standing
+    from benchmark.pool import Pool, Progress, parse_jobs
+    from benchmark.progress import display_for
+
+    slots = parse_jobs(arguments.jobs, selection.devices)
+    if arguments.backend == "dask" and not arguments.scheduler:
+        raise UsageError("--backend dask needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")
+    now = standing(specs, arguments.results)
+    todo = sorted(now.todo, key=lambda s: -cost(s, selection.entry(s.method)))
+    if not arguments.quiet:
+        print(plan_line(selection, now, slots), flush=True)
+    if arguments.dry_run or not todo:
+        return Progress(0)
+    ensure_writable(arguments.results)
+    pool = Pool(selection.place, slots, wait=not arguments.no_wait)
+    display = display_for(arguments.quiet, arguments.results)
+    if arguments.backend == "dask":
+        return pool.run_on_dask(todo, arguments.scheduler, display)
+    return pool.run(todo, display)
+
+
+def plan_line(selection: Selection, now: object, slots: Sequence[str]) -> str:
+    """The plan in one line: how many runs, how many of them are there, on what."""
+    from benchmark.plan import Standing
+
+    assert isinstance(now, Standing)
+    counts = [f"{now.count('done')} done"]
+    for state in ("running", "interrupted", "failed", "diverged", "oom"):
+        if now.count(state):
+            counts.append(f"{now.count(state)} {state}")
+    return (
+        f"Plan: {len(now.specs)} runs, {', '.join(counts)}, {len(now.todo)} to do "
+        f"on {len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}; results in {selection.place.results}."
+    )
+
+
+def announce(arguments: argparse.Namespace, what: str, selection: Selection) -> None:
+    """The first line that a command prints."""
+    if not arguments.quiet:
+        profile, why = default_profile(arguments)
+        print(f"{what}, profile {selection.profile.name} ({why}).", flush=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`run`: train a grid."""
+    selection = selection_of(arguments)
+    announce(arguments, "Training", selection)
+    progress = train(arguments, selection, selection.specs())
+    return report_failures(progress)
+
+
+def report_failures(progress: Progress) -> int:
+    """Say what did not end well; the exit code of `run`."""
+    bad = [(spec, outcome) for spec, outcome in progress.outcomes if outcome.status not in ("done",)]
+    for spec, outcome in bad:
+        print(f"{spec.dataset} {spec.label} seed {spec.seed}: {outcome.status}: {outcome.reason}")
+    if any(outcome.status != "claimed" for _, outcome in bad):
+        return FAILED
+    return INCOMPLETE if bad else COMPLETE

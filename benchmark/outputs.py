@@ -1,0 +1,339 @@
+"""Commands that turn runs into tables, figures, curves, the report page and the export."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmark.commands import announce, selection_of, train
+from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError
+from benchmark.files import atomic_write
+from benchmark.settings import Override, RunSpec, fields_of, Data
+
+if TYPE_CHECKING:
+    import pandas
+
+    from benchmark.plan import Selection
+    from benchmark.rendering import Table
+
+ACCURACY = {
+    "last": "accuracy",
+    "last10": "accuracy_last10",
+    "oracle": "accuracy_oracle",
+    "covering": "accuracy_covering",
+    "approximated": "accuracy_approximated",
+}
+ABLATION = (  # Table 4 of the paper
+    ("L_cls", {"alpha": 0.0, "beta": 0.0}),
+    ("L_cls + L_cal", {"beta": 0.0}),
+    ("L_cls + L_cal + L_pdl", {}),
+)
+SENSITIVITY = {  # Figure 5
+    "alpha": (0.1, 0.5, 1.0),
+    "beta": (0.1, 0.5, 1.0),
+    "gamma1": (0.5, 1.0, 2.0, 5.0),
+    "gamma2": (0.5, 1.0, 2.0, 5.0),
+}
+LENGTHS = (128, 256, 512, 768, 1024)  # Figure 6
+
+
+@dataclass
+class Need:
+    """The runs of one table or figure, and the label under which it looks for each."""
+
+    specs: list[RunSpec]
+    labels: dict[str, str] = field(default_factory=dict)  # by config digest
+
+    def add(self, specs: Sequence[RunSpec], label: str | None = None) -> None:
+        self.specs += specs
+        self.labels |= {spec.digest: label or spec.method for spec in specs}
+
+
+def need_of(what: str, selection: Selection) -> Need:
+    """What a table or figure is made from."""
+    need = Need([])
+    figures = selection.profile.figures
+    if what in ("table2", "table3"):
+        need.add(selection.specs())
+    elif what == "table4":
+        for _, change in ABLATION:
+            need.add(selection.specs(["cel"], variant=change), label_of(change))
+    elif what == "fig2":
+        setting = figures.get("fig2", {})
+        method = setting.get("method", "proden")
+        for dataset in chosen(selection, setting):
+            need.add(selection.specs([method], [dataset]), "IDPLL")
+            need.add(selection.specs([method], [dataset], extra=uniform_like(selection, dataset)), "PLL")
+    elif what == "fig4":
+        dataset = figures.get("fig4", {}).get("dataset") or selection.datasets[0]
+        main = [m for m in selection.methods if selection.entry(m).kind in ("PLL", "IDPLL")]
+        need.add(selection.specs(main, [dataset if dataset in selection.datasets else selection.datasets[0]]))
+    elif what == "fig5":
+        for dataset in chosen(selection, figures.get("fig5", {})):
+            for key, values in SENSITIVITY.items():
+                for value in values:
+                    need.add(selection.specs(["cel"], [dataset], {key: value}), f"{key}={value:g}")
+    elif what == "fig6":
+        setting = figures.get("fig6", {})
+        for dataset in chosen(selection, setting):
+            for length in setting.get("lengths", LENGTHS):
+                need.add(selection.specs(["cel"], [dataset], {"embedding_length": length}), f"l={length}")
+    return need
+
+
+def label_of(change: dict[str, Any]) -> str:
+    return "cel" + (f"[{','.join(f'{k}={v:g}' for k, v in change.items())}]" if change else "")
+
+
+def chosen(selection: Selection, setting: dict[str, Any]) -> list[str]:
+    """The data sets of a figure: the profile's choice, as far as the command line leaves them in."""
+    wanted = setting.get("datasets", selection.datasets[:2])
+    return [name for name in wanted if name in selection.datasets] or list(selection.datasets[:2])
+
+
+def uniform_like(selection: Selection, dataset: str) -> list[Override]:
+    """Uniform candidate labels of the same expected size as the profile's instance-dependent ones."""
+    from datasets import registry
+
+    data = selection.profile.data.get(dataset, {})
+    classes = data.get("settings", {}).get("classes") or registry.get(dataset).num_classes
+    size = data.get("target_size") or 1 + data.get("rate", fields_of(Data)["rate"].default) * classes
+    rate = (size - 1) / (classes - 1)
+    return [
+        Override("data", "generator", "uniform"),
+        Override("data", "rate", repr(round(rate, 6))),
+        Override("data", "target_size", "0.0"),
+    ]
+
+
+def make(arguments: argparse.Namespace) -> int:
+    """`table1` … `fig6`, `all`: run what is missing, then write."""
+    what = arguments.command
+    if what == "table3" and arguments.from_paper:
+        return _from_paper(arguments)
+    selection = selection_of(arguments)
+    names = {"table": "Table ", "fig": "Figure ", "all": "Every table and figure"}
+    title = next(text + what.removeprefix(key).removeprefix("all") for key, text in names.items() if what.startswith(key))
+    announce(arguments, title, selection)
+    parts = ["table1", "table2", "table3", "table4", "fig2", "fig4", "fig5", "fig6"] if what == "all" else [what]
+    needs = {part: need_of(part, selection) for part in parts}
+    if not arguments.no_run:
+        unique = {spec.digest: spec for need in needs.values() for spec in need.specs}
+        if unique:
+            train(arguments, selection, list(unique.values()))
+        elif arguments.dry_run:
+            print(f"Plan: {title} needs no training; candidate sets are built if they are missing.")
+    if arguments.dry_run:
+        return COMPLETE
+    complete = True
+    for part in parts:
+        if part.startswith("table"):
+            complete &= write_table(part, arguments, selection, needs[part])
+        else:
+            complete &= draw_figure(part, arguments, selection, needs[part])
+    if what == "all":
+        complete &= draw_extras(arguments, selection, needs["table2"])
+    return COMPLETE if complete else INCOMPLETE
+
+
+def _from_paper(arguments: argparse.Namespace) -> int:
+    from benchmark import tables
+
+    test = "student" if arguments.test == "paired" else arguments.test
+    try:
+        table = tables.table3_from_paper(test=test)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    show(table, arguments.results / "tables" / "published", f"table3-from-paper-{test}", arguments.quiet)
+    return COMPLETE
+
+
+def frame_for(selection: Selection, need: Need, results: Path) -> pandas.DataFrame:
+    """The runs of a need under its labels; unknown schemas are refused."""
+    from benchmark.plan import frame_of
+    from benchmark.store import check_schema
+
+    frame = frame_of(need.specs, results, need.labels)
+    check_schema(frame)
+    return frame
+
+
+def write_table(name: str, arguments: argparse.Namespace, selection: Selection, need: Need) -> bool:
+    """Write one table in all its forms and show it; True if it is complete."""
+    from benchmark import tables
+    from benchmark.plan import check_same_candidates
+
+    folder = arguments.results / "tables" / selection.profile.name
+    plan = selection.table_plan()
+    if name == "table1":
+        from benchmark.labels import measure
+
+        table = tables.table1(measure(selection), plan.datasets, profile=selection.profile.name)
+        show(table, folder, name, arguments.quiet)
+        return table.complete
+    frame = frame_for(selection, need, arguments.results)
+    options = {"accuracy": ACCURACY[getattr(arguments, "accuracy", "last")]}
+    reference = getattr(arguments, "reference", "cel")
+    if name in ("table2", "table3") and reference not in selection.methods:
+        if name == "table3" and arguments.command == "table3":
+            raise UsageError(f"--reference {reference} is not among the methods of this table.")
+        if name == "table3":
+            return True
+    if name == "table2":
+        table = tables.table2(frame, plan, reference=reference, test=getattr(arguments, "test", "paired"), **options)
+    elif name == "table3":
+        table = tables.table3(frame, plan, reference=reference, test=getattr(arguments, "test", "paired"), **options)
+    else:
+        rows = [(title, label_of(change)) for title, change in ABLATION]
+        table = tables.table4(frame, plan, rows, **options)
+    extra = check_same_candidates(frame, need.specs) + overridden(selection)
+    table = replace(table, notes=(*table.notes, *extra))
+    show(table, folder, name, arguments.quiet)
+    return table.complete
+
+
+def overridden(selection: Selection) -> list[str]:
+    """What the command line changed belongs under the table."""
+    if not selection.overrides:
+        return []
+    changes = ", ".join(f"{o.scope}.{o.key}={o.text}" for o in selection.overrides)
+    return [f"Overridden on the command line: {changes}."]
+
+
+def show(table: Table, folder: Path, stem: str, quiet: bool) -> None:
+    from benchmark import rendering
+
+    paths = rendering.write(table, folder, stem)
+    print(rendering.to_text(table, colour=sys.stdout.isatty()))
+    if not quiet:
+        kinds = ", ".join(path.suffix for path in paths)
+        print(f"Written: {folder / stem} ({kinds})")
+
+
+def epochs_for(need: Need, results: Path) -> pandas.DataFrame:
+    """The epochs of a need under its labels."""
+    from benchmark import store
+    from benchmark.plan import documents
+
+    profile = need.specs[0].profile
+    wanted = {spec.digest for spec in need.specs}
+    identity = {doc["identity"]: digest for digest, (_, doc) in documents(results, profile).items() if digest in wanted}
+    frame = store.load(results, profile)
+    frame = frame[frame["identity"].isin(identity)].copy()
+    frame["label"] = frame["identity"].map(lambda i: need.labels[identity[i]])
+    return frame
+
+
+def draw_figure(name: str, arguments: argparse.Namespace, selection: Selection, need: Need) -> bool:
+    """Draw one figure of the paper from the runs that are there; True if none is missing."""
+    from benchmark import figures
+    from benchmark.plan import standing
+
+    now = standing(need.specs, arguments.results)
+    if not now.count("done"):
+        raise CandidError(f"There are no finished runs for {name} in {arguments.results}; run it without --no-run first.")
+    caption = f"profile {selection.profile.name}, {len(selection.seeds)} seeds"
+    if now.todo:
+        caption += f", {now.count('done')} of {len(now.specs)} runs done"
+    paths = figures.paper_figure(
+        name,
+        runs=frame_for(selection, need, arguments.results),
+        epochs=epochs_for(need, arguments.results),
+        plan=selection.table_plan(),
+        folder=arguments.results / "figures" / selection.profile.name,
+        caption=caption,
+    )
+    for path in paths:
+        print(f"Written: {path}")
+    return not now.todo
+
+
+def draw_extras(arguments: argparse.Namespace, selection: Selection, need: Need) -> bool:
+    """The critical-difference diagram and the selection plot."""
+    from benchmark import figures
+
+    frame = frame_for(selection, need, arguments.results)
+    plan, folder = selection.table_plan(), arguments.results / "figures" / selection.profile.name
+    complete = True
+    for draw in (figures.draw_ranks, figures.draw_selection):
+        try:
+            for path in draw(frame, plan, folder):
+                print(f"Written: {path}")
+        except ValueError as error:
+            print(f"Not drawn: {error}")
+            complete = False
+    return complete
+
+
+def plot(arguments: argparse.Namespace) -> int:
+    """`plot curves|selection|ranks` from any results folder."""
+    from benchmark import figures, store
+
+    results = arguments.results
+    frame = store.load(results, arguments.profile)
+    if frame.empty:
+        raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
+    if arguments.what != "curves":
+        return _plot_summary(arguments)
+    for option, column in (("methods", "method"), ("datasets", "dataset")):
+        names = getattr(arguments, option)
+        if names:
+            wanted = names.split(",")
+            unknown = [w for w in wanted if w not in set(frame[column]) | set(frame["label"])]
+            if unknown:
+                known = sorted(set(frame[column]))
+                raise UsageError(f"--{option}: no run of '{unknown[0]}' in {results}; there are {', '.join(known)}.")
+            frame = frame[frame[column].isin(wanted) | frame["label"].isin(wanted)]
+    if arguments.metric not in frame.columns:
+        metrics = sorted(c for c in frame.columns if frame[c].dtype.kind == "f")
+        raise UsageError(f"--metric {arguments.metric} was not recorded; there are {', '.join(metrics)}.")
+    profile = arguments.profile or "all"
+    out = arguments.out or results / "figures" / profile / f"curves-{arguments.metric}.png"
+    for path in figures.draw_curves(frame, arguments.metric, out):
+        print(f"Written: {path}")
+    return COMPLETE
+
+
+def _plot_summary(arguments: argparse.Namespace) -> int:
+    from benchmark import figures
+
+    selection = selection_of(arguments)
+    need = need_of("table2", selection)
+    draw = figures.draw_selection if arguments.what == "selection" else figures.draw_ranks
+    folder = arguments.results / "figures" / selection.profile.name
+    try:
+        for path in draw(frame_for(selection, need, arguments.results), selection.table_plan(), folder):
+            print(f"Written: {path}")
+    except ValueError as error:
+        raise CandidError(str(error)) from None
+    return COMPLETE
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """`export`: one tidy CSV."""
+    from benchmark import store
+
+    frame = store.load(arguments.results, arguments.profile)
+    if frame.empty:
+        raise CandidError(f"There are no runs in {arguments.results} to export.")
+    text = frame.to_csv(index=False)
+    if str(arguments.out) == "-":
+        sys.stdout.write(text)
+        return COMPLETE
+    out = arguments.out or arguments.results / "epochs.csv"
+    atomic_write(out, text)
+    print(f"Written: {out} ({len(frame)} epochs of {frame['identity'].nunique()} runs)")
+    return COMPLETE
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """`report`: results/report.html."""
+    from benchmark.report import write_report
+
+    path = write_report(arguments.results, arguments.out or arguments.results / "report.html", arguments.profile)
+    print(f"Written: {path}")
+    return COMPLETE

@@ -1,0 +1,100 @@
+"""Shared by all tests: one thread, a tiny benchmark in a temporary folder, and the command line as a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+ROOT = Path(__file__).resolve().parents[1]
+
+TINY = """
+title = "tiny"
+seeds = [0, 1]
+methods = ["proden", "cc"]
+datasets = ["digits"]
+
+[train]
+epochs = 3
+batch = 32
+lr = 0.05
+
+[data.digits]
+settings = { test = 1500 }
+generator = "uniform"
+rate = 0.2
+"""
+
+
+@dataclass
+class TinyBenchmark:
+    """A results folder and a profile that trains in a second or two."""
+
+    folder: Path
+    profile: Path
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results"
+
+    def arguments(self, *words: str) -> list[str]:
+        places = ["--results", str(self.results), "--data", str(self.folder / "data"), "--profile", str(self.profile)]
+        return [sys.executable, "-m", "benchmark", *words, *places, "--device", "cpu"]
+
+    def run(self, *words: str, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
+        """One command as a real process."""
+        return subprocess.run(
+            self.arguments(*words), cwd=ROOT, text=True, capture_output=True, timeout=600, check=check, **options
+        )
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        """The same without waiting, in its own process group."""
+        return subprocess.Popen(
+            self.arguments(*words), cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True, **options,
+        )  # fmt: skip
+
+    def documents(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/*/*/*/run.json"))]
+
+    def results_only(self) -> dict[str, Any]:
+        """What must be equal between any two ways to the same run: result fields of every epoch, summary, weights."""
+        found = {}
+        for path in sorted(self.results.glob("runs/*/*/*/*/run.json")):
+            document = json.loads(path.read_text())
+            lines = (path.parent / "metrics.jsonl").read_text().splitlines()
+            epochs = [json.dumps(json.loads(line)["result"], sort_keys=True) for line in lines]
+            key = f"{document['dataset']}/{document['label']}/{document['seed']}/{document['identity']}"
+            found[key] = (document["status"], document.get("summary"), document.get("weights_sha256"), epochs)
+        return found
+
+
+@pytest.fixture
+def tiny_benchmark(tmp_path: Path) -> TinyBenchmark:
+    return make_tiny(tmp_path)
+
+
+def make_tiny(folder: Path, text: str = TINY) -> TinyBenchmark:
+    profile = folder / "tiny.toml"
+    profile.write_text(text)
+    return TinyBenchmark(folder, profile)
+
+
+@pytest.fixture
+def make_benchmark(tmp_path: Path) -> Callable[..., TinyBenchmark]:
+    """Several tiny benchmarks in one test: `make_benchmark("a", text)`."""
+
+    def make(name: str, text: str = TINY) -> TinyBenchmark:
+        folder = tmp_path / name
+        folder.mkdir()
+        return make_tiny(folder, text)
+
+    return make
