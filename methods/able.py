@@ -3,7 +3,7 @@
 S. Xia, J. Lv, N. Xu, X. Geng. Ambiguity-Induced Contrastive Learning for Instance-Dependent Partial Label Learning.
 IJCAI-ECAI 2022, pp. 3615–3621.
 
-Two views of each of B pictures; T the label confidences before the step, ℓ the logits of the weak view, z unit embeddings.
+Two views of each of B pictures; T label confidences before the step, ℓ logits of the weak view, z unit embeddings.
 
     ŷ_j = arg max_{c∈S_j} ℓ_jc                                            the class that j is an example of
     W_ab = T_{i,ŷ_j} / n_{ŷ_j} if ŷ_j ∈ S_i else 0                        views a of picture i, b ≠ a of picture j

@@ -161,7 +161,7 @@ class PiCO(Method):
             return self.losses(at_least_float32(logits), unit(queries), unit(keys), batch, clock)
 
     def losses(self, logits: Tensor, queries: Tensor, keys: Tensor, batch: Batch, clock: Clock) -> Step:
-        """The step given what the networks say: logits (B, C), unit queries and keys (B, d). State is left to after_step."""
+        """The step given what the networks say: logits (B, C), unit queries and keys (B, d). State stays as it is."""
         config, warm = self.config, self.is_warm(clock)
         with torch.no_grad():
             labels = masked_argmax(logits, batch.candidates)
