@@ -111,7 +111,7 @@ class DIRK(Method):
         dist_temp: float = 0.4  # τ_d; code
         base_temp: float = 0.07  # (W) is scaled by τ/base_temp; code
         log_eps: float = 0.0  # released: 1e-12 inside the logarithm of (W)
-        contrastive_start: int = 1  # first epoch of (W), in epochs: code; long enough to fill the queue in any run
+        contrastive_start: int = 1  # first epoch of (W), counted in epochs: code (a queue not yet full does no harm)
         projection_length: int = 128  # code
         teacher_init: Literal["copy", "independent"] = "copy"  # released: independent
         always_three_views: bool = False  # released: with λ = 0 the contrastive passes are still made, for nothing

@@ -221,3 +221,24 @@ def test_a_single_picture_is_predicted_without_side_effect() -> None:
         alone = method.predict(tiny_batch(task, [0]).views[0])
     torch.testing.assert_close(alone, together[:1])
     assert all(torch.equal(before[key], value) for key, value in method.state_dict().items())
+
+
+def test_half_precision_does_not_touch_the_sums_behind_losses_and_prototypes() -> None:
+    torch.manual_seed(0)
+    h, candidates = torch.randn(6, 5, 8), torch.eye(5, dtype=torch.bool)[[0, 1, 2, 3, 4, 0]] | (torch.rand(6, 5) < 0.5)
+    choice = high_confidence_class(torch.randn(6, 5), candidates)
+    prototypes, chosen = unit(torch.randn(5, 8)), unit(torch.randn(6, 8))
+
+    def results() -> list[Tensor]:
+        return [
+            *class_affinities(h, candidates),
+            *class_affinities(h, candidates, "released"),
+            prototype_discriminative_loss([chosen], choice, prototypes, 1.0),
+            prototype_discriminative_loss([chosen], choice, prototypes, 1.0, "released"),
+            updated_prototypes(prototypes, chosen, choice),
+        ]
+
+    exact = results()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        lowered = results()
+    assert all(torch.equal(a, b) for a, b in zip(exact, lowered, strict=True))
