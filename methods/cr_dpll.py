@@ -2,7 +2,7 @@
 
 D.-D. Wu, D.-B. Wang, M.-L. Zhang: Revisiting Consistency Regularization for Deep Partial Label Learning, ICML 2022.
 
-With g = softmax of the logits, K views (one weak, the others strong) and one conformal label distribution p per picture:
+With g = softmax of the logits, K views (one weak, the others strong) and a conformal label distribution p per picture:
 
     L_sup = −(1/B) Σ_b Σ_{k∉S} log(1 − g_k(x⁰))                           weak view only (Eq. 2)
     Ψ     = (1/B) Σ_b Σ_z KL( p ‖ g(xᶻ) )                                 all views, p constant (Eq. 4)

@@ -3,7 +3,7 @@
 N. Xu, C. Qiao, X. Geng, M.-L. Zhang: Instance-Dependent Partial Label Learning, NeurIPS 2021 (arXiv 2110.12911).
 
 A PRODEN warm-up of the classifier f (Eq. 1, its min relaxed to confidences O) is followed by a second stage with an
-encoder g (a copy of f) and a decoder h. With logits u = f(x), a = g(x), S the candidates and k-nearest-neighbour graph A:
+encoder g (a copy of f) and a decoder h. With logits u = f(x), a = g(x), candidates S and nearest-neighbour graph A:
 
     d ~ Dir(s),  s = softmax of a over S + c₀                     the label distribution, reparameterised
     L_rec = 0.01·mse(h(d), x) + 0.01·bce(d, Y) + mse(row-softmax(sigmoid(d dᵀ)), A)      reconstruction (Eq. 9)
@@ -13,7 +13,7 @@ encoder g (a copy of f) and a decoder h. With logits u = f(x), a = g(x), S the c
     L     = w_rec·L_rec + β·L_α + γ·L_d + θ·L_o
 
 D ← κ·(d on S, renormalised) + (1 − κ)·O, then O ← softmax of u over S, both used at the sample's next visit. These are
-the terms of the released conference code; `valen_variants.py` has the paper's own form and the authors' later re-run.
+the terms of the released conference code; `valen_paper.py` has the paper's own form.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def min_loss(logits: Tensor, candidates: Tensor) -> Tensor:
 
 
 def concentration(encoder_logits: Tensor, candidates: Tensor, floor: float, detach_normaliser: bool = True) -> Tensor:
-    """Dirichlet parameters to sample from: softmax over the candidates plus `floor` on every class. (B, C) -> (B, C)."""
+    """Dirichlet parameters to sample from: softmax over the candidates, plus `floor` everywhere. (B, C) -> (B, C)."""
     log_p = F.log_softmax(at_least_float32(encoder_logits), dim=1)
     log_normaliser = masked_logsumexp(log_p, candidates).unsqueeze(1)
     if detach_normaliser:
@@ -63,7 +63,7 @@ def draw(parameters: Tensor) -> Tensor:
 
 
 for _op in ("aten::_sample_dirichlet", "aten::_dirichlet_grad"):
-    # torch knows no shapes-only form of them, which compiling or tracing a step needs; the result is as the first input.
+    # torch has no shapes-only form of them, which tracing a step needs; the result is shaped as the first input.
     if not torch._C._dispatch_has_kernel_for_dispatch_key(_op, "Meta"):
         torch.library.register_fake(_op, lambda first, *_, **__: torch.empty_like(first))
 
@@ -133,7 +133,7 @@ def pixel_target(images: Tensor, size: int) -> Tensor:
 
 
 def warmup_epochs(fraction: float, clock: Clock) -> int:
-    """Whole epochs of warm-up: at least one unless switched off, as the graph needs features that have learnt something."""
+    """Whole epochs of warm-up: at least one unless switched off, as the graph needs features that were trained."""
     return max(1, clock.epochs_of(fraction)) if fraction > 0 else 0
 
 
@@ -158,7 +158,7 @@ class Decoder(nn.Sequential):
 
 @register
 class Valen(Method):
-    """Two networks: the encoder's sampled label distributions teach the classifier, whose confidences tie the encoder."""
+    """Two networks: the encoder's label distributions teach the classifier, whose confidences tie the encoder."""
 
     name = "valen"
     about = About("VALEN", "IDPLL", venue="NeurIPS", year=2021, forwards="2", state="2 N×C tables, N×k neighbours")
@@ -208,7 +208,7 @@ class Valen(Method):
             self.register_buffer("feature_target", torch.zeros(n, features))
 
     def on_epoch_start(self, clock: Clock, data: TrainingData) -> None:
-        """The transition, at the start of the first epoch after warm-up; a call repeated after a resume does nothing."""
+        """The transition, at the start of the first epoch after warm-up; a repeated call does nothing."""
         built = int(self.graph_epoch)
         refresh = self.config.graph_refresh == "epoch" and built != clock.epoch
         if clock.epoch < warmup_epochs(self.config.warmup, clock) or not (built < 0 or refresh):
@@ -289,3 +289,12 @@ class Valen(Method):
 
     def confidence(self) -> Tensor:
         return self.label_confidence
+
+
+@register
+class ValenThreeViews(Valen):
+    """The authors' later re-run: cross-entropies on three views, everything else on the plain one."""
+
+    name = "valen-three-views"
+    about = About("VALEN (three views)", "control", venue="NeurIPS", year=2021, forwards="6", state="as VALEN")
+    views: ClassVar[tuple[ViewName, ...]] = ("plain", "weak", "strong")

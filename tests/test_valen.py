@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -12,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from methods import knn, valen
+from methods import knn, registry, valen
 from methods.base import Clock, Method, Task, ViewName
 from methods.knn import nearest_neighbours
-from methods.valen import Valen
-from methods.valen_variants import ValenPaper, ValenThreeViews, propagate
+from methods.valen import Valen, ValenThreeViews
+from methods.valen_paper import ValenPaper, propagate
 from tests import tiny
 
 SMALL = Valen.Config(warmup=0.25, recon_side=4)  # one of four epochs
@@ -140,7 +141,7 @@ def test_pixels_are_pooled_only_where_larger_than_the_target() -> None:
     assert valen.pixel_target(torch.randn(2, 20), 48).shape == (2, 48)
 
 
-# The whole method ------------------------------------------------------------------------------------------------------
+# The whole method -----------------------------------------------------------------------------------------------------
 
 
 class Trainer:
@@ -220,6 +221,12 @@ def test_the_transition_happens_once_even_if_the_hook_is_called_again() -> None:
     trainer.method.on_epoch_start(Clock(2, 10, 4, 5), trainer)
     assert trainer.resets == 1
     assert all(torch.equal(value, kept[key]) for key, value in trainer.method.state_dict().items())
+
+
+@pytest.mark.parametrize("form", [Valen, ValenThreeViews, ValenPaper])
+def test_settings_can_be_read_without_running_the_file(form: type[Method]) -> None:
+    entry = registry.discover().get(form.name)
+    assert {name: setting.default for name, setting in entry.config.items()} == asdict(form.Config())
 
 
 @every_form

@@ -9,7 +9,8 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from methods import valen, valen_variants
+from datasets import candidates
+from methods import valen, valen_paper
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence
 from methods.knn import nearest_neighbours
@@ -67,7 +68,7 @@ def knn_adjacency(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     neighbours = nearest_neighbours(x["features"], params["k"])
     n = len(neighbours)
     if params["normalise"] == "sym":
-        return {"adjacency": valen_variants.propagate(torch.eye(n, dtype=torch.float64), neighbours)}
+        return {"adjacency": valen_paper.propagate(torch.eye(n, dtype=torch.float64), neighbours)}
     return {"adjacency": valen.batch_adjacency(neighbours, torch.arange(n)).double()}
 
 
@@ -122,7 +123,7 @@ def second_stage(params: Params, x: Inputs, logits: list[Tensor], encoded: list[
     detach = params.get("detach_normaliser", True)
     names = ("k", "alpha", "beta", "gamma", "theta", "correct", "floor", "prior")
     config = valen.Valen.Config(**{name: params[name] for name in names}, detach_normaliser=detach, recon_side=1)
-    method = (valen.Valen if len(logits) == 1 else valen_variants.ValenThreeViews)(config, task).double()
+    method = (valen.Valen if len(logits) == 1 else valen.ValenThreeViews)(config, task).double()
     method.label_confidence.copy_(x["confidence"])
     method.label_distribution.copy_(x["label_distribution"])
     method.neighbours = x["neighbours"]
@@ -186,28 +187,43 @@ def train_step_three_views(params: Params, x: Inputs, variant: str) -> dict[str,
 
 
 def risk_estimator(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return with_gradient(lambda z: valen_variants.risk(z, x["d"], x["candidates"]), x["logits"])
+    return with_gradient(lambda z: valen_paper.risk(z, x["d"], x["candidates"]), x["logits"])
 
 
 def compatibility_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     def loss(d: Tensor) -> Tensor:
-        return valen_variants.compatibility_loss(d, x["target"])
+        return valen_paper.compatibility_loss(d, x["target"])
 
     return {"loss": loss(x["d"]), "grad_d": gradient(loss, x["d"])}
 
 
 def elbo_likelihood(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    value = valen_variants.log_likelihood(x["d"], torch.logit(x["tau"]), x["candidates"], x["adjacency"])
+    value = valen_paper.log_likelihood(x["d"], torch.logit(x["tau"]), x["candidates"], x["adjacency"])
     return {"value": value}
 
 
 def gcn_encoder(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     neighbours = nearest_neighbours(x["features"], params["k"])
     (width, hidden), classes = x["weight0"].shape, x["weight1"].shape[1]
-    encoder = valen_variants.GraphEncoder(width, classes, hidden).double()
+    encoder = valen_paper.GraphEncoder(width, classes, hidden).double()
     encoder.load_state_dict({"weight0": x["weight0"], "weight1": x["weight1"]})
-    smoothed = valen_variants.propagate(torch.cat([x["features"], x["candidates"]], dim=1), neighbours)
+    smoothed = valen_paper.propagate(torch.cat([x["features"], x["candidates"]], dim=1), neighbours)
     return {"enc_logits": encoder(smoothed, neighbours)}
+
+
+def flip_probability(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    logits, labels, rate = x["logits"], x["labels"], params["rate"]
+    if rate is None:  # the paper's form: every picture has the rate at which its likeliest wrong label is certain
+        classes = logits.shape[1]
+        wrong = candidates.flip_probabilities(logits, labels, 1 / classes)
+        rate = 1 / (classes * wrong.amax(1, keepdim=True))
+    return {"probability": candidates.flip_probabilities(logits, labels, rate)}
+
+
+def sample_candidates(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    with mock.patch("datasets.counter.uniforms", lambda *_: x["uniform"]):
+        drawn = candidates.draw(x["probability"], x["labels"], seed=0, stream="golden")
+    return {"candidates": drawn.double()}
 
 
 OPS = {
@@ -228,4 +244,6 @@ OPS = {
     "compatibility_loss": compatibility_loss,
     "elbo_likelihood": elbo_likelihood,
     "gcn_encoder": gcn_encoder,
+    "flip_probability": flip_probability,
+    "sample_candidates": sample_candidates,
 }

@@ -1,4 +1,4 @@
-"""VALEN in two other forms: as its paper writes it, and as its authors re-ran it later with three views per picture.
+"""VALEN as its paper writes it, with a graph-convolution encoder; `valen.py` has what its results were made with.
 
 N. Xu, C. Qiao, X. Geng, M.-L. Zhang: Instance-Dependent Partial Label Learning, NeurIPS 2021 (arXiv 2110.12911).
 
@@ -11,26 +11,25 @@ with one Dirichlet for sampling and prior (Eqs. 4, 7), and it minimises λ·L_co
     ELBO = Σ [Y ln τ + (1 − Y) ln(1 − τ)] − ‖A − sigmoid(d dᵀ)‖² − KL(Dir(α) ‖ Dir(ε))  (Eq. 9), τ an MLP of d
     L_comp = −(1/n) Σ_ij (Y_ij/|S_i|) ln d_ij  (Eq. 10)
 
-and trains the classifier on d renormalised over the candidates (Eq. 12). Each epoch rebuilds features and graph. Here the
-ELBO is taken over the mini-batch and divided by its size, so that one pass serves encoder and classifier; the classifier
-learns from the draw of the sample's previous visit, one epoch ago.
+and trains the classifier on d renormalised over the candidates (Eq. 12). Each epoch rebuilds features and graph. Here
+the ELBO is taken over the mini-batch and divided by its size, so that one pass serves encoder and classifier; the
+classifier learns from the draw of the sample's previous visit, one epoch ago.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData, ViewName
+from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
 from methods.blocks import Classifier, at_least_float32, masked_softmax, soft_cross_entropy, uniform_confidence
 from methods.knn import nearest_neighbours
 from methods.registry import register
 from methods.valen import (
-    Valen,
     batch_adjacency,
     dirichlet_kl,
     draw,
@@ -180,12 +179,3 @@ class ValenPaper(Method):
 
     def confidence(self) -> Tensor:
         return self.label_confidence
-
-
-@register
-class ValenThreeViews(Valen):
-    """The authors' later re-run: cross-entropies on three views, everything else on the plain one."""
-
-    name = "valen-three-views"
-    about = About("VALEN (three views)", "control", venue="NeurIPS", year=2021, forwards="6", state="as VALEN")
-    views: ClassVar[tuple[ViewName, ...]] = ("plain", "weak", "strong")
