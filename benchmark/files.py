@@ -1,46 +1,118 @@
-"""Files that are either the old or the new version, never half of one."""
+"""Files that are either whole or not there, and locks that die with their process."""
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import os
 import tempfile
 from pathlib import Path
+from types import TracebackType
+
+from benchmark.errors import CandidError
 
 
 def atomic_write(path: str | Path, content: bytes | str) -> None:
-    """Write `content` (text as UTF-8) to `path`: temporary file in the same folder, flush, fsync, rename."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    """Temporary file in the same folder, flush, fsync, rename: a kill leaves the old file or the new one, never half."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode("utf-8") if isinstance(content, str) else content
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files private; results are to be read by whoever may read the folder.
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, target)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fchmod(stream.fileno(), 0o644)  # mkstemp makes files private; results are for whoever may read the folder
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+        Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    sync_folder(path.parent)
 
 
-def _umask() -> int:
-    # The only portable way to read the mask is to set it; it is put back at once.
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+def sync_folder(folder: Path) -> None:
+    """Make a rename durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable where the system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file out of the way, keeping it: name.damaged, name.damaged-2, …"""
+    number = 1
+    while True:
+        target = path.with_name(f"{path.name}.damaged{'' if number == 1 else f'-{number}'}")
+        if not target.exists():
+            os.replace(path, target)
+            return target
+        number += 1
+
+
+def ensure_writable(folder: Path) -> None:
+    """One sentence instead of a traceback when results cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"0")
+            probe.flush()
+    except OSError as error:
+        raise CandidError(
+            f"The results folder {folder} cannot be written ({error.strerror}); choose another with --results."
+        ) from None
+
+
+class Lock:
+    """An exclusive lock on a file, by `fcntl.lockf`: free as soon as its process is gone, and not inherited by children.
+
+    POSIX drops such a lock when *any* descriptor of the file is closed in the process, so a process must never probe
+    a lock that it holds itself.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self, wait: bool = False) -> bool:
+        """Take the lock; False if another process has it (and `wait` is off)."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.fsync(descriptor)
-        finally:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
             os.close(descriptor)
+            return False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Lock:
+        self.acquire(wait=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process holds the lock. Read-only folders and missing files count as free."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
