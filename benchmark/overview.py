@@ -19,7 +19,7 @@ GENERATORS = {
     "instance": "a clean-label annotator's mistakes: p_ij = min(1, rate·C·softmax over wrong labels), VALEN's rule",
     "hierarchical": "every other class of the same superclass with probability `rate`",
     "uniform": "every other class with probability `rate`",
-    "given": "the data bring their own candidate sets",
+    "own": "the data bring their own candidate sets",
 }
 
 

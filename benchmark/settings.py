@@ -45,7 +45,7 @@ class Train:
 class Data:
     """Which data with which candidate labels."""
 
-    generator: Literal["instance", "hierarchical", "uniform", "given"] = "instance"
+    generator: Literal["instance", "hierarchical", "uniform", "own"] = "instance"
     rate: float = 0.1
     target_size: float = 0.0  # average set size to calibrate to; 0 = not calibrated
     split: int = 0  # which split or fold, for data sets that have several; -1 = the run's seed
