@@ -3,18 +3,19 @@
 F. Yang, J. Cheng, H. Liu, Y. Dong, Y. Jia, J. Hou: Mixed Blessing: Class-Wise Embedding guided Instance-Dependent
 Partial Label Learning, KDD 2025.
 
-The network gives one vector h_i^j per (picture, class); E = h/‖h‖, S_i is the candidate set, n_i its size, q the number of
-classes. With a weak and a strong view, whose losses are added,
+The network gives one vector h_i^j per (picture, class); E = h/‖h‖, S_i is the candidate set, n_i its size, q the number
+of classes. With a weak and a strong view, whose losses are added,
 
-    L      = L_cls + α L_cal + β L_pdl, the last term in the second stage of training only
-    L_cls  = −(1/B) Σ_i Σ_j T_ij log P_ij, T the weak view's last P restricted to S_i (as in PRODEN)
-    L_cal  = (1/B) Σ_i (1 − s_i) + γ₁|d_i|, s_i = mean ⟨E^j, E^k⟩ over j, k ∈ S_i, d_i = mean ⟨E^j, E^h⟩ over j ∈ S_i, h ∉ S_i
-    L_pdl  = (1/B) Σ_i (1 − s_i) + γ₂|d_i|, s_i = ⟨E^c, Q^c⟩, d_i = mean ⟨E^c, Q^k⟩ over k ≠ c, c = arg max_{j∈S_i} P_ij
-    Q^c    ← normalise(Q^c + Σ_{i: c_i = c} E_i^c)
+    L     = L_cls + α L_cal + β L_pdl, the last term in the second stage of training only
+    L_cls = −(1/B) Σ_i Σ_j T_ij log P_ij, T the weak view's last P restricted to S_i (as in PRODEN)
+    L_cal = (1/B) Σ_i (1 − s_i) + γ₁|d_i|, s_i = mean ⟨E^j, E^k⟩ over j, k ∈ S_i,
+            d_i = mean ⟨E^j, E^h⟩ over j ∈ S_i, h ∉ S_i
+    L_pdl = (1/B) Σ_i (1 − s_i) + γ₂|d_i|, s_i = ⟨E^c, Q^c⟩, d_i = mean ⟨E^c, Q^k⟩ over k ≠ c, c = arg max_{j∈S_i} P_ij
+    Q^c   ← normalise(Q^c + Σ_{i: c_i = c} E_i^c)
 
 By bilinearity the means over pairs are products of sums: with A = Σ_{j∈S} E^j and N = Σ_{h∉S} E^h, s = ‖A‖²/n² and
-d = ⟨A, N⟩/(n(q−n)), so no (B, C, C) tensor is made. The released code departs from the paper in several places; each is a
-field of `Config`.
+d = ⟨A, N⟩/(n(q−n)), so no (B, C, C) tensor is made. The released code departs from the paper in several places; each is
+a field of `Config`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Selection = Literal["candidates", "masked_product", "global"]
 
 
 class ClassWiseEncoder(nn.Module):
-    """ML-Decoder with one fixed query per class: feature map (B, D, h, w) -> class-wise vectors (B, C, l), logits (B, C)."""
+    """ML-Decoder with one fixed query per class: feature map (B, D, h, w) -> vectors (B, C, l), logits (B, C)."""
 
     queries: Tensor
 
@@ -116,8 +117,8 @@ class Choice(NamedTuple):
 def high_confidence_class(logits: Tensor, candidates: Tensor, selection: Selection = "candidates") -> Choice:
     """arg max over the candidates of each sample. (B, C), (B, C) -> (B,), (B,).
 
-    "masked_product" is the released arg max of logit × mask, which leaves the set when all candidate logits are negative;
-    "global" skips samples whose overall arg max is no candidate.
+    "masked_product" is the released arg max of logit × mask, which leaves the set when all candidate logits are
+    negative; "global" skips samples whose overall arg max is no candidate.
     """
     logits = at_least_float32(logits.detach())
     if selection == "global":
@@ -138,7 +139,7 @@ def class_embeddings(h: Tensor, classes: Tensor) -> Tensor:
 def prototype_discriminative_loss(
     views: Sequence[Tensor], choice: Choice, prototypes: Tensor, gamma2: float, variant: Variant = "paper"
 ) -> Tensor:
-    """L_pdl, added over the views' E^c; prototypes constant, an empty one has cosine 0. (B, l) each, (C, l) -> scalar."""
+    """L_pdl, added over the views' E^c; an empty prototype has cosine 0. (B, l) each, (C, l) -> scalar."""
     classes, counts = choice
     chosen = torch.stack(tuple(views))  # (V, B, l)
     others = prototypes.shape[0] - 1
@@ -202,7 +203,7 @@ class CEL(Method):
         heads: int = 8  # released code, as the next two
         feed_forward: int = 2048
         dropout: float = 0.1
-        # Where the released code differs. Paper: pairs j = k counted, |mean cosine|; released: not counted, mean |cosine|.
+        # Where the released code differs. Paper: pairs j = k count, |mean cosine|; released: they do not, mean |cosine|.
         cal_variant: Variant = "paper"
         pdl_variant: Variant = "paper"  # |mean cosine| or mean |cosine|
         selection: Selection = "candidates"  # paper's text; released: "masked_product"; formula read strictly: "global"
@@ -266,7 +267,7 @@ class CEL(Method):
 
 @register
 class Proden2V(CEL):
-    """CEL's network and views with L_cls alone: what of CEL's lead over PRODEN is due to the head and the second view."""
+    """CEL's network and views with L_cls alone: how much of CEL's lead over PRODEN the head and second view give."""
 
     name = "proden-2v"
     about = About("PRODEN-2V", "control", forwards="2", state="N×C confidence")

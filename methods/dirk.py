@@ -1,19 +1,20 @@
 """DIRK — distilling reliable knowledge.
 
-D.-D. Wu, D.-B. Wang, M.-L. Zhang: Distilling Reliable Knowledge for Instance-Dependent Partial Label Learning, AAAI 2024.
+D.-D. Wu, D.-B. Wang, M.-L. Zhang: Distilling Reliable Knowledge for Instance-Dependent Partial Label Learning,
+AAAI 2024.
 
-An averaged teacher labels the distillation view. Its probabilities p = softmax(v) are rectified so that no non-candidate
-stands above a candidate while the proportions inside and outside the candidate set S stay: with p̂, n̂ the parts of p inside
-and outside of S scaled to sum 1,
+An averaged teacher labels the distillation view. Its probabilities p = softmax(v) are rectified so that no
+non-candidate stands above a candidate while the proportions inside and outside the candidate set S stay: with p̂, n̂ the
+parts of p inside and outside of S scaled to sum 1,
 
     R_j = a p̂_j for j ∈ S, (1 − a) n̂_j otherwise, a = max n̂ / (max n̂ + min_{j∈S} p_j)                           (R)
     L_teach = −(1/B) Σ_i Σ_j R_ij log softmax(z_i)_j
 
 A contrastive term is added with weight λ, whose columns are the student batch, the teacher batch and a queue of earlier
-teacher results: first MoCo (M), then (W) with positives that share a candidate and the arg max of R, weighted by the
+teacher results: first MoCo, then (W) with positives that share a candidate and the arg max of R, weighted by the
 similarity of R:
 
-    L_cont = −(1/B) Σ_i Σ_j w_ij log softmax_j(⟨u_i, A_j⟩/τ), w_ij = softmax over positives of cos(R_i, R_j)/τ_d          (W)
+    L_cont = −(1/B) Σ_i Σ_j w_ij log softmax_j(⟨u_i, A_j⟩/τ), w_ij = softmax over positives of cos(R_i, R_j)/τ_d     (W)
 
 The repository calls λ = 0 "DIRK" and λ = 1, its default, "DIRK-REF". Here `dirk` has λ = 1 and `dirk-plain` λ = 0.
 """

@@ -1,4 +1,4 @@
-"""Golden ops of DIRK, all from the released code (which makes the contrastive passes and fills the queue at weight 0)."""
+"""Golden ops of DIRK, all from the released code, which fills the queue at weight 0 too."""
 
 from __future__ import annotations
 
