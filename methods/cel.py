@@ -203,7 +203,7 @@ class CEL(Method):
         heads: int = 8  # released code, as the next two
         feed_forward: int = 2048
         dropout: float = 0.1
-        # Where the released code differs. Paper: pairs j = k count, |mean cosine|; released: they do not, mean |cosine|.
+        # Where the released code differs. Paper: pairs j = k count, |mean cosine|; released: they do not, mean |cosine|
         cal_variant: Variant = "paper"
         pdl_variant: Variant = "paper"  # |mean cosine| or mean |cosine|
         selection: Selection = "candidates"  # paper's text; released: "masked_product"; formula read strictly: "global"
