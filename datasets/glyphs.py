@@ -30,8 +30,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "serif": ("DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "DejaVuSerif-BoldItalic"),
     "stix": ("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
 }
-# Families in which two characters of a group cannot be told apart: sans draws I, l and | as bare strokes, STIX gives I, l
-# and 1 the same serifs and A a hair-thin bar (against Λ), mono marks 0 inside where Θ has its bar.
+# Families in which two characters of a group cannot be told apart: sans draws I, l and | as bare strokes, STIX gives I,
+# l and 1 the same serifs and A a hair-thin bar (against Λ), mono marks 0 inside where Θ has its bar.
 LEFT_OUT: dict[str, tuple[str, ...]] = {"O0QØΘ": ("mono",), "Il1|!": ("sans", "stix"), "AΛΔ4Å": ("stix",)}
 
 # Tuned once so that a small network reaches 60–85 % from clean labels; to change one is to make another data set.
