@@ -218,11 +218,18 @@ def _config(path: Path, node: ast.ClassDef, classes: dict[str, ast.ClassDef]) ->
             if item.value is None:
                 raise MethodError(f"{where} needs a default.")
             try:
-                default = ast.literal_eval(item.value)
+                default = _constant(item.value)
             except ValueError:
                 raise MethodError(f"{where}: the default must be written out literally.") from None
             settings[item.target.id] = Setting(ast.unparse(_spell_out(path, item.annotation)), default)
     return settings
+
+
+def _constant(node: ast.expr) -> Any:
+    """A literal, or a quotient of numbers such as 60 / 450, the form in which a paper's epochs become fractions."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        return ast.literal_eval(node.left) / ast.literal_eval(node.right)
+    return ast.literal_eval(node)
 
 
 def _spell_out(path: Path, annotation: ast.expr) -> ast.expr:
