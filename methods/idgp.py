@@ -7,8 +7,8 @@ Categorical θ(x), and adds incorrect labels that fit the picture, independent B
 
     p(S | x) = Σ_{j∈S} θ_j (1 − z_j) Π_{k∈S, k≠j} z_k Π_{k∉S} (1 − z_k),   θ = softmax(u/T1), z = σ(h/T2).
 
-u are the logits of network f, h those of network g. Both are fitted by MAP. Jensen's inequality bounds the likelihood by
-−Σ_j ρ_j log θ_j for f, ρ_j ∝ (1 − z_j)/z_j over S, and by the binary cross-entropy of z against s − ω for g,
+u are the logits of network f, h those of network g. Both are fitted by MAP. Jensen's inequality bounds the likelihood
+by −Σ_j ρ_j log θ_j for f, ρ_j ∝ (1 − z_j)/z_j over S, and by the binary cross-entropy of z against s − ω for g,
 ω_j = θ_j / Σ_{k∈S} θ_k. The priors, Dirichlet(1 + d) on θ and Beta(1 + b, 2 − b) on z, take the networks' own recorded
 outputs d and b. Summed over three views, with λ ramping up over the epochs after the warm-up:
 
@@ -181,8 +181,8 @@ class IDGP(Method):
             return self.warm_up_step(batch, warm_f, warm_g)
         c, views, rows = self.config, len(batch.views), len(batch.index)
         u, h = self.logits(self.f, batch), self.logits(self.g, batch)
-        # The views are one tall batch from here on. Every term is a mean over rows, so the sum over views is their number
-        # times the mean over all of them.
+        # The views are one tall batch from here on. Every term is a mean over rows, so the sum over views is their
+        # number times the mean over all of them.
         d, b = self.d[batch.index].repeat(views, 1), self.b[batch.index].repeat(views, 1)
         candidates = batch.candidates.repeat(views, 1)
         rho = f_weights(h, d, candidates, c.T2, c.flip_pseudo_label)

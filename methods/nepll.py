@@ -10,10 +10,10 @@ The entropy of a sample's label weights c over its candidates S, divided by that
 tells well-disambiguated (WD) from under-disambiguated (UD) samples. Two networks learn side by side, in three phases:
 
     warm-up    L = CE of the weak view against the stored weights C, as PRODEN
-    selection  L = CE_weak + w (CE_strong + MIX + COMP): CE and mix-up on the share `eta` of lowest NE, and on the others
-               only that a non-candidate is wrong, COMP = −mean Σ_{j∉S} log(1 − p_j)
-    expansion  L = CE_weak + w (CE_strong + MIX) on the selected, who are joined by those with NE below the threshold τ of
-               their predicted class, and by those with NE below a running mean κ on whose label both networks agree.
+    selection  L = CE_weak + w (CE_strong + MIX + COMP): CE and mix-up on the share `eta` of lowest NE, and on the
+               others only that a non-candidate is wrong, COMP = −mean Σ_{j∉S} log(1 − p_j)
+    expansion  L = CE_weak + w (CE_strong + MIX) on the selected, who are joined by those with NE below the threshold τ
+               of their predicted class, and by those with NE below a running mean κ on whose label both networks agree.
 
 After every step C is the softmax of the weak view's logits over S. The networks meet only in that agreement and in the
 prediction, the mean of their logits.
@@ -123,7 +123,7 @@ def mix(values: Tensor, order: Tensor, coefficient: Tensor) -> Tensor:
 
 
 def enough(count: int | torch.SymInt, least: int) -> bool:
-    """Whether `count` rows reach `least`; a count without a value, as in a dry run on fake tensors, is taken to do so."""
+    """Whether `count` rows reach `least`; a count without a value, as in a run on fake tensors, is taken to do so."""
     if isinstance(count, torch.SymInt):
         torch._check(count >= least)
         return True

@@ -1,13 +1,14 @@
 """POP — progressive purification.
 
-N. Xu, B. Liu, J. Lv, C. Qiao, X. Geng: Progressive Purification for Instance-Dependent Partial Label Learning, ICML 2023.
+N. Xu, B. Liu, J. Lv, C. Qiao, X. Geng: Progressive Purification for Instance-Dependent Partial Label Learning, ICML
+2023.
 
 PRODEN's weighted loss on three views while the candidate sets S themselves shrink:
 
     L = (1/3) Σ_v −(1/B) Σ_i Σ_j C_ij log softmax(z^v_i)_j,   C_i ← softmax of z^0_i over S_i after every step.
 
-Every R epochs from the warm-up on, the weights are averaged over the last R epochs to P, and a label leaves S_i for good
-when P_ij / max_k P_ik < θ. C becomes P on what is left. When a round removes next to nothing, θ ← θ·(1 + inc).
+Every R epochs from the warm-up on, the weights are averaged over the last R epochs to P, and a label leaves S_i for
+good when P_ij / max_k P_ik < θ. C becomes P on what is left. When a round removes next to nothing, θ ← θ·(1 + inc).
 
 This is the released rule, whose θ hardly moves with its own `inc`: 96 rounds of 500 epochs end at 1.1e-3, so the growth
 is kept as released and its value recorded after every epoch. The paper's margin form is `purify_rule="difference"`: a
@@ -46,7 +47,7 @@ def purify_by_difference(probabilities: Tensor, candidates: Tensor, e: float | T
 
 
 def purified_weights(weights: Tensor, candidates: Tensor) -> Tensor:
-    """Averaged weights on what is left of the sets, rows summing to 1; uniform where none of it is. (N, C) -> (N, C)."""
+    """Averaged weights on what is left of the sets, rows summing to 1; uniform where there are none. (N, C) -> same."""
     left = weights * candidates.to(weights.dtype)
     total = left.sum(1, keepdim=True)
     return torch.where(total > 0, left / total, uniform_confidence(candidates, weights.dtype))
@@ -77,8 +78,8 @@ class POP(Method):
         def __post_init__(self) -> None:
             if self.theta > 1 or self.theta_max * (1 + self.inc) > 1:
                 raise ValueError(
-                    f"pop: theta {self.theta} or theta_max·(1 + inc) {self.theta_max * (1 + self.inc):g} is above 1, where "
-                    "even a sample's best label would be removed; lower theta, theta_max or inc."
+                    f"pop: theta {self.theta} or theta_max·(1 + inc) {self.theta_max * (1 + self.inc):g} is above 1, "
+                    "where even a sample's best label would be removed; lower theta, theta_max or inc."
                 )
             if self.roll_window < 1:
                 raise ValueError(f"pop: roll_window is a number of epochs, 1 or more, got {self.roll_window}.")

@@ -151,6 +151,14 @@ def test_normalised_entropy_is_one_for_a_uniform_guess_and_zero_for_a_single_lab
     torch.testing.assert_close(nepll.normalized_entropy(weights, candidates), torch.tensor([1.0, 1.0, 0.0, 0.0]))
 
 
+def test_the_least_uncertain_samples_are_selected() -> None:
+    sure = torch.tensor([0.1, 3.0, 1.0, 5.0])
+    logits = torch.stack([sure, torch.zeros(4)], 1)
+    selected, tau, ne = nepll.select(logits, torch.ones(4, 2), 0.5, "class_mean")
+    assert selected.tolist() == [False, True, False, True]
+    torch.testing.assert_close(tau, torch.stack([ne[[1, 3]].mean(), torch.tensor(0.0)]))
+
+
 def test_ties_are_selected_in_row_order() -> None:
     only_one = torch.eye(3, dtype=torch.bool).repeat(4, 1)
     selected, tau, _ = nepll.select(torch.randn(12, 3), only_one, 0.3, "class_mean")

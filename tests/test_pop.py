@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods.base import Clock
@@ -28,6 +28,7 @@ EAGER = POP.Config(warm_up=0.25, roll_window=2, short_run=0, theta=0.6, inc=0.5,
 MARGIN = replace(EAGER, purify_rule="difference", e=0.05, e_end=0.01, e_step=0.01)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([1e-3, 0.5, 1.0, 5.0]), st.sampled_from([0.1, 10.0, 1e4]))
 def test_purification_never_empties_a_set(seed: int, threshold: float, spread: float) -> None:
     task = tiny_task(samples=8, classes=4, seed=seed)

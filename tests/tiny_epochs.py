@@ -31,7 +31,7 @@ class TinyData:
 def run(
     method: Method, task: Task, optimiser: TinyOptimiser, steps: range, autocast: bool = False, size: int = 5
 ) -> list[Step]:
-    """The steps of that range with the epoch hooks around them; whatever is random depends on the step's number only."""
+    """The steps of that range with the epoch hooks around them; randomness depends on the step's number only."""
     data, done, per_epoch = TinyData(task), [], task.steps_per_epoch
     for step in steps:
         clock = Clock(step // per_epoch, step, task.epochs, per_epoch)
