@@ -28,7 +28,7 @@ ANNOTATOR_SEED = 0  # one annotator per data set, whatever the seed of a run
 def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
     """The clean-label network of a data set, trained on the weak view, read in its test view."""
     section = spec.config["annotator"]
-    encoder = section["network"] or spec.config["backbone"]["name"] or dataset.backbone
+    encoder = section["network"] or dataset.backbone  # never the run's own choice: all runs share the labels
     features = dataset.train.images
     is_picture = features.dtype == torch.uint8
 
@@ -36,8 +36,7 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
         build = factory(
             encoder,
             3 if is_picture else features.shape[1],
-            spec.config["backbone"]["pretrained"],
-            spec.paths.get("weights", "") if not section["network"] else "",
+            weights=spec.paths.get("weights", "") if encoder == spec.config["backbone"]["name"] else "",
         )
         return Classifier(Task(dataset.num_classes, torch.ones(1, dataset.num_classes, dtype=torch.bool), 1, 1, build))
 

@@ -64,7 +64,7 @@ class Network:
 class Annotator:
     """The clean-label network whose mistakes become instance-dependent candidates."""
 
-    network: str = ""  # empty: the run's encoder
+    network: str = ""  # empty: the data set's own encoder, whatever the run uses
     epochs: int = 10
     batch: int = 128
     lr: float = 0.05
