@@ -112,6 +112,13 @@ def test_a_batch_of_one_has_a_constant_graph_term() -> None:
     assert torch.equal(gradient, torch.zeros(1, 3))
 
 
+def test_the_graph_of_the_sample_is_computed_in_full_precision_under_autocast() -> None:
+    sample = torch.rand(6, 5, generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = valen.similarity(sample)
+    assert torch.equal(mixed, valen.similarity(sample))
+
+
 def test_one_candidate_stays_certain_whatever_is_drawn() -> None:
     one = torch.tensor([[False, True, False]])
     mixed = valen.label_distribution(torch.tensor([[0.999, 1.2e-38, 0.001]]), one.float(), one, correct=0.2)
