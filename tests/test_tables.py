@@ -115,7 +115,7 @@ def test_runs_of_another_profile_or_label_do_not_count() -> None:
     runs = make_runs()
     other = runs.assign(profile="paper", accuracy=1.0)
     ablated = runs[runs.method == "cel"].assign(label="cel[beta=0]", accuracy=2.0)
-    alone, mixed = tables.table2(runs, plan()), tables.table2(pd.concat([other, runs, ablated]), plan())
+    alone, mixed = tables.table2(runs, plan()), tables.table2(pd.concat([runs, ablated, other]), plan())
     assert mixed.rows == alone.rows
 
 
