@@ -1,0 +1,331 @@
+"""Picture operations on a batch in which every sample has its own magnitude.
+
+Pictures are (B, 3, H, W) float32 holding whole grey levels 0…255: the values an 8-bit picture would hold, without the
+casts. Each operation returns such a batch and agrees with `torchvision.transforms.v2.functional` on uint8. It may
+overwrite the batch it was given: fresh memory costs more than the arithmetic.
+
+A sample's result must not depend on its neighbours in the batch. So only arithmetic whose result does not depend on
+how the work is cut up is used: single correctly rounded operations (no fused multiply-add, no convolution, no matrix
+product), and sums that are exact because they are sums of whole numbers within the mantissa.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Operation = Callable[[Tensor, Tensor], Tensor]  # (B, 3, H, W), (B,) -> (B, 3, H, W)
+
+_LUMA = (0.2989, 0.587, 0.114)
+_WEIGHT_UNIT = 2.0**16  # 8-bit levels times 16-bit weights add up without rounding in float32's 24-bit mantissa
+
+
+def _per_sample(values: Tensor) -> Tensor:
+    """(B,) -> (B, 1, 1, 1) float32, to broadcast over pictures."""
+    return values.to(torch.float32).view(-1, 1, 1, 1)
+
+
+def _levels(x: Tensor) -> Tensor:
+    """Clip to 0…255 and cut the fraction off, as a cast to uint8 does. In place."""
+    return x.clamp_(0, 255).floor_()
+
+
+# resampling ----------------------------------------------------------------------------------------------------------
+
+
+def taps(
+    start: Tensor, length: Tensor, total: Tensor, offset: Tensor, size: int, mirror: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Source positions and weights that resize `length` pixels from `start` to `total`, and keep `size` from `offset`.
+
+    All but `size` are (B,). A triangle filter, widened when shrinking ("antialias"). Where `mirror` is set the result
+    runs backwards. Returns (B, size, K) int64 positions and float32 weights, multiples of 2^-16.
+    """
+    device = start.device
+    column = torch.arange(size, device=device)
+    column = torch.where(mirror.unsqueeze(1), size - 1 - column, column) + offset.unsqueeze(1)
+    scale = length.to(torch.float64) / total
+    support = scale.clamp(min=1.0)
+    centre = (column + 0.5) * scale.unsqueeze(1)
+    first = (centre - support.unsqueeze(1) + 0.5).floor().clamp(min=0)
+    count = int((2 * support).ceil().max())
+    position = first.unsqueeze(2) + torch.arange(count, device=device)
+    distance = (position + 0.5 - centre.unsqueeze(2)).abs() / support.view(-1, 1, 1)
+    last = (length - 1).view(-1, 1, 1)
+    weight = torch.where(position <= last, (1 - distance).clamp(min=0), 0)
+    weight = (weight / weight.sum(2, keepdim=True) * _WEIGHT_UNIT).round() / _WEIGHT_UNIT
+    position = torch.minimum(position.to(torch.int64), last) + start.view(-1, 1, 1)
+    return position, weight.to(torch.float32)
+
+
+def as_columns(images: Tensor) -> Tensor:
+    """uint8 (N, C, H, W) -> float32 (N, C, W, H), contiguous: the form `resample` reads."""
+    return images.transpose(2, 3).to(torch.float32, memory_format=torch.contiguous_format)
+
+
+def _weighted_rows(table: Tensor, source: Tensor, position: Tensor, weight: Tensor) -> Tensor:
+    """Rows of `table` (N, C, L, M), mixed: picture source[b], rows position[b] with weight[b] -> (B, C, size, M)."""
+    channels, rows, width = table.shape[1:]
+    batch, size, count = position.shape
+    first_row = (source.view(-1, 1) * channels + torch.arange(channels, device=table.device)) * rows
+    bags = (first_row.view(batch, channels, 1, 1) + position.unsqueeze(1)).view(-1, count)
+    weights = weight.unsqueeze(1).expand(-1, channels, -1, -1).reshape(-1, count)
+    mixed = F.embedding_bag(bags, table.reshape(-1, width), mode="sum", per_sample_weights=weights)
+    return mixed.add_(0.5).floor_().view(batch, channels, size, width)
+
+
+def resample(columns: Tensor, source: Tensor, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:
+    """Separable resampling, first along x, then along y, rounded to whole levels after each as Pillow does.
+
+    columns: (N, C, W, H) from `as_columns`; source: (B,) which picture; x, y: `taps` of both axes.
+    Returns (B, C, size, size).
+    """
+    along_x = _weighted_rows(columns, source, *x)  # (B, C, size, H)
+    here = torch.arange(source.shape[0], device=source.device)
+    return _weighted_rows(along_x.transpose(2, 3).contiguous(), here, *y)
+
+
+# colour --------------------------------------------------------------------------------------------------------------
+
+
+def _luma(x: Tensor) -> Tensor:
+    """(B, 1, H, W) whole grey levels."""
+    red, green, blue = x.split(1, dim=1)
+    return (red * _LUMA[0]).add_(green * _LUMA[1]).add_(blue * _LUMA[2]).floor_()
+
+
+def _blend(x: Tensor, other: Tensor, factor: Tensor) -> Tensor:
+    """factor·x + (1 − factor)·other, clipped."""
+    return _levels(x.mul_(_per_sample(factor)).add_(other * _per_sample(1 - factor)))
+
+
+def identity(x: Tensor, _: Tensor) -> Tensor:
+    return x
+
+
+def grayscale(x: Tensor, _: Tensor) -> Tensor:
+    return x.copy_(_luma(x))
+
+
+def brightness(x: Tensor, factor: Tensor) -> Tensor:
+    return _levels(x.mul_(_per_sample(factor)))
+
+
+def saturation(x: Tensor, factor: Tensor) -> Tensor:
+    return _blend(x, _luma(x), factor)
+
+
+def contrast(x: Tensor, factor: Tensor) -> Tensor:
+    pixels = x.shape[2] * x.shape[3]
+    # whole levels add up exactly in float32 as long as 255 times the number of pixels stays below 2^24
+    exact = torch.float32 if pixels <= 2**16 else torch.float64
+    mean = _luma(x).sum(dim=(1, 2, 3), keepdim=True, dtype=exact).div_(pixels).to(torch.float32)
+    return _blend(x, mean, factor)
+
+
+def hue(x: Tensor, shift: Tensor) -> Tensor:
+    """Turn the hue by `shift` of a full circle, at most a sixth.
+
+    With V the largest and V − C the smallest channel, a channel whose own hue lies d sixths of a circle away is
+    V − C·clip(d − 1, 0, 1): so no sector has to be looked up.
+    """
+    red, green, blue = x.split(1, dim=1)
+    largest = torch.maximum(torch.maximum(red, green), blue)
+    chroma = largest - torch.minimum(torch.minimum(red, green), blue)
+    from_green = (blue - red).add_(chroma * 2)
+    from_blue = (red - green).add_(chroma * 4)
+    angle = torch.where(largest == red, green - blue, torch.where(largest == green, from_green, from_blue))
+    angle.div_(chroma.clamp(min=1))
+    # distance to the point opposite red, green, blue; |·| − 3 folds the circle
+    opposite = torch.tensor([-3.0, 1.0, -1.0], device=x.device).view(1, 3, 1, 1)
+    drop = torch.add(angle, _per_sample(shift * 6) + opposite, out=x).abs_().sub_(3).abs_().sub_(1).clamp_(0, 1)
+    # a float picture becomes 8-bit by cutting off value·255.999, which keeps levels hit up to rounding error
+    return drop.mul_(chroma).neg_().add_(largest).mul_(255.999 / 255).floor_()
+
+
+def sharpness(x: Tensor, factor: Tensor) -> Tensor:
+    """Blend with a 3×3 blur (weights 1, centre 5); the outermost pixels stay."""
+    if min(x.shape[2:]) <= 2:
+        return x
+    down = (x[:, :, :-2] + x[:, :, 1:-1]).add_(x[:, :, 2:])
+    inner = x[:, :, 1:-1, 1:-1]
+    blurred = (down[..., :-2] + down[..., 1:-1]).add_(down[..., 2:]).add_(inner * 4).div_(13).round_()
+    inner.add_(blurred.sub_(inner).mul_(_per_sample(1 - factor)))
+    return _levels(x)
+
+
+def autocontrast(x: Tensor, _: Tensor) -> Tensor:
+    """Stretch every channel to the full range; a flat channel stays."""
+    low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
+    flat = low == high
+    step = ((high - low) * (1 / 255)).masked_fill_(flat, 1)
+    return _levels(x.sub_(low.masked_fill_(flat, 0)).div_(step))
+
+
+def equalize(x: Tensor, _: Tensor) -> Tensor:
+    """Flatten every channel's histogram by Pillow's rule."""
+    planes = x.shape[0] * x.shape[1]
+    pixels = x.shape[2] * x.shape[3]
+    first = torch.arange(planes, device=x.device, dtype=torch.int32).unsqueeze(1) * 256
+    cells = x.reshape(planes, pixels).to(torch.int32).add_(first).view(-1)
+    histogram = torch.bincount(cells, minlength=planes * 256).view(planes, 256)
+    cumulative = histogram.cumsum(1)
+    brightest = histogram.gather(1, cumulative.argmax(1, keepdim=True))
+    step = (pixels - brightest) // 255
+    before = F.pad(cumulative, (1, -1))
+    lookup = ((before + step // 2) // step.clamp(min=1)).clamp_(max=255)
+    lookup = torch.where(step == 0, torch.arange(256, device=x.device), lookup).to(torch.float32)
+    return lookup.view(-1).index_select(0, cells).view_as(x)
+
+
+def posterize(x: Tensor, bits: Tensor) -> Tensor:
+    """Keep the highest ⌊bits⌋ bits."""
+    step = _per_sample(torch.exp2(8 - bits.floor()))
+    return x.div_(step).floor_().mul_(step)
+
+
+def solarize(x: Tensor, threshold: Tensor) -> Tensor:
+    return torch.where(x >= _per_sample(threshold), 255 - x, x)
+
+
+def invert(x: Tensor, _: Tensor) -> Tensor:
+    return x.neg_().add_(255)
+
+
+# geometry ------------------------------------------------------------------------------------------------------------
+
+
+def affine(x: Tensor, matrix: Tensor, fill: float = 0.0) -> Tensor:
+    """Nearest-neighbour affine map; `fill` outside.
+
+    matrix: (B, 6) rows (a, b, c, d, e, f): the source of (x, y) is (ax + by + c, dx + ey + f), in pixels about the
+    picture's centre.
+    """
+    height, width = x.shape[2:]
+    half = torch.tensor([0.5 * width, 0.5 * height], device=x.device).view(1, 2, 1)
+    # (B,) each after the division, so that the map goes to the interval [-1, 1] which grid_sample speaks
+    a, b, c, d, e, f = (matrix.to(torch.float32).view(-1, 2, 3) / half).view(-1, 6, 1, 1).unbind(1)
+    column = torch.arange(width, device=x.device) + 0.5 * (1 - width)
+    row = (torch.arange(height, device=x.device) + 0.5 * (1 - height)).view(-1, 1)
+    grid = x.new_empty(x.shape[0], height, width, 2)
+    torch.add(column * a, row * b + c, out=grid[..., 0])
+    torch.add(column * d, row * e + f, out=grid[..., 1])
+    if not fill:
+        return F.grid_sample(x, grid, mode="nearest", padding_mode="zeros", align_corners=False)
+    # whole levels survive the subtraction exactly, so zero padding serves any fill
+    return F.grid_sample(x - fill, grid, mode="nearest", padding_mode="zeros", align_corners=False).add_(fill)
+
+
+@dataclass(frozen=True)
+class Warp:
+    """An operation that is an affine map: neighbours of this kind can share one call of `affine`."""
+
+    matrix: Callable[[Tensor, int, int], Tensor]  # magnitude (B,), height, width -> (B, 6)
+    fill: float = 0.0
+
+    def __call__(self, x: Tensor, magnitude: Tensor) -> Tensor:
+        return affine(x, self.matrix(magnitude, x.shape[2], x.shape[3]), self.fill)
+
+
+def _from_identity(magnitude: Tensor, *direction: float) -> Tensor:
+    """(B, 6): the identity map plus magnitude times `direction`."""
+    identity_map = torch.tensor([1.0, 0, 0, 0, 1, 0], dtype=torch.float64, device=magnitude.device)
+    return torch.tensor(direction, dtype=torch.float64, device=magnitude.device) * magnitude.unsqueeze(1) + identity_map
+
+
+def _rotation(degrees: Tensor, height: int, width: int) -> Tensor:
+    angle = torch.deg2rad(degrees)
+    cos, sin, zero = torch.cos(angle), torch.sin(angle), torch.zeros_like(angle)
+    return torch.stack((cos, -sin, zero, sin, cos, zero), 1)
+
+
+# counter-clockwise, in degrees, about the centre
+rotate = Warp(_rotation)
+# by a slope, about the top-left corner
+shear_x = Warp(lambda slope, height, width: _from_identity(slope, 0, 1, height / 2, 0, 0, 0))
+shear_y = Warp(lambda slope, height, width: _from_identity(slope, 0, 0, 0, 1, 0, width / 2))
+# by a fraction of the side, to the left or upwards if positive
+translate_x = Warp(lambda fraction, height, width: _from_identity(fraction, 0, 0, width, 0, 0, 0))
+translate_y = Warp(lambda fraction, height, width: _from_identity(fraction, 0, 0, 0, 0, 0, height))
+
+
+def shear_x_bicubic(x: Tensor, slope: Tensor, fill: float = 0.0) -> Tensor:
+    """`shear_x` with the bicubic filter of Pillow's `transform` (a = −1).
+
+    Rows move as wholes, so four taps along the row suffice.
+    """
+    height, width = x.shape[2:]
+    row = torch.arange(height, device=x.device).view(1, -1, 1) + 0.5
+    at = torch.arange(width, device=x.device) + 0.5 + row * slope.view(-1, 1, 1)  # (B, H, W), float64
+    first = (at - 0.5).floor()
+    part = at - 0.5 - first
+    result = torch.zeros_like(x, dtype=torch.float64)
+    for tap in range(-1, 3):
+        distance = (part - tap).abs()
+        near = (distance - 2) * distance * distance + 1
+        far = ((5 - distance) * distance - 8) * distance + 4
+        position = (first + tap).clamp(0, width - 1).to(torch.int64).unsqueeze(1).expand_as(x)
+        result += x.gather(3, position) * torch.where(distance <= 1, near, far).unsqueeze(1)
+    inside = ((at >= 0) & (at < width)).unsqueeze(1)
+    return _levels(torch.where(inside, result + 0.5, fill).to(torch.float32))
+
+
+def shear_y_bicubic(x: Tensor, slope: Tensor, fill: float = 0.0) -> Tensor:
+    return shear_x_bicubic(x.transpose(2, 3).contiguous(), slope, fill).transpose(2, 3).contiguous()
+
+
+# composition ---------------------------------------------------------------------------------------------------------
+
+
+def erase(x: Tensor, box: tuple[Tensor, Tensor, Tensor, Tensor], fill: Tensor) -> Tensor:
+    """Paint rows top…bottom and columns left…right (all included; (B,) each) with `fill` (3,)."""
+    top, left, bottom, right = (edge.view(-1, 1) for edge in box)
+    row = torch.arange(x.shape[2], device=x.device)
+    column = torch.arange(x.shape[3], device=x.device)
+    rows, columns = (row >= top) & (row <= bottom), (column >= left) & (column <= right)
+    inside = (rows.unsqueeze(2) & columns.unsqueeze(1)).unsqueeze(1)
+    return torch.where(inside, fill.view(1, 3, 1, 1), x)
+
+
+def _in_slices(operations: Sequence[Operation], x: Tensor, magnitude: Tensor, sizes: Sequence[int]) -> None:
+    """Operation k on the next sizes[k] samples, in place; adjacent warps with one fill in one go."""
+    start = 0
+    work = [pair for pair in zip(operations, magnitude.split(list(sizes)), strict=True) if pair[1].shape[0]]
+    for fill, group in itertools.groupby(work, key=lambda pair: pair[0].fill if isinstance(pair[0], Warp) else None):
+        if fill is None:
+            for operation, m in group:
+                part = x[start : start + m.shape[0]]
+                result = operation(part, m)
+                if result is not part:
+                    part.copy_(result)
+                start += m.shape[0]
+        else:
+            matrix = torch.cat([warp.matrix(m, *x.shape[2:]) for warp, m in group if isinstance(warp, Warp)])
+            part = x[start : start + matrix.shape[0]]
+            part.copy_(affine(part, matrix, fill))
+            start += matrix.shape[0]
+
+
+def apply_rounds(x: Tensor, choice: Tensor, magnitude: Tensor, operations: Sequence[Operation]) -> Tensor:
+    """For each column r in turn: operations[choice[b, r]] with magnitude[b, r] on sample b.
+
+    choice: (B, R) int64; magnitude: (B, R). In each round the batch is put into the order of the operations, so that
+    every operation works on one slice, in place.
+    """
+    rounds = choice.shape[1]
+    offsets = torch.arange(rounds, device=choice.device) * len(operations)
+    counts = torch.bincount((choice + offsets).view(-1), minlength=rounds * len(operations))
+    sizes = counts.view(rounds, -1).tolist()
+    orders = torch.argsort(choice, dim=0, stable=True)
+    magnitude = magnitude.gather(0, orders)
+    places = torch.argsort(orders, dim=0)  # places[b, r]: where sample b is in round r
+    for r in range(rounds):
+        move = orders[:, r] if r == 0 else places[:, r - 1].index_select(0, orders[:, r])
+        x = x.index_select(0, move)
+        _in_slices(operations, x, magnitude[:, r], sizes[r])
+    return x.index_select(0, places[:, -1])

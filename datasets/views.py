@@ -1,0 +1,329 @@
+"""Augmented views of a batch of pictures, on the device the pictures are on.
+
+A view is a function of (seed, epoch, index, name) and the picture: the same picture in another batch, another order or
+a resumed run gets the same view. All samples of a batch are worked on at once, each with its own draws; see
+`augment_ops.py` for how that is kept exact and `counter.py` for the draws.
+
+weak     crop and resize, flip, colour jitter (p = 0.8), grey (p = 0.2): SimCLR's, as PiCO and CEL use it
+strong   crop and resize, flip, three RandAugment operations with their own magnitudes, one Cutout
+distill  DIRK's view. cifar: flip, shifted crop, Cutout, AutoAugment; imagenet: crop and resize, flip, AutoAugment
+plain    the test transform
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from . import augment_ops as ops
+from . import autoaugment, counter
+
+RGB = tuple[float, float, float]
+Taps = tuple[Tensor, Tensor]  # source positions and weights, (B, size, K) each
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How pictures of one kind of data are augmented."""
+
+    size: int  # side of the result
+    scale: tuple[float, float]  # share of the area that a crop covers
+    flip: bool
+    mean: RGB
+    std: RGB
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # width : height of a crop
+    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)  # brightness, contrast, saturation, hue
+    jitter_probability: float = 0.8
+    gray: float = 0.2
+    distill: Literal["cifar", "imagenet"] = "cifar"
+    test_resize: int | None = None  # shorter side before the centre crop; None: the whole picture becomes size × size
+    autoaugment: Literal["v2", "extended"] = "v2"
+
+
+CIFAR = Recipe(size=32, scale=(0.2, 1.0), flip=True, mean=(0.5071, 0.4867, 0.4408), std=(0.2675, 0.2565, 0.2761))
+FINE_GRAINED = Recipe(
+    size=224,
+    scale=(0.08, 1.0),
+    flip=True,
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    distill="imagenet",
+    test_resize=256,
+)
+# signs change their meaning when mirrored, and half of one is no longer readable
+GLYPHS = Recipe(size=32, scale=(0.6, 1.0), flip=False, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+DIGITS = GLYPHS
+
+# Ranges of the released RandAugment; its "magnitude 5" is stored there and never used. The affine ones stand together,
+# so that a batch takes them in one go.
+RAND_AUGMENT: tuple[tuple[ops.Operation, float, float], ...] = (
+    (ops.autocontrast, 0, 0),
+    (ops.brightness, 0.05, 0.95),
+    (ops.saturation, 0.05, 0.95),
+    (ops.contrast, 0.05, 0.95),
+    (ops.equalize, 0, 0),
+    (ops.identity, 0, 0),
+    (ops.posterize, 4, 8),
+    (ops.sharpness, 0.05, 0.95),
+    (ops.solarize, 0, 256),
+    (ops.rotate, -30, 30),
+    (ops.shear_x, -0.3, 0.3),
+    (ops.shear_y, -0.3, 0.3),
+    (ops.translate_x, -0.3, 0.3),
+    (ops.translate_y, -0.3, 0.3),
+)
+RAND_AUGMENT_ROUNDS = 3
+CUTOUT_FILL = (125.0, 123.0, 114.0)
+CUTOUT_LARGEST = 0.5  # of the width
+DISTILL_HOLE = 16
+DISTILL_PADDING = 4
+CROP_TRIES = 10
+WEAK_OPERATIONS: tuple[ops.Operation, ...] = (
+    ops.brightness,
+    ops.contrast,
+    ops.saturation,
+    ops.hue,
+    ops.grayscale,
+    ops.identity,
+)
+_GRAY, _NOTHING = 4, 5
+# Elements worked on at once on a CPU: a few intermediate pictures stay in the cache.
+_CPU_ELEMENTS = 1 << 19
+
+
+class Draws:
+    """Uniform numbers of one view, handed out column by column, so that no two decisions share one."""
+
+    def __init__(self, uniforms: Tensor) -> None:
+        self._uniforms = uniforms  # (B, n)
+        self._used = 0
+
+    def take(self, columns: int) -> Tensor:
+        """(B, columns) in [0, 1)."""
+        self._used += columns
+        if self._used > self._uniforms.shape[1]:
+            raise ValueError(f"a view draws {self._used} numbers per picture; only {self._uniforms.shape[1]} were made")
+        return self._uniforms[:, self._used - columns : self._used]
+
+    def one(self) -> Tensor:
+        """(B,) in [0, 1)."""
+        return self.take(1).squeeze(1)
+
+
+DRAWS_PER_VIEW = 40
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle per picture, (B,) int64 each."""
+
+    top: Tensor
+    left: Tensor
+    height: Tensor
+    width: Tensor
+
+
+def draw_crop(draws: Draws, sizes: Tensor, scale: tuple[float, float], ratio: tuple[float, float]) -> Box:
+    """RandomResizedCrop's rectangle inside (h, w) = sizes (B, 2): ten tries, then the largest central crop."""
+    height, width = sizes.to(torch.float64).unbind(1)
+    area = (height * width).unsqueeze(1) * (scale[0] + (scale[1] - scale[0]) * draws.take(CROP_TRIES))
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    aspect = torch.exp(low + (high - low) * draws.take(CROP_TRIES))
+    widths, heights = torch.sqrt(area * aspect).round(), torch.sqrt(area / aspect).round()
+    fits = (widths > 0) & (widths <= width.unsqueeze(1)) & (heights > 0) & (heights <= height.unsqueeze(1))
+    first = fits.to(torch.int8).argmax(1, keepdim=True)
+    found = fits.any(1)
+    central_width = torch.minimum(width, (height * ratio[1]).round())
+    central_height = torch.minimum(height, (width / ratio[0]).round())
+    w = torch.where(found, widths.gather(1, first).squeeze(1), central_width)
+    h = torch.where(found, heights.gather(1, first).squeeze(1), central_height)
+    top = torch.where(found, (draws.one() * (height - h + 1)).floor(), ((height - h) / 2).floor())
+    left = torch.where(found, (draws.one() * (width - w + 1)).floor(), ((width - w) / 2).floor())
+    return Box(*(edge.to(torch.int64) for edge in (top, left, h, w)))
+
+
+def draw_jitter(draws: Draws, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """(B, 5) indices into WEAK_OPERATIONS and their magnitudes: the jitters in a random order, then perhaps grey."""
+    happens = draws.one() < recipe.jitter_probability
+    orders = torch.tensor(list(itertools.permutations(range(4))), device=happens.device)
+    order = orders[(draws.one() * len(orders)).to(torch.int64)]  # (B, 4)
+    *factors, hue = recipe.jitter
+    low = torch.tensor([*(max(0.0, 1 - f) for f in factors), -hue], dtype=torch.float64, device=happens.device)
+    high = torch.tensor([*(1 + f for f in factors), hue], dtype=torch.float64, device=happens.device)
+    magnitude = (low + (high - low) * draws.take(4)).gather(1, order)
+    choice = torch.where(happens.unsqueeze(1), order, _NOTHING)
+    gray = torch.where(draws.one() < recipe.gray, _GRAY, _NOTHING).unsqueeze(1)
+    return torch.cat((choice, gray), 1), torch.cat((magnitude, torch.zeros_like(magnitude[:, :1])), 1)
+
+
+def draw_rand_augment(draws: Draws) -> tuple[Tensor, Tensor]:
+    """(B, 3) indices into RAND_AUGMENT, with replacement, and (B, 3) magnitudes."""
+    choice = (draws.take(RAND_AUGMENT_ROUNDS) * len(RAND_AUGMENT)).to(torch.int64)
+    share = draws.take(RAND_AUGMENT_ROUNDS)
+    ranges = torch.tensor([span for _, *span in RAND_AUGMENT], dtype=torch.float64, device=share.device)
+    low, high = ranges[choice].unbind(2)
+    return choice, low + (high - low) * share
+
+
+def draw_cutout(draws: Draws, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Top, left, bottom, right (all included) of RandAugment's last square."""
+    side = draws.one() * (CUTOUT_LARGEST * size)
+    left = (draws.one() * size - side / 2).clamp(min=0).floor()
+    top = (draws.one() * size - side / 2).clamp(min=0).floor()
+    return top, left, (top + side).clamp(max=size), (left + side).clamp(max=size)
+
+
+def draw_hole(draws: Draws, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Top, left, bottom, right (all included) of DIRK's Cutout: a square of 16 about a pixel, cut at the border."""
+    row, column = (draws.take(2) * size).floor().unbind(1)
+    half = DISTILL_HOLE // 2
+    return row - half, column - half, row + half - 1, column + half - 1
+
+
+def _both_taps(start: Tensor, length: Tensor, total: Tensor, offset: Tensor, size: int, flip: Tensor) -> list[Taps]:
+    """`ops.taps` along y and x; all (B, 2), flip (B,) bool for x."""
+    mirror = torch.stack((torch.zeros_like(flip), flip), 1)
+    starts, lengths, totals, offsets, mirrors = (v.T.reshape(-1) for v in (start, length, total, offset, mirror))
+    position, weight = ops.taps(starts, lengths, totals, offsets, size, mirrors)
+    return list(zip(position.chunk(2), weight.chunk(2), strict=True))
+
+
+class Views:
+    """The named views of batches of pictures."""
+
+    def __init__(self, recipe: Recipe, seed: int) -> None:
+        self.recipe = recipe
+        self.seed = seed
+        self._makers = {"weak": self._weak, "strong": self._strong, "distill": self._distill}
+
+    def __call__(
+        self, images: Tensor, index: Tensor, names: Sequence[str], epoch: int, sizes: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """One float32 batch (B, 3, size, size), normalised, per name; a repeated name gives independent draws.
+
+        images: uint8 (B, 3 or 1, H, W). sizes: (B, 2) height and width of each picture, if the storage is padded at
+        the bottom and the right. index: (B,) rows in the data set.
+        """
+        unknown = sorted(set(names) - {*self._makers, "plain"})
+        if unknown:
+            raise ValueError(f"unknown view {', '.join(unknown)}: choose from plain, {', '.join(self._makers)}")
+        streams = [f"{name}{tuple(names[:i]).count(name)}" for i, name in enumerate(names)]
+        index = index.to(images.device)
+        parts = []
+        for chunk in self._chunks(images):
+            source = _Source(images[chunk], None if sizes is None else sizes[chunk])
+            views = []
+            for name, stream in zip(names, streams, strict=True):
+                if name == "plain":
+                    views.append(self._plain(source))
+                    continue
+                draws = Draws(counter.uniforms(self.seed, epoch, stream, index[chunk], DRAWS_PER_VIEW))
+                views.append(self._makers[name](source, draws))
+            parts.append(views)
+        return tuple(view[0] if len(view) == 1 else torch.cat(view) for view in zip(*parts, strict=True))
+
+    def test(self, images: Tensor, sizes: Tensor | None = None) -> Tensor:
+        """The test transform: (B, 3, size, size) float32, normalised."""
+        parts = [
+            self._plain(_Source(images[chunk], None if sizes is None else sizes[chunk]))
+            for chunk in self._chunks(images)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _chunks(self, images: Tensor) -> list[slice]:
+        samples = images.shape[0]
+        step = max(1, _CPU_ELEMENTS // (3 * self.recipe.size**2)) if images.device.type == "cpu" else samples
+        return [slice(start, start + step) for start in range(0, samples, max(step, 1))] or [slice(0, 0)]
+
+    # one view each ----------------------------------------------------------------------------------------------------
+
+    def _weak(self, source: _Source, draws: Draws) -> Tensor:
+        x = self._cropped(source, draws)
+        return self._normalised(ops.apply_rounds(x, *draw_jitter(draws, self.recipe), WEAK_OPERATIONS))
+
+    def _strong(self, source: _Source, draws: Draws) -> Tensor:
+        x = self._cropped(source, draws)
+        x = ops.apply_rounds(x, *draw_rand_augment(draws), [operation for operation, *_ in RAND_AUGMENT])
+        fill = torch.tensor(CUTOUT_FILL, device=x.device)
+        return self._normalised(ops.erase(x, draw_cutout(draws, self.recipe.size), fill))
+
+    def _distill(self, source: _Source, draws: Draws) -> Tensor:
+        if self.recipe.distill == "cifar":
+            x = self._shifted(source, draws)
+            x = ops.erase(x, draw_hole(draws, self.recipe.size), x.new_zeros(3))
+        else:
+            x = self._cropped(source, draws)
+        table = autoaugment.tables(self.recipe.distill, self.recipe.autoaugment, self.recipe.size, x.device)
+        choice, magnitude = autoaugment.draw(table, draws.one(), draws.take(2), draws.take(2))
+        return self._normalised(ops.apply_rounds(x, choice, magnitude, table.operations))
+
+    def _plain(self, source: _Source) -> Tensor:
+        size = self.recipe.size
+        if self.recipe.test_resize is None:
+            total = torch.full_like(source.sizes, size)
+        else:
+            # torchvision cuts the fraction of the longer side off; torch.round takes halves as its centre crop does
+            total = self.recipe.test_resize * source.sizes // source.sizes.amin(1, keepdim=True)
+        offset = ((total - size) / 2).round().to(torch.int64)
+        zero = torch.zeros_like(total)
+        return self._normalised(source.resampled(*_both_taps(zero, source.sizes, total, offset, size, zero[:, 0] > 0)))
+
+    # steps they share -------------------------------------------------------------------------------------------------
+
+    def _flipped(self, draws: Draws) -> Tensor:
+        """(B,) bool. The number is drawn even where nothing is flipped, so that recipes draw alike."""
+        return (draws.one() < 0.5) & self.recipe.flip
+
+    def _cropped(self, source: _Source, draws: Draws) -> Tensor:
+        box = draw_crop(draws, source.sizes, self.recipe.scale, self.recipe.ratio)
+        start, length = torch.stack((box.top, box.left), 1), torch.stack((box.height, box.width), 1)
+        total, zero = torch.full_like(start, self.recipe.size), torch.zeros_like(start)
+        return source.resampled(*_both_taps(start, length, total, zero, self.recipe.size, self._flipped(draws)))
+
+    def _shifted(self, source: _Source, draws: Draws) -> Tensor:
+        """The whole picture, flipped half of the time, then shifted by up to 4 pixels with reflected borders."""
+        size = self.recipe.size
+        zero, total = torch.zeros_like(source.sizes), torch.full_like(source.sizes, size)
+        flip = self._flipped(draws)
+        shift = (draws.take(2) * (2 * DISTILL_PADDING + 1)).to(torch.int64) - DISTILL_PADDING
+        where = torch.arange(size, device=shift.device) + shift.unsqueeze(2)  # (B, 2, size)
+        # reflection without repeating the border pixel
+        where = ((size - 1) - ((size - 1) - where.abs()).abs()).unsqueeze(3)
+        taps = _both_taps(zero, source.sizes, total, zero, size, flip)
+        shifted = [
+            (position.gather(1, rows.expand_as(position)), weight.gather(1, rows.expand_as(weight)))
+            for (position, weight), rows in zip(taps, where.unbind(1), strict=True)
+        ]
+        return source.resampled(*shifted)
+
+    def _normalised(self, x: Tensor) -> Tensor:
+        """Whole levels -> mean 0, standard deviation 1 over the training set. In place."""
+        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (self.recipe.mean, self.recipe.std))
+        factor = (1 / (255 * std)).to(torch.float32).to(x.device).view(1, 3, 1, 1)
+        offset = (-mean / std).to(torch.float32).to(x.device).view(1, 3, 1, 1)
+        return x.mul_(factor).add_(offset)
+
+
+class _Source:
+    """Pictures of a chunk in the form that resampling reads, made once for all views."""
+
+    def __init__(self, images: Tensor, sizes: Tensor | None) -> None:
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
+            raise ValueError(
+                f"pictures must be uint8 (B, 3, H, W) or (B, 1, H, W), not {images.dtype} {tuple(images.shape)}"
+            )
+        self.columns = ops.as_columns(images)
+        whole = torch.tensor(images.shape[2:], device=images.device).expand(images.shape[0], 2)
+        self.sizes = whole if sizes is None else sizes.to(images.device, torch.int64)
+
+    def resampled(self, y: Taps, x: Taps) -> Tensor:
+        """(B, 3, size, size); one grey channel becomes three."""
+        here = torch.arange(self.columns.shape[0], device=self.columns.device)
+        result = ops.resample(self.columns, here, x, y)
+        return result.repeat(1, 3, 1, 1) if result.shape[1] == 1 else result
