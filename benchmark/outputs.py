@@ -47,10 +47,16 @@ class Need:
 
     specs: list[RunSpec]
     labels: dict[str, str] = field(default_factory=dict)  # by config digest
+    points: list[tuple[str, str, float]] = field(default_factory=list)  # config digest, parameter, value
 
     def add(self, specs: Sequence[RunSpec], label: str | None = None) -> None:
         self.specs += specs
         self.labels |= {spec.digest: label or spec.method for spec in specs}
+
+    def vary(self, specs: Sequence[RunSpec], parameter: str, value: float) -> None:
+        """Runs at one value of a parameter; the default configuration may stand for several parameters at once."""
+        self.specs += specs
+        self.points += [(spec.digest, parameter, float(value)) for spec in specs]
 
 
 def need_of(what: str, selection: Selection) -> Need:
@@ -76,12 +82,14 @@ def need_of(what: str, selection: Selection) -> Need:
         for dataset in chosen(selection, figures.get("fig5", {})):
             for key, values in SENSITIVITY.items():
                 for value in values:
-                    need.add(selection.specs(["cel"], [dataset], {key: value}), f"{key}={value:g}")
+                    need.vary(selection.specs(["cel"], [dataset], {key: value}), key, value)
     elif what == "fig6":
         setting = figures.get("fig6", {})
         for dataset in chosen(selection, setting):
             for length in setting.get("lengths", LENGTHS):
-                need.add(selection.specs(["cel"], [dataset], {"embedding_length": length}), f"l={length}")
+                need.vary(
+                    selection.specs(["cel"], [dataset], {"embedding_length": length}), "embedding_length", length
+                )
     return need
 
 
@@ -189,7 +197,7 @@ def write_table(name: str, arguments: argparse.Namespace, selection: Selection, 
         table = tables.table3(frame, plan, reference=reference, test=getattr(arguments, "test", "paired"), **options)
     else:
         rows = [(title, label_of(change)) for title, change in ABLATION]
-        table = tables.table4(frame, plan, rows, **options)
+        table = tables.table4(frame, plan, rows=rows, **options)
     extra = check_same_candidates(frame, need.specs) + overridden(selection)
     table = replace(table, notes=(*table.notes, *extra))
     show(table, folder, name, arguments.quiet)
@@ -236,37 +244,74 @@ def draw_figure(name: str, arguments: argparse.Namespace, selection: Selection, 
     now = standing(need.specs, arguments.results)
     if not now.count("done"):
         raise CandidError(f"There are no finished runs for {name} in {arguments.results}; run it without --no-run first.")
-    caption = f"profile {selection.profile.name}, {len(selection.seeds)} seeds"
+    plan = selection.table_plan()
+    titles = {d.name: d.title for d in plan.datasets}
+    drawn = list(dict.fromkeys(spec.dataset for spec in need.specs))
+    if name == "fig2":
+        panels = [(titles[d], (d, "PLL"), (d, "IDPLL")) for d in drawn]
+        figure = figures.fig2(epochs_for(need, arguments.results), panels)
+    elif name == "fig4":
+        figure = figures.fig4(epochs_for(need, arguments.results), plan, drawn[0])
+    else:
+        points = points_of(selection, need, arguments.results)
+        shown = {d: titles[d] for d in drawn}
+        if name == "fig5":
+            defaults = selection.specs(["cel"], drawn[:1])[0].config["method"]["config"]
+            figure = figures.fig5(points, shown, {key: defaults[key] for key in SENSITIVITY})
+        else:
+            figure = figures.fig6(points, shown, "embedding_length")
+    state = f"profile {selection.profile.name}, {len(selection.seeds)} seeds"
     if now.todo:
-        caption += f", {now.count('done')} of {len(now.specs)} runs done"
-    paths = figures.paper_figure(
-        name,
-        runs=frame_for(selection, need, arguments.results),
-        epochs=epochs_for(need, arguments.results),
-        plan=selection.table_plan(),
-        folder=arguments.results / "figures" / selection.profile.name,
-        caption=caption,
-    )
-    for path in paths:
-        print(f"Written: {path}")
+        state += f", {now.count('done')} of {len(now.specs)} runs done"
+    figure.supxlabel(state, fontsize=7, color="#666666", x=0.99, ha="right")
+    report_files(figures.save(figure, arguments.results / "figures" / selection.profile.name, name))
     return not now.todo
 
 
-def draw_extras(arguments: argparse.Namespace, selection: Selection, need: Need) -> bool:
-    """The critical-difference diagram and the selection plot."""
-    from benchmark import figures
+def points_of(selection: Selection, need: Need, results: Path) -> pandas.DataFrame:
+    """Finished runs as points of a sensitivity plot: parameter, value, dataset, seed, accuracy."""
+    import pandas
 
-    frame = frame_for(selection, need, arguments.results)
-    plan, folder = selection.table_plan(), arguments.results / "figures" / selection.profile.name
+    frame = frame_for(selection, need, results)
+    done = frame[frame["status"] == "done"].set_index("config_digest")
+    rows = [
+        {"parameter": key, "value": value, **done.loc[digest, ["dataset", "seed", "accuracy"]].to_dict()}
+        for digest, key, value in need.points
+        if digest in done.index
+    ]
+    return pandas.DataFrame(rows, columns=["parameter", "value", "dataset", "seed", "accuracy"])
+
+
+def report_files(paths: Sequence[Path]) -> None:
+    for path in paths:
+        print(f"Written: {path}")
+
+
+def draw_extras(arguments: argparse.Namespace, selection: Selection, need: Need) -> bool:
+    """The critical-difference diagram, the selection plot and the curves of all methods."""
     complete = True
-    for draw in (figures.draw_ranks, figures.draw_selection):
+    for what in ("ranks", "selection", "curves"):
         try:
-            for path in draw(frame, plan, folder):
-                print(f"Written: {path}")
+            draw_summary(what, arguments.results, selection, need)
         except ValueError as error:
             print(f"Not drawn: {error}")
             complete = False
     return complete
+
+
+def draw_summary(what: str, results: Path, selection: Selection, need: Need) -> None:
+    from benchmark import comparisons, figures
+
+    plan = selection.table_plan()
+    if what == "curves":
+        figure = figures.method_curves(epochs_for(need, results), plan, plan.main_methods)
+    else:
+        frame = frame_for(selection, need, results)
+        if what == "ranks":
+            figure = figures.critical_difference(comparisons.rank_analysis(frame, plan))
+        else:
+            figure = figures.selection(frame, plan)
+    report_files(figures.save(figure, results / "figures" / selection.profile.name, what))
 
 
 def plot(arguments: argparse.Namespace) -> int:
@@ -274,42 +319,40 @@ def plot(arguments: argparse.Namespace) -> int:
     from benchmark import figures, store
 
     results = arguments.results
+    if arguments.what != "curves":
+        selection = selection_of(arguments)
+        try:
+            draw_summary(arguments.what, results, selection, need_of("table2", selection))
+        except ValueError as error:
+            raise CandidError(str(error)) from None
+        return COMPLETE
     frame = store.load(results, arguments.profile)
     if frame.empty:
         raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
-    if arguments.what != "curves":
-        return _plot_summary(arguments)
     for option, column in (("methods", "method"), ("datasets", "dataset")):
         names = getattr(arguments, option)
         if names:
             wanted = names.split(",")
-            unknown = [w for w in wanted if w not in set(frame[column]) | set(frame["label"])]
+            there = set(frame[column]) | set(frame["label"])
+            unknown = [w for w in wanted if w not in there]
             if unknown:
-                known = sorted(set(frame[column]))
-                raise UsageError(f"--{option}: no run of '{unknown[0]}' in {results}; there are {', '.join(known)}.")
+                known = ", ".join(sorted(set(frame[column])))
+                raise UsageError(f"--{option}: no run of '{unknown[0]}' in {results}; there are {known}.")
             frame = frame[frame[column].isin(wanted) | frame["label"].isin(wanted)]
-    if arguments.metric not in frame.columns:
-        metrics = sorted(c for c in frame.columns if frame[c].dtype.kind == "f")
-        raise UsageError(f"--metric {arguments.metric} was not recorded; there are {', '.join(metrics)}.")
-    profile = arguments.profile or "all"
-    out = arguments.out or results / "figures" / profile / f"curves-{arguments.metric}.png"
-    for path in figures.draw_curves(frame, arguments.metric, out):
-        print(f"Written: {path}")
-    return COMPLETE
-
-
-def _plot_summary(arguments: argparse.Namespace) -> int:
-    from benchmark import figures
-
-    selection = selection_of(arguments)
-    need = need_of("table2", selection)
-    draw = figures.draw_selection if arguments.what == "selection" else figures.draw_ranks
-    folder = arguments.results / "figures" / selection.profile.name
+    if len(frame["profile"].unique()) > 1:  # runs of several profiles side by side are told apart
+        frame = frame.assign(label=frame["label"] + " (" + frame["profile"] + ")")
+    panels = [
+        figures.Panel(str(d), tuple(figures.Curve(label, str(d), label) for label in sorted(set(part["label"]))))
+        for d, part in frame.groupby("dataset")
+    ]
     try:
-        for path in draw(frame_for(selection, need, arguments.results), selection.table_plan(), folder):
-            print(f"Written: {path}")
+        figure = figures.curve_panels(frame, panels, arguments.metric)
     except ValueError as error:
-        raise CandidError(str(error)) from None
+        raise UsageError(str(error)) from None
+    out = arguments.out or results / "figures" / (arguments.profile or "all") / f"curves-{arguments.metric}.png"
+    if out.suffix not in ("", ".png", ".pdf"):
+        raise UsageError(f"--out {out}: pictures are written as .png and .pdf.")
+    report_files(figures.save(figure, out.parent, out.stem))
     return COMPLETE
 
 

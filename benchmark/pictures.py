@@ -17,6 +17,7 @@ RECIPES = {
     "digits": views.DIGITS,
 }
 TEST_BATCH = 256
+TOGETHER = 256 * 32 * 32  # pixels of one view that are made at once
 CACHE_LIMIT = 2**30  # bytes of prepared test pictures that are kept instead of being made anew at every evaluation
 
 
@@ -50,6 +51,11 @@ class Pictures:
         return tuple(
             view.contiguous(memory_format=self.format) for view in self.views(images, rows, tuple(names), epoch, sizes)
         )
+
+    def batches_at_once(self, batch: int) -> int:
+        """How many batches to make views of together: small pictures are cheap, their fixed cost is not."""
+        side = 1 if self.views is None else self.views.recipe.size
+        return max(1, TOGETHER // (batch * side * side))
 
     def test_batches(self) -> Iterator[Tensor]:
         """The whole test set, prepared, in order."""

@@ -59,7 +59,14 @@ class Selection:
         """The same selection as the tables want it."""
         entries = [self.entry(name) for name in self.methods]
         infos = tuple(MethodInfo(e.name, e.title, e.kind) for e in entries)
-        return TablePlan(self.profile.name, infos, tuple(map(dataset_info, self.datasets)), self.seeds, self.devices[0])
+        return TablePlan(
+            self.profile.name,
+            infos,
+            tuple(map(dataset_info, self.datasets)),
+            self.seeds,
+            self.devices[0],
+            registered=frozenset(self.catalogue.entries),
+        )
 
 
 def dataset_info(name: str) -> DatasetInfo:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -237,10 +237,8 @@ class Trainer:
             self.means = Means()
         guard = Guard(1 if self.device.type == "cpu" else GUARD_EVERY)
         order, first_step = self.order(self.epoch), self.step_in_epoch
-        while self.step_in_epoch < self.steps_per_epoch:
-            start = self.step_in_epoch * self.batch_size
-            index = order[start : start + self.batch_size]
-            self.step(index, guard)
+        for index, views in self.batches(order, first_step):
+            self.step(index, views, guard)
             self.step_in_epoch += 1
             if self.hooks.stop():
                 guard.check()
@@ -274,10 +272,23 @@ class Trainer:
         self.epoch, self.step_in_epoch = self.epoch + 1, 0
         return record
 
-    def step(self, index: Tensor, guard: Guard) -> None:
-        """One batch: positions `index` (B,) in the training rows."""
+    def batches(self, order: Tensor, first_step: int) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
+        """Positions and views of the remaining batches of an epoch.
+
+        Views depend on the picture alone, not on its batch, so small batches share the fixed cost of making them.
+        """
+        together = self.batch_size * self.pictures.batches_at_once(self.batch_size)
+        end = min(self.steps_per_epoch * self.batch_size, len(order))
+        for start in range(first_step * self.batch_size, end, together):
+            block = order[start : min(start + together, end)]
+            views = self.pictures.train_views(self.rows[block], self.method.views, self.epoch)
+            for at in range(0, len(block), self.batch_size):
+                part = slice(at, at + self.batch_size)
+                yield block[part], tuple(view[part] for view in views)
+
+    def step(self, index: Tensor, views: tuple[Tensor, ...], guard: Guard) -> None:
+        """One batch: positions `index` (B,) in the training rows, and their views."""
         clock = self.clock()
-        views = self.pictures.train_views(self.rows[index], self.method.views, self.epoch)
         index = index.to(self.device)
         batch = Batch(views, self.candidates[index], index)
         torch.manual_seed(derive(self.seed, "step", clock.step))
@@ -319,9 +330,33 @@ class Trainer:
         self._last_save = time.perf_counter()
         self._save_cost = self._last_save - started
 
+    def misfit(self, state: Mapping[str, Any], recorded: int) -> str:
+        """Why a saved state cannot be gone on from here, or nothing; `recorded` epochs are in metrics.jsonl."""
+        if set(state) != {"method", "optimizer", "means", "epoch", "step_in_epoch"}:
+            return "it lacks a part of the state"
+        epoch, step = state["epoch"], state["step_in_epoch"]
+        if type(epoch) is not int or type(step) is not int:
+            return "its place in the training is no number"
+        if not (0 <= epoch < self.epochs and 0 <= step <= self.steps_per_epoch):
+            return f"its place, epoch {epoch} and step {step}, is not in this training"
+        if epoch > recorded:
+            return f"it is at epoch {epoch}, but metrics.jsonl holds {recorded} whole epochs"
+        if shapes(state["method"]) != shapes(self.method.state_dict()):
+            return "its tensors are not those of this method"
+        sgd, own = state["optimizer"]["sgd"], self.optimizer.sgd.state_dict()
+        if [group["params"] for group in sgd["param_groups"]] != [group["params"] for group in own["param_groups"]]:
+            return "its parameter groups are not those of this method"
+        weights = [weight for group in self.optimizer.sgd.param_groups for weight in group["params"]]
+        for key, slot in sgd["state"].items():
+            momentum = slot.get("momentum_buffer")
+            if momentum is not None and momentum.shape != weights[key].shape:
+                return "its momentum does not fit this method"
+        return ""
+
     def restore(self, folder: RunFolder, identity: str) -> None:
-        """Go to the newest saved step, if there is one."""
-        state = checkpoint.load(folder.path, identity)
+        """Go to the newest saved step that fits, if there is one."""
+        recorded = len(folder.epochs())
+        state = checkpoint.load(folder.path, identity, lambda found: self.misfit(found, recorded))
         if state is not None:
             self.method.load_state_dict(state["method"])
             self.optimizer.load_state_dict(state["optimizer"])
@@ -353,6 +388,11 @@ def build(method_class: type[Method], config: Mapping[str, Any], task: Task) -> 
     """A method from its resolved settings; JSON has no tuples, so lists become tuples again."""
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in config.items()}
     return method_class(method_class.Config(**values), task)
+
+
+def shapes(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Shape and type of every tensor of a state dict, the kind of everything else."""
+    return {k: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else type(v) for k, v in state.items()}
 
 
 def split_rows(count: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
