@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -58,7 +58,7 @@ FINE_GRAINED = Recipe(
 )
 # signs change their meaning when mirrored, and half of one is no longer readable
 GLYPHS = Recipe(size=32, scale=(0.6, 1.0), flip=False, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-DIGITS = GLYPHS
+DIGITS = replace(GLYPHS, size=16)
 
 # Ranges of the released RandAugment; its "magnitude 5" is stored there and never used. The affine ones stand together,
 # so that a batch takes them in one go.
@@ -81,7 +81,7 @@ RAND_AUGMENT: tuple[tuple[ops.Operation, float, float], ...] = (
 RAND_AUGMENT_ROUNDS = 3
 CUTOUT_FILL = (125.0, 123.0, 114.0)
 CUTOUT_LARGEST = 0.5  # of the width
-DISTILL_HOLE = 16
+DISTILL_HOLE = 0.5  # of the side: 16 pixels of CIFAR's 32
 DISTILL_PADDING = 4
 CROP_TRIES = 10
 WEAK_OPERATIONS: tuple[ops.Operation, ...] = (
@@ -94,7 +94,7 @@ WEAK_OPERATIONS: tuple[ops.Operation, ...] = (
 )
 _GRAY, _NOTHING = 4, 5
 # Elements worked on at once on a CPU: a few intermediate pictures stay in the cache.
-_CPU_ELEMENTS = 1 << 19
+_CPU_ELEMENTS = 1 << 20
 
 
 class Draws:
@@ -180,9 +180,9 @@ def draw_cutout(draws: Draws, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor
 
 
 def draw_hole(draws: Draws, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Top, left, bottom, right (all included) of DIRK's Cutout: a square of 16 about a pixel, cut at the border."""
+    """Top, left, bottom, right (all included) of DIRK's Cutout: a square about a pixel, cut at the border."""
     row, column = (draws.take(2) * size).floor().unbind(1)
-    half = DISTILL_HOLE // 2
+    half = int(DISTILL_HOLE * size) // 2
     return row - half, column - half, row + half - 1, column + half - 1
 
 

@@ -360,7 +360,7 @@ def test_views_are_normalised_pictures_of_the_right_size() -> None:
 def test_one_grey_channel_becomes_three() -> None:
     grey = pictures(32)[:, :1, :28, :28]
     for view in Views(DIGITS, 0)(grey, torch.arange(12), ("strong", "plain"), 0):
-        assert view.shape == (12, 3, 32, 32)
+        assert view.shape == (12, 3, DIGITS.size, DIGITS.size)
     plain = Views(DIGITS, 0).test(grey)
     assert torch.equal(plain[:, 0], plain[:, 2])
 
