@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def read(path: Path, identity: str) -> dict[str, Any]:
     try:
         header = json.loads(line)
         magic, owner, digest = header["magic"], header["identity"], header["sha256"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise DamagedCheckpoint("its header cannot be read") from None
     if magic != MAGIC or not newline:
         raise DamagedCheckpoint("it is no checkpoint of this program")
@@ -62,18 +63,34 @@ def read(path: Path, identity: str) -> dict[str, Any]:
     return state
 
 
-def load(folder: Path, identity: str) -> dict[str, Any] | None:
-    """The newest whole generation; damaged ones are set aside with one warning each."""
+def load(
+    folder: Path, identity: str, misfit: Callable[[dict[str, Any]], str] = lambda state: ""
+) -> dict[str, Any] | None:
+    """The newest whole generation; damaged ones are set aside with one warning each.
+
+    `misfit` says why a state does not fit the run that wants it, or nothing: it is asked before anything is changed.
+    """
     for name in (CURRENT, PREVIOUS):
         path = folder / name
         try:
-            return read(path, identity)
+            state = read(path, identity)
+            reason = _why_not(state, misfit)
+            if reason:
+                raise DamagedCheckpoint(reason)
+            return state
         except FileNotFoundError:
             continue
-        except DamagedCheckpoint as reason:
+        except DamagedCheckpoint as damage:
             aside = set_aside(path)
-            warn(f"{path} was set aside as {aside.name}: {reason}.")
+            warn(f"{path} was set aside as {aside.name}: {damage}.")
     return None
+
+
+def _why_not(state: dict[str, Any], misfit: Callable[[dict[str, Any]], str]) -> str:
+    try:
+        return misfit(state)
+    except (KeyError, TypeError, AttributeError, IndexError):
+        return "its parts are not of the right kind"
 
 
 def remove(folder: Path) -> None:

@@ -89,7 +89,7 @@ def selection_of(arguments: argparse.Namespace) -> Selection:
 
 def train(arguments: argparse.Namespace, selection: Selection, specs: Sequence[RunSpec]) -> Progress:
     """Do what is missing, showing progress; the plan is printed first."""
-    from benchmark.files import ensure_writable
+    from benchmark.files import ensure_writable, refuse_links
     from benchmark.plan import cost, standing
     from benchmark.pool import Pool, Progress, parse_jobs
     from benchmark.progress import display_for
@@ -104,6 +104,8 @@ def train(arguments: argparse.Namespace, selection: Selection, specs: Sequence[R
     if arguments.dry_run or not todo:
         return Progress(0)
     ensure_writable(arguments.results)
+    refuse_links(arguments.results)
+    slots = slots[: len(todo)]
     pool = Pool(selection.place, slots, wait=not arguments.no_wait)
     display = display_for(arguments.quiet, arguments.results)
     if arguments.backend == "dask":
@@ -129,7 +131,7 @@ def plan_line(selection: Selection, now: object, slots: Sequence[str]) -> str:
 def announce(arguments: argparse.Namespace, what: str, selection: Selection) -> None:
     """The first line that a command prints."""
     if not arguments.quiet:
-        profile, why = default_profile(arguments)
+        _, why = default_profile(arguments)
         print(f"{what}, profile {selection.profile.name} ({why}).", flush=True)
 
 

@@ -7,10 +7,12 @@ which makes a new worker ready at once.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
+import uuid
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -20,14 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError, UsageError
-from benchmark.runner import Outcome, Place, execute, find, now, prepare, start_worker
+from benchmark.runner import DEATHS_ALLOWED, Outcome, Place, execute, find, now, prepare, sentence, start_worker
 from benchmark.settings import RunSpec
-from benchmark.store import state_of
+from benchmark.store import warn
 
 if TYPE_CHECKING:
     from joblib.externals.loky import ProcessPoolExecutor
 
-DEATHS_ALLOWED = 2
 GRACE = 7.0  # seconds for workers to save after a signal
 
 
@@ -74,7 +75,8 @@ class Pool:
     """Runs specs on slots until all are done, failed, or in the hands of another process."""
 
     def __init__(self, place: Place, slots: Sequence[str], wait: bool = True) -> None:
-        self.place, self.slots, self.wait = place, list(slots), wait
+        self.place = replace(place, command=uuid.uuid4().hex, began=time.time())
+        self.slots, self.wait = list(slots), wait
         self._executors: dict[int, ProcessPoolExecutor] = {}
         self._signal = 0
         self._guard = threading.Lock()
@@ -104,9 +106,15 @@ class Pool:
         for thread in threads:
             thread.start()
         self._watch(threads, progress, display)
+        reported = {spec.digest for spec, _ in progress.outcomes}
+        for spec in specs:
+            if spec.digest not in reported:  # never silently: a run without an outcome is a fault of this program
+                progress.outcomes.append((spec, Outcome("failed", "it was not carried out; start the command again")))
         return progress
 
-    def _watch(self, threads: list[threading.Thread], progress: Progress, display: Callable[[Progress], Any] | None) -> None:
+    def _watch(
+        self, threads: list[threading.Thread], progress: Progress, display: Callable[[Progress], Any] | None
+    ) -> None:
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             while any(thread.is_alive() for thread in threads):
@@ -255,7 +263,7 @@ class Pool:
         """Through joblib's dask back-end: every dask worker is a slot, and a lost worker's runs go to another."""
         try:
             import joblib
-            from distributed import Client
+            from distributed import Client, KilledWorker
         except ImportError:
             raise CandidError("--backend dask needs the extra `cluster`: pip install dask distributed.") from None
         progress = Progress(len(specs))
@@ -264,15 +272,28 @@ class Pool:
         except (OSError, TimeoutError, ValueError) as error:
             raise CandidError(f"No dask scheduler answers at {scheduler} ({type(error).__name__}).") from None
         place = replace(self.place, results=self.place.results.resolve(), data=self.place.data.resolve())
+        waiting = {spec.digest: spec for spec in specs}
         with client, joblib.parallel_config(backend="dask", wait_for_workers_timeout=60):
-            tasks = (joblib.delayed(execute_remotely)(spec, place) for spec in specs)
-            parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered", pre_dispatch="all")
-            for digest, outcome in parallel(tasks):
-                spec = next(s for s in specs if s.digest == digest)
-                progress.outcomes.append((spec, outcome))
-                if display is not None:
-                    display(progress)
+            for attempt in range(len(specs) + 1):
+                tasks = (joblib.delayed(execute_remotely)(spec, place) for spec in waiting.values())
+                parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered", pre_dispatch="all")
+                try:
+                    for digest, outcome in parallel(tasks):
+                        progress.outcomes.append((waiting.pop(digest), outcome))
+                        if display is not None:
+                            display(progress)
+                except KilledWorker as error:
+                    # Dask blames every task that a dying worker had, not only the one that killed it: the rest again.
+                    warn(f"a dask worker died repeatedly ({error.last_worker.address}); going on with what is left.")
+                    if attempt < len(specs):
+                        continue
+                break
+        for spec in waiting.values():
+            progress.outcomes.append((spec, Outcome("failed", "dask workers kept dying on it")))
         return progress
+
+
+_one_run = threading.Lock()  # of a dask worker with several threads: torch's generator belongs to the whole process
 
 
 def execute_remotely(spec: RunSpec, place: Place) -> tuple[str, Outcome]:
@@ -281,7 +302,8 @@ def execute_remotely(spec: RunSpec, place: Place) -> tuple[str, Outcome]:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     while True:
-        outcome = execute(spec, replace(place, device=device))
+        with _one_run:
+            outcome = execute(spec, replace(place, device=device))
         if outcome.status != "claimed":
             return spec.digest, outcome
         time.sleep(0.5)
@@ -314,16 +336,26 @@ def _death(error: BaseException) -> str:
 
 
 def _mark_failed(results: Path, spec: RunSpec, reason: str) -> None:
+    """Write down that a run was given up, unless another process has taken it over meanwhile."""
     found = find(results, spec)
-    if found is not None and state_of(*found) != "done":
-        folder, document = found
-        document |= {"status": "failed", "reason": reason}
-        document["time"]["finished"] = now()
-        folder.write(document)
+    if found is None:
+        return
+    folder = found[0]
+    try:
+        if not folder.lock.acquire():
+            return
+        try:
+            document = folder.read()
+            if document is not None and document["status"] == "running":
+                document |= {"status": "failed", "reason": reason}
+                document["time"]["finished"] = now()
+                folder.write(document)
+        finally:
+            folder.lock.release()
+    except OSError as error:
+        warn(f"{folder.document} could not be written: {sentence(error)}")
 
 
 def _kill(pid: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass

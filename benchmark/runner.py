@@ -1,4 +1,4 @@
-"""Executes one run in this process: data, candidate labels, identity, lock, training, and the document it leaves behind."""
+"""Executes one run in this process: data, candidate labels, identity, lock, training, the document it leaves behind."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import CandidError
+from benchmark.files import no_link
 from benchmark.settings import SCHEMA, RunSpec, identity_of
 from benchmark.store import RunFolder, run_folder, warn
 from datasets.base import DataError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from datasets.candidates import CandidateSet
 
 ROOT = Path(__file__).resolve().parents[1]
+DEATHS_ALLOWED = 2  # of worker processes on one run in one command
 LOG_LIMIT = 1 << 20  # characters that a method may print into its log
 
 
@@ -49,6 +51,8 @@ class Place:
     checkpoint_seconds: float | None = None
     retry_diverged: bool = False
     track: str = ""  # "tensorboard" or "wandb"
+    command: str = ""  # one invocation of the program, on however many workers
+    began: float = 0.0  # when that was
 
 
 @dataclass(frozen=True)
@@ -153,11 +157,41 @@ def execute(spec: RunSpec, place: Place) -> Outcome:
                 return Outcome("done", accuracy=known["summary"]["accuracy"], skipped=True)
             if known["status"] == "diverged" and not place.retry_diverged:
                 return Outcome("diverged", known.get("reason", ""), skipped=True)
+            if known["status"] in ("failed", "oom") and place.began and finished(known) >= place.began:
+                return Outcome(known["status"], known.get("reason", ""), skipped=True)  # another process just tried
+            if deaths(known, place) >= DEATHS_ALLOWED:
+                return _give_up(folder, known)
         device = torch.device(place.device)
-        document = _new_document(spec, identity, chosen.sha256, device, known)
+        document = _new_document(spec, identity, chosen.sha256, device, known, place)
         return _attempt(spec, place, folder, document, dataset, chosen, device, started)
     finally:
         folder.lock.release()
+
+
+def finished(document: dict[str, Any]) -> float:
+    """When a run ended, in seconds since 1970; 0 if that is not written."""
+    try:
+        return datetime.fromisoformat(document["time"]["finished"]).timestamp()
+    except (KeyError, TypeError, ValueError):
+        return 0.0
+
+
+def deaths(known: dict[str, Any], place: Place) -> int:
+    """How many workers of this very command died on a run whose lock is free, the one that left `known` included."""
+    if known["status"] != "running" or not place.command or known["time"].get("command") != place.command:
+        return 0
+    return int(known["time"].get("deaths", 0)) + 1
+
+
+def _give_up(folder: RunFolder, known: dict[str, Any]) -> Outcome:
+    reason = f"its worker process died {DEATHS_ALLOWED} times (out of memory, segmentation fault, or a signal)"
+    known |= {"status": "failed", "reason": reason}
+    known["time"]["finished"] = now()
+    try:
+        folder.write(known)
+    except OSError as error:
+        warn(f"{folder.document} could not be written: {sentence(error)}")
+    return Outcome("failed", reason)
 
 
 def _attempt(
@@ -274,11 +308,17 @@ def _median(values: list[float]) -> float:
 
 
 def _new_document(
-    spec: RunSpec, identity: str, sha256: str, device: torch.device, known: dict[str, Any] | None
+    spec: RunSpec, identity: str, sha256: str, device: torch.device, known: dict[str, Any] | None, place: Place
 ) -> dict[str, Any]:
-    same = known is not None and known.get("identity") == identity
-    started = known["time"]["started"] if same and known is not None else now()
-    sittings = known["time"].get("sittings", 1) + 1 if same and known is not None else 1
+    same = known if known is not None and known.get("identity") == identity else None
+    time_fields = {
+        "started": same["time"].get("started", now()) if same else now(),
+        "sittings": same["time"].get("sittings", 1) + 1 if same else 1,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "command": place.command,
+        "deaths": deaths(same, place) if same else 0,
+    }
     return {
         "schema": SCHEMA,
         "status": "running",
@@ -295,7 +335,7 @@ def _new_document(
         "overrides": spec.overrides,
         "candidates_sha256": sha256,
         "environment": environment(str(device)),
-        "time": {"started": started, "sittings": sittings, "host": socket.gethostname(), "pid": os.getpid()},
+        "time": time_fields,
     }
 
 
@@ -391,7 +431,7 @@ class _Log(io.TextIOBase):
 
     def write(self, text: str) -> int:
         if self.path is not None and self.left > 0:
-            with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as stream:
+            with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8", opener=no_link) as stream:
                 stream.write(text[: self.left])
                 self.left -= len(text)
                 if self.left <= 0:

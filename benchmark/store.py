@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.files import Lock, atomic_write, is_locked, set_aside
+from benchmark.files import Lock, atomic_write, is_locked, no_link, set_aside
 from benchmark.settings import SCHEMA, RunSpec, canonical
 
 if TYPE_CHECKING:
@@ -33,6 +33,46 @@ SAFE = re.compile(r"[^A-Za-z0-9._=,+\[\]-]")
 
 def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.__stderr__)  # a run's own output goes to its log, warnings to the person
+
+
+def check_document(document: Any) -> None:
+    """ValueError unless this is a run document with the fields that every reader of this schema relies on."""
+    if not isinstance(document, dict) or document.get("status") not in STATES:
+        raise ValueError("not a run document")
+    if document.get("schema", SCHEMA) != SCHEMA:
+        return  # written by another version: `check_schema` says so where it matters
+    texts = ("profile", "dataset", "method", "label", "identity", "config_digest")
+    if not all(isinstance(document.get(key), str) for key in texts) or not isinstance(document.get("seed"), int):
+        raise ValueError("a field is missing or of another kind")
+    config, time = document.get("config"), document.get("time")
+    if not isinstance(config, dict) or not isinstance(time, dict) or not isinstance(config.get("train"), dict):
+        raise ValueError("no configuration or no times")
+    if not isinstance(config["train"].get("epochs"), int):
+        raise ValueError("no number of epochs")
+    summary = document.get("summary")
+    if document["status"] == "done" and not (isinstance(summary, dict) and is_number(summary.get("accuracy"))):
+        raise ValueError("done without a result")
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def is_epoch(record: Any, number: int) -> bool:
+    """Whether a line of metrics.jsonl is the record of that epoch."""
+    if not isinstance(record, dict) or record.get("epoch") != number:
+        return False
+    result, time = record.get("result"), record.get("time")
+    if not isinstance(result, dict) or not isinstance(time, dict) or not is_number(time.get("seconds")):
+        return False
+    return all(value is None or isinstance(value, int | float) for value in result.values())
+
+
+def printable(value: Any) -> Any:
+    """Text without control characters: a document from elsewhere must not steer the terminal that shows it."""
+    if isinstance(value, str) and not value.isprintable():
+        return "".join(c if c.isprintable() else " " for c in value)
+    return value
 
 
 @dataclass
@@ -57,15 +97,26 @@ class RunFolder:
         """run.json, or None if there is none; a damaged one is set aside with one warning."""
         try:
             document = json.loads(self.document.read_text(encoding="utf-8"))
-            if not isinstance(document, dict) or document.get("status") not in STATES:
-                raise ValueError("not a run document")
+            check_document(document)
         except FileNotFoundError:
             return None
-        except (ValueError, UnicodeDecodeError):
-            aside = set_aside(self.document)
-            warn(f"{self.document} is damaged; it was set aside as {aside.name} and the run will be repeated.")
+        except (ValueError, RecursionError):
+            self._set_aside()
             return None
-        return document
+        except OSError as error:
+            warn(f"{self.document} cannot be read ({error.strerror}).")
+            return None
+        return {key: printable(value) for key, value in document.items()}
+
+    def _set_aside(self) -> None:
+        try:
+            aside = set_aside(self.document)
+        except FileNotFoundError:
+            return  # another process has just done it, and has said so
+        except OSError as error:
+            warn(f"{self.document} is damaged and cannot be moved ({error.strerror}); it is left out.")
+        else:
+            warn(f"{self.document} is damaged; it was set aside as {aside.name} and the run will be repeated.")
 
     def write(self, document: dict[str, Any]) -> None:
         atomic_write(self.document, json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
@@ -80,9 +131,9 @@ class RunFolder:
         for line in text.split(b"\n"):
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 break
-            if not isinstance(record, dict) or record.get("epoch") != len(found):
+            if not is_epoch(record, len(found)):
                 break
             found.append(record)
         return found
@@ -93,7 +144,7 @@ class RunFolder:
         atomic_write(self.metrics, "".join(f"{line}\n" for line in lines))
 
     def append_epoch(self, record: dict[str, Any]) -> None:
-        with self.metrics.open("a", encoding="utf-8") as stream:
+        with open(self.metrics, "a", encoding="utf-8", opener=no_link) as stream:
             stream.write(canonical(record) + "\n")
 
 
