@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -344,7 +345,6 @@ def environment(device: str) -> dict[str, Any]:
     """What a reader needs to know about the machine and the code."""
     import numpy
     import torch
-    import torchvision
 
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else cpu_name()
     return {
@@ -352,12 +352,19 @@ def environment(device: str) -> dict[str, Any]:
         "device_name": name,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
+        "torchvision": package_version("torchvision"),  # asked without importing it, which takes seconds
         "numpy": numpy.__version__,
         "platform": platform.platform(),
         "commit": commit(),
         "code_version": code_version(),
     }
+
+
+def package_version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def cpu_name() -> str:
