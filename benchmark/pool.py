@@ -88,7 +88,9 @@ class Pool:
         if not specs:
             return progress
         if self.slots[0] == "cpu":
-            import benchmark.trainer  # noqa: F401  (torch, before the workers are forked)
+            import torch._dynamo  # noqa: F401  optimisers import it at their first step, which takes seconds
+
+            import benchmark.trainer  # noqa: F401  torch, before the workers are forked
         unusable = self._prepare(specs)
         queue: deque[RunSpec] = deque()
         for spec in specs:
