@@ -244,7 +244,8 @@ def _spell_out(path: Path, annotation: ast.expr) -> ast.expr:
 
 def _from_text(text: str, annotation: str) -> Any:
     try:
-        return text if annotation == "str" else ast.literal_eval(text)
+        # A choice that is spelled out in the annotation is text, also where it reads like a value ("none").
+        return text if annotation == "str" or repr(text) in annotation else ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return {"true": True, "false": False, "none": None}.get(text.lower(), text)
 
