@@ -252,14 +252,11 @@ def _train(
     chosen: CandidateSet,
     device: torch.device,
 ) -> None:
-    from benchmark.trainer import CHECKPOINT_SECONDS, Hooks, Trainer, weights_digest
+    from benchmark.trainer import Hooks, Trainer, weights_digest
 
-    if place.checkpoint_seconds is None:
-        pause = CHECKPOINT_SECONDS
-    else:
-        pause = place.checkpoint_seconds
     method_class = load(entry_of(spec))
-    trainer = Trainer(spec, method_class, dataset, chosen.matrix, device, Hooks(_stop.is_set, checkpoint_seconds=pause))
+    hooks = Hooks(_stop.is_set, checkpoint_seconds=place.checkpoint_seconds)
+    trainer = Trainer(spec, method_class, dataset, chosen.matrix, device, hooks)
     records = trainer.run(folder, document["identity"])
     document["summary"] = summarise(records)
     document["weights_sha256"] = weights_digest(trainer.method)

@@ -49,7 +49,7 @@ class Hooks:
 
     stop: Callable[[], bool] = lambda: False
     on_epoch: Callable[[dict[str, Any]], None] = lambda record: None
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    checkpoint_seconds: float | None = None  # exactly this often; None: as rarely as their cost demands
 
 
 class Optimizer:
@@ -314,7 +314,9 @@ class Trainer:
     _last_save, _save_cost = 0.0, 0.0
 
     def _checkpoint_is_due(self) -> bool:
-        pause = max(self.hooks.checkpoint_seconds, self._save_cost / CHECKPOINT_SHARE)
+        pause = self.hooks.checkpoint_seconds
+        if pause is None:
+            pause = max(CHECKPOINT_SECONDS, self._save_cost / CHECKPOINT_SHARE)
         return time.perf_counter() - self._last_save >= pause
 
     def save(self, folder: RunFolder, identity: str) -> None:
