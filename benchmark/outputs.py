@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.commands import announce, selection_of, train
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError
 from benchmark.files import atomic_write
-from benchmark.settings import Override, RunSpec, fields_of, Data
+from benchmark.settings import Data, Override, RunSpec, fields_of, profile_name
 
 if TYPE_CHECKING:
     import pandas
@@ -349,7 +349,8 @@ def plot(arguments: argparse.Namespace) -> int:
         figure = figures.curve_panels(frame, panels, arguments.metric)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    out = arguments.out or results / "figures" / (arguments.profile or "all") / f"curves-{arguments.metric}.png"
+    folder = results / "figures" / profile_name(arguments.profile or "all")
+    out = arguments.out or folder / f"curves-{arguments.metric}.png"
     if out.suffix not in ("", ".png", ".pdf"):
         raise UsageError(f"--out {out}: pictures are written as .png and .pdf.")
     report_files(figures.save(figure, out.parent, out.stem))

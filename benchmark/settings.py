@@ -118,10 +118,15 @@ def profile_names() -> list[str]:
     return sorted(path.stem for path in PROFILES.glob("*.toml"))
 
 
+def profile_name(given: str) -> str:
+    """The name under which runs are kept: of a profile that was given as a file, its stem."""
+    return Path(given).stem if given.endswith(".toml") else given
+
+
 def load_profile(name: str) -> Profile:
     """A profile by name, or from a TOML file of the user's that may `include` others."""
     raw = _read_profile(name, ())
-    base = Path(name).stem if name.endswith(".toml") else name
+    base = profile_name(name)
     for key in raw:
         if key not in PROFILE_KEYS:
             raise UsageError(f"Profile {base}: unknown key '{key}'.{did_you_mean(key, PROFILE_KEYS)}")

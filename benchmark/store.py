@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.files import Lock, atomic_write, is_locked, no_link, set_aside
-from benchmark.settings import SCHEMA, RunSpec, canonical
+from benchmark.settings import SCHEMA, RunSpec, canonical, profile_name
 
 if TYPE_CHECKING:
     import pandas
@@ -156,7 +156,8 @@ def run_folder(results: Path, spec: RunSpec, identity: str) -> RunFolder:
 def folders(results: Path, profile: str | None = None) -> Iterator[RunFolder]:
     """Every run folder, in a stable order. A folder copied from elsewhere is just more data."""
     root = results / "runs"
-    for document in sorted(root.glob(f"{profile or '*'}/*/*/*/run.json")):
+    part = SAFE.sub("_", profile_name(profile)) if profile else "*"
+    for document in sorted(root.glob(f"{part}/*/*/*/run.json")):
         yield RunFolder(document.parent)
 
 
