@@ -42,7 +42,12 @@ def save(folder: Path, identity: str, state: dict[str, Any]) -> None:
 
 def read(path: Path, identity: str) -> dict[str, Any]:
     """One generation, or DamagedCheckpoint with the reason. The digest is checked before anything is decoded."""
-    line, newline, payload = path.read_bytes().partition(b"\n")
+    try:
+        line, newline, payload = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DamagedCheckpoint(f"it cannot be read ({error.strerror})") from None
     try:
         header = json.loads(line)
         magic, owner, digest = header["magic"], header["identity"], header["sha256"]
