@@ -376,8 +376,11 @@ def export(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """`report`: results/report.html."""
-    from benchmark.report import write_report
+    from benchmark.report import up_to_date, write_report
 
-    path = write_report(arguments.results, arguments.out or arguments.results / "report.html", arguments.profile)
-    print(f"Written: {path}")
+    path = arguments.out or arguments.results / "report.html"
+    if up_to_date(arguments.results, path, arguments.profile):
+        print(f"Unchanged: {path} was made from the same runs by the same code.")
+    else:
+        print(f"Written: {write_report(arguments.results, path, arguments.profile)}")
     return COMPLETE
