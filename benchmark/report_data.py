@@ -261,6 +261,7 @@ def describe(view: View, results: Path) -> dict[str, Any]:
     beside = view.profile == "paper" and not view.setting
     table = table2(frame, plan, show_published=beside, alpha=ALPHA)
     gone = sorted({r["method"] for r in table.data if r["kind"] == "unregistered"})
+    listed = _problem_notes(table.data, plan)
     methods = (*plan.methods, *(MethodInfo(name, name, "unregistered") for name in gone))
     cells = [_cell(record, view) for record in table.data]
     ranked = [m for m in plan.main_methods if any(c["m"] == m.name and c["complete"] for c in cells)]
@@ -271,7 +272,7 @@ def describe(view: View, results: Path) -> dict[str, Any]:
         "known": view.definition is not None,
         "paper": beside,
         "caption": table.caption.removeprefix("Table 2. "),
-        "notes": [*_view_notes(view, plan, old), *table.notes],
+        "notes": [*_view_notes(view, plan, old), *(note for note in table.notes if note not in listed)],
         "complete": table.complete and not _absent(view, plan),
         "planned": _planned(view, plan),
         "seeds": list(plan.seeds),
@@ -289,6 +290,16 @@ def describe(view: View, results: Path) -> dict[str, Any]:
         "cost": costs(view),
         "failures": failures(view),
         "environment": environment(view.runs),
+    }
+
+
+def _problem_notes(records: Sequence[Mapping[str, Any]], plan: Plan) -> set[str]:
+    """The table's notes on single runs, which the page shows as a table of their own."""
+    titles = {m.name: m.title for m in plan.methods} | {d.name: d.title for d in plan.datasets}
+    return {
+        f"{titles.get(r['method'], r['method'])} on {titles[r['dataset']]}: {'; '.join(r['problems'])}."
+        for r in records
+        if r["problems"]
     }
 
 

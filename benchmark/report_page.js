@@ -46,6 +46,7 @@
   }
   function ink(colour, alpha = 1) {
     let rgb = /^#[0-9a-f]{6}$/i.test(colour) ? [1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16)) : [120, 120, 120];
+    if (dark() && Math.max(...rgb) - Math.min(...rgb) < 16) rgb = rgb.map((v) => 255 - v);  // black lines become white, greys keep their distance
     for (let k = 0; dark() && luminance(rgb) < 0.16 && k < 12; k++) rgb = rgb.map((v) => v + (255 - v) * 0.14);
     return `rgba(${rgb.map(Math.round).join(",")},${alpha})`;
   }
@@ -128,7 +129,7 @@
   function sortable(label, columns, groups, initial) {
     let order = initial || null;
     const heads = columns.map((column, k) => {
-      const th = el("th", { scope: "col", class: column.text ? "text" : null, "aria-sort": "none" });
+      const th = el("th", { scope: "col", class: `${column.text ? "text" : ""} ${column.kind === "opt" ? "opt" : ""}`.trim() || null, "aria-sort": "none" });
       th.append(button(column.title, () => {
         const down = order && order[0] === k ? order[1] === "descending" : Boolean(column.text);
         order = [k, down ? "ascending" : "descending"];
@@ -181,7 +182,7 @@
   function overview() {
     const [done, planned] = view.planned, states = Object.entries(view.states).filter(([state]) => state !== "done");
     const fact = (name, ...value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
-    page.append(el("h1", {}, `Partial-label learning, profile ${view.profile}`),
+    fill(page, {}, [el("h1", {}, `Partial-label learning, profile ${view.profile}`),
       el("p", { class: "lead" }, view.caption),
       view.setting ? el("p", { class: "warn" }, `These runs changed the protocol of the profile: ${view.setting}.`) : null,
       el("dl", { class: "facts" },
@@ -193,7 +194,7 @@
         fact("Epochs", view.epochs.join(", ")),
         fact("Newest run", (view.newest || NONE).slice(0, 16).replace("T", " "))),
       view.complete ? null : el("p", { class: "warn" }, "Incomplete: cells marked k/n lack seeds, – has none. They are neither ranked nor counted as ties."),
-      view.notes.filter((note) => note.startsWith("Warning")).map((note) => el("p", { class: "warn" }, note)));
+      view.notes.filter((note) => note.startsWith("Warning")).map((note) => el("p", { class: "warn" }, note))]);
   }
 
   // Accuracy table ----------------------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@
     const draw = (mode) => {
       const value = (cell) => (!cell ? null : mode === "difference" ? cell.difference : mode === "published" ? (cell.published || [null])[0] : cell.n ? cell.mean : null);
       const rows = view.methods.map((m) => ({ m: m.name }));
-      const columns = [nameColumn(), { title: "Type", text: true, value: (row) => method(row.m).kind, show: (row) => method(row.m).kind },
+      const columns = [nameColumn(), { title: "Type", text: true, kind: "opt", value: (row) => method(row.m).kind, show: (row) => method(row.m).kind },
         ...view.datasets.map((d) => ({
           title: d.title, kind: "cell", value: (row) => value(cellOf(row.m, d.name)),
           show: (row) => {
@@ -349,17 +350,19 @@
       const ends = list.map((l) => { let k = grid.length - 1; while (k > 0 && isNaN(l.mean[k])) k--; return { l, k, y: Math.max(m.t, Math.min(H - m.b, y(l.mean[k]))) }; }).sort((a, b) => a.y - b.y);
       if (wide && ends.length <= 24) {
         const gap = Math.min(15, (H - m.t - m.b) / ends.length), spots = ends.map((e) => e.y);
-        for (let pass = 0; pass < 40; pass++) for (let k = 1; k < spots.length; k++) {
-          const short = gap - (spots[k] - spots[k - 1]);
-          if (short > 0) { spots[k - 1] -= short / 2; spots[k] += short / 2; }
+        for (let pass = 0; pass < 60; pass++) {
+          for (let k = 1; k < spots.length; k++) {
+            const short = gap - (spots[k] - spots[k - 1]);
+            if (short > 0) { spots[k - 1] -= short / 2; spots[k] += short / 2; }
+          }
+          spots.forEach((spot, k) => { spots[k] = Math.max(m.t + gap * k, Math.min(H - m.b - gap * (spots.length - 1 - k), spot)); });
         }
-        const shift = Math.max(0, spots[spots.length - 1] - (H - m.b));
         g.textAlign = "left"; g.textBaseline = "middle"; g.font = "11.5px system-ui, sans-serif";
         ends.forEach((e, k) => {
           const name = e.l.title.length > 15 ? `${e.l.title.slice(0, 14)}…` : e.l.title;
           g.strokeStyle = ink(e.l.colour, 0.55); g.lineWidth = 1; g.beginPath();
-          g.moveTo(x(grid[e.k]) + 2, e.y); g.lineTo(W - m.r + 12, spots[k] - shift); g.stroke();
-          g.fillStyle = ink(e.l.colour); g.fillText(name, W - m.r + 15, spots[k] - shift);
+          g.moveTo(x(grid[e.k]) + 2, e.y); g.lineTo(W - m.r + 12, spots[k]); g.stroke();
+          g.fillStyle = ink(e.l.colour); g.fillText(name, W - m.r + 15, spots[k]);
         });
       }
       scene = { grid, list, x, y, W, H, m };
@@ -499,8 +502,8 @@
   }
 
   // Selection ---------------------------------------------------------------------------------------------------------
-  const RULES = [["accuracy", "Last epoch", "#000000", "circle"], ["accuracy_last10", "Mean of last 10", "#0072B2", "bar"], ["accuracy_covering", "By covering rate", "#009E73", "triangle"],
-    ["accuracy_approximated", "By approximated accuracy", "#CC79A7", "square"], ["accuracy_oracle", "Best test epoch (oracle)", "#D55E00", "cross"]];
+  const RULES = [["accuracy", "Last", "#000000", "circle", "last epoch"], ["accuracy_last10", "Last 10", "#0072B2", "bar", "mean of the last 10 epochs"], ["accuracy_covering", "Covering", "#009E73", "triangle", "chosen by covering rate"],
+    ["accuracy_approximated", "Approximated", "#CC79A7", "square", "chosen by approximated accuracy"], ["accuracy_oracle", "Oracle", "#D55E00", "cross", "best test epoch"]];
   function mark(shape, x, y, colour) {
     const common = { "data-colour": colour, "stroke-width": 1.6 };
     if (shape === "circle") return svg("circle", { cx: x, cy: y, r: 3.2, ...common, "data-paint": "fill" });
@@ -524,10 +527,10 @@
         RULES.filter(([key]) => known(row[key])).map(([key, , colour, shape]) => mark(shape, x(row[key] - row.accuracy), 9, colour)));
       const columns = [nameColumn(), ...RULES.map(([key, title]) => ({ title, value: (row) => row[key],
         show: (row) => (known(row[key]) ? [fixed(row[key]), key === "accuracy" ? null : el("span", { class: "sub" }, signed(row[key] - row.accuracy))] : el("span", { class: "none" }, NONE)) })),
-        { title: "Against the last epoch", value: (row) => row.accuracy_oracle - row.accuracy, show: strip }];
+        { title: "Points above the last", kind: "opt", value: (row) => row.accuracy_oracle - row.accuracy, show: strip }];
       host.replaceChildren(sortable("Accuracy by rule for choosing the epoch", columns, byKind(rows, (row) => method(row.m))));
     }
-    const legend = el("ul", { class: "legend" }, RULES.map(([, title, colour, shape]) => el("li", {}, svg("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, mark(shape, 6, 6, colour)), title)));
+    const legend = el("ul", { class: "legend" }, RULES.map(([, , colour, shape, title]) => el("li", {}, svg("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, mark(shape, 6, 6, colour)), title)));
     const node = section("selection", "Which epoch is reported", "The last epoch is the result. Beside it: what other rules would report, mean over finished seeds, and the difference. The oracle looks at test labels; covering rate and approximated accuracy do not.",
       [choice("Data set", [["", "Mean over data sets"], ...view.datasets.map((d) => [d.name, d.title])], "", draw)], host, legend);
     draw("");
@@ -553,12 +556,12 @@
       const rows = view.methods.map((m) => view.cost.find((c) => c.m === m.name && c.d === set)).filter(Boolean);
       const fastest = Math.min(...rows.map((r) => r.seconds_per_epoch).filter(known));
       const column = (title, value, digits = 0) => ({ title, value, show: (row) => grouped(value(row), digits) });
-      const columns = [nameColumn(), { title: "Forward passes", value: (row) => parseFloat(method(row.m).forwards), show: (row) => method(row.m).forwards || NONE },
-        { title: "Views", text: true, value: (row) => (method(row.m).views || []).join(" "), show: (row) => (method(row.m).views || []).join(" + ") || NONE },
-        { title: "State kept", text: true, value: (row) => method(row.m).state || "", show: (row) => method(row.m).state || NONE },
-        column("Seconds per epoch", (row) => row.seconds_per_epoch, 2), { title: "× fastest", value: (row) => row.seconds_per_epoch / fastest, show: (row) => (known(row.seconds_per_epoch) ? `${fixed(row.seconds_per_epoch / fastest, 1)} ×` : NONE) },
-        column("Images/s", (row) => row.images_per_second), column("Peak memory (MB)", (row) => row.peak_memory_mb), column("Parameters", (row) => row.parameters),
-        column("Hours per run", (row) => (row.seconds_per_epoch * row.epochs) / 3600, 2)];
+      const columns = [nameColumn(), { title: "Forward passes", kind: "fold", value: (row) => parseFloat(method(row.m).forwards), show: (row) => method(row.m).forwards || NONE },
+        { title: "Seconds per epoch", value: (row) => row.seconds_per_epoch, show: (row) => fixed(row.seconds_per_epoch) }, { title: "Times fastest", value: (row) => row.seconds_per_epoch / fastest, show: (row) => (known(row.seconds_per_epoch) ? `${fixed(row.seconds_per_epoch / fastest, 1)} ×` : NONE) },
+        column("Images/s", (row) => row.images_per_second), column("Peak MB", (row) => row.peak_memory_mb), column("Parameters", (row) => row.parameters),
+        { title: "Hours per run", value: (row) => row.seconds_per_epoch * row.epochs, show: (row) => fixed((row.seconds_per_epoch * row.epochs) / 3600) },
+        { title: "Views", text: true, kind: "fold", value: (row) => (method(row.m).views || []).join(" "), show: (row) => (method(row.m).views || []).join(" + ") || NONE },
+        { title: "State kept", text: true, kind: "fold", value: (row) => method(row.m).state || "", show: (row) => method(row.m).state || NONE }];
       const devices = [...new Set(rows.flatMap((row) => row.devices))];
       host.replaceChildren(sortable("Cost of each method", columns, byKind(rows, (row) => method(row.m))), devices.length > 1 ? el("p", { class: "warn" }, `Measured on different devices, so times do not compare: ${devices.join(", ")}.`) : el("ul", { class: "notes" }, el("li", {}, `Medians over finished runs on ${devices[0] || "an unknown device"}. Forward passes are per training picture and step.`)));
     }
@@ -581,8 +584,8 @@
           fact("Training", `${d.recipe.epochs} epochs, batch ${d.recipe.batch}`), fact("Generator", `${d.generator}, rate ${grouped(d.rate, 4)}`),
           fact("Average set", first ? fixed(mean(sizes)) : d.target ? `${fixed(d.target)} asked for` : NONE), fact("Published", d.published ? fixed(d.published.avg_cls) : NONE),
           fact("True label alone", first ? `${fixed(100 * mean(d.candidates.map((c) => c.singletons)), 1)} %` : NONE), fact("Temperature", first && known(first.temperature) ? fixed(first.temperature, 3) : NONE),
-          fact("SHA-256", first ? el("span", { class: "mono" }, d.candidates.map((c) => `${c.seed}: ${c.sha256.slice(0, 8)}`).join("  ")) : NONE)),
-        first ? [histogram(first), el("div", { class: "sub" }, `candidates per picture, seed ${first.seed}`)] : el("p", { class: "sub" }, "The candidate files are not in this results folder."));
+          fact("SHA-256", first ? el("span", { class: "mono" }, d.candidates.slice(0, 3).map((c) => c.sha256.slice(0, 7)).join(" ") + (d.candidates.length > 3 ? " …" : "")) : NONE)),
+        first ? [histogram(first), el("div", { class: "sub" }, `pictures by number of candidates, 1 to ${first.largest}, seed ${first.seed}`)] : el("p", { class: "sub" }, "The candidate files are not in this results folder."));
     };
     section("data", "Data", "What the runs were trained on. Candidate sets are drawn once per seed and shared by all methods.", [], el("div", { class: "cards" }, view.datasets.map(card)));
   }
