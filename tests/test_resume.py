@@ -1,0 +1,176 @@
+"""Killed, stopped, alone or in company: the same command ends in the same bytes. Real processes throughout."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark import checkpoint
+from tests.conftest import TinyBenchmark, make_tiny
+from tests.killing import (
+    EPOCHS,
+    OFTEN,
+    SMALL,
+    THIRTEEN,
+    documents,
+    finish,
+    kill_workers,
+    locked,
+    running,
+    wait_until,
+)
+
+Make = Callable[..., TinyBenchmark]
+
+
+def by_method(bench: TinyBenchmark) -> dict[str, Any]:
+    """Result fields by method."""
+    return {key.split("/")[1]: value for key, value in bench.results_only().items()}
+
+
+def saved_epochs(folder: Path, identity: str) -> list[str]:
+    """The lines of metrics.jsonl that the newest checkpoint stands on; they hold measured times, so they are unique."""
+    state = checkpoint.load(folder, identity)
+    return (folder / "metrics.jsonl").read_text().splitlines()[: state["epoch"]] if state else []
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Thirteen methods in one sweep that nobody disturbs."""
+    bench = make_tiny(tmp_path_factory.mktemp("undisturbed"), SMALL)
+    done = bench.run("run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = by_method(bench)
+    assert sorted(results) == sorted(THIRTEEN.split(","))
+    assert all(len(epochs) == EPOCHS for _, _, _, epochs in results.values())
+    return results
+
+
+def test_thirteen_methods_killed_twice_each_end_in_the_same_bytes(
+    make_benchmark: Make, undisturbed: dict[str, Any]
+) -> None:
+    seed = int(os.environ.get("CANDID_KILL_SEED", random.randrange(10**6)))
+    print(f"CANDID_KILL_SEED={seed}")  # shown when the test fails
+    bench = make_benchmark("killed", SMALL)
+    command = bench.start("run", *OFTEN)
+    kills = kill_workers(bench, command, 2, random.Random(seed))
+    code, _, _ = finish(command)
+    assert kills == dict.fromkeys(THIRTEEN.split(","), 2)
+    # A second death gives a run up, with the reason, and the others go on.
+    states = {document["method"]: document for document in documents(bench).values()}
+    assert code == 1
+    assert {d["status"] for d in states.values()} == {"failed"}
+    assert all("died 2 times" in d["reason"] for d in states.values())
+    saved = {folder: saved_epochs(folder, document["identity"]) for folder, document in documents(bench).items()}
+    again = bench.run("run", *OFTEN)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert by_method(bench) == undisturbed
+    # Resumed, not repeated: epochs recorded before the kill kept their measured times.
+    assert sum(len(lines) > 0 for lines in saved.values()) >= 4
+    for folder, lines in saved.items():
+        assert (folder / "metrics.jsonl").read_text().splitlines()[: len(lines)] == lines
+    assert not list(bench.results.glob("runs/**/checkpoint*"))
+
+
+def test_the_whole_program_killed_leaves_free_locks_and_resumes(
+    make_benchmark: Make, undisturbed: dict[str, Any]
+) -> None:
+    bench = make_benchmark("program", SMALL)
+    words = ("run", "--methods", "pico,nepll", *OFTEN)
+    # First the parent alone: its workers must notice and let go.
+    command = bench.start(*words)
+    wait_until(lambda: running(bench), 60, "a recorded epoch")
+    command.kill()
+    wait_until(lambda: not locked(bench), 1.0, "a free lock after the parent was killed")
+    finish(command)
+    # Then everything at once, as a machine that loses power would.
+    command = bench.start(*words)
+    wait_until(lambda: len(running(bench, 2)) > 0, 60, "a second epoch")
+    os.killpg(command.pid, signal.SIGKILL)
+    wait_until(lambda: not locked(bench), 1.0, "a free lock after the group was killed")
+    finish(command)
+    assert "interrupted" in bench.run("status").stdout
+    done = bench.run(*words)
+    assert done.returncode == 0, done.stderr
+    assert by_method(bench) == {name: undisturbed[name] for name in ("pico", "nepll")}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_command_saves_says_interrupted_and_resumes(
+    make_benchmark: Make, undisturbed: dict[str, Any], number: signal.Signals, code: int
+) -> None:
+    bench = make_benchmark("stopped", SMALL)
+    words = ("run", "--methods", "idgp,cel")
+    command = bench.start(*words)
+    wait_until(lambda: running(bench), 60, "a recorded epoch")
+    started = time.monotonic()
+    if number == signal.SIGINT:
+        os.killpg(command.pid, number)  # a terminal sends Ctrl-C to the whole group
+    else:
+        command.send_signal(number)
+    found, _, err = finish(command, 20)
+    assert time.monotonic() - started < 10
+    assert found == code
+    assert "the same command goes on from here" in err and "Traceback" not in err
+    stopped = [d for d in documents(bench).values() if d["status"] != "done"]
+    assert stopped and {d["status"] for d in stopped} == {"interrupted"}
+    saved = list(bench.results.glob("runs/*/*/*/*/checkpoint.pt"))
+    assert len(saved) == len(stopped)  # saved when asked to stop, long before a checkpoint was due
+    assert bench.run(*words).returncode == 0
+    assert by_method(bench) == {name: undisturbed[name] for name in ("idgp", "cel")}
+
+
+def test_alone_in_another_order_or_with_more_jobs_a_run_gives_the_same_bytes(
+    make_benchmark: Make, undisturbed: dict[str, Any]
+) -> None:
+    alone = make_benchmark("alone", SMALL)
+    assert alone.run("run", "--methods", "valen", "--jobs", "1").returncode == 0
+    assert by_method(alone) == {"valen": undisturbed["valen"]}
+    company = make_benchmark("company", SMALL)
+    assert company.run("run", "--methods", "proden,average,dirk,valen", "--jobs", "3").returncode == 0
+    assert {k: v for k, v in by_method(company).items() if k != "average"} == {
+        name: undisturbed[name] for name in ("proden", "dirk", "valen")
+    }
+
+
+@pytest.mark.soak
+def test_thirteen_methods_killed_twenty_five_times_each(tmp_path: Path) -> None:
+    text = SMALL.replace(f"epochs = {EPOCHS}", "epochs = 40")
+    plain = make_tiny(tmp_path, text)
+    assert plain.run("run").returncode == 0
+    expected = by_method(plain)
+    rng = random.Random(0)
+    (tmp_path / "killed").mkdir()
+    bench = make_tiny(tmp_path / "killed", text)
+    total: dict[str, int] = dict.fromkeys(THIRTEEN.split(","), 0)
+    for _ in range(60):
+        left = {name for name, count in total.items() if count < 25}
+        if not left:
+            break
+        command = bench.start("run", "--methods", ",".join(sorted(left)), *OFTEN)
+        kills = kill_workers(bench, command, 2, rng, epochs=6)
+        finish(command, 900)
+        for name, count in kills.items():
+            total[name] += count
+    done = bench.run("run", *OFTEN)
+    assert done.returncode == 0, done.stdout
+    print(total)
+    assert min(total.values()) >= 25
+    assert by_method(bench) == expected
+
+
+@pytest.mark.soak
+def test_all_methods_give_the_same_bytes_alone_and_in_company(
+    make_benchmark: Make, undisturbed: dict[str, Any]
+) -> None:
+    bench = make_benchmark("alone", SMALL)
+    for name in reversed(THIRTEEN.split(",")):
+        assert bench.run("run", "--methods", name, "--jobs", "1").returncode == 0
+    assert by_method(bench) == undisturbed
