@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -93,7 +94,9 @@ def train(arguments: argparse.Namespace, selection: Selection, specs: Sequence[R
     from benchmark.plan import cost, standing
     from benchmark.pool import Pool, Progress, parse_jobs
     from benchmark.progress import display_for
+    from benchmark.tracking import check_tracker
 
+    check_tracker(selection.place.track)
     slots = parse_jobs(arguments.jobs, selection.devices)
     if arguments.backend == "dask" and not arguments.scheduler:
         raise UsageError("--backend dask needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")
@@ -133,6 +136,8 @@ def announce(arguments: argparse.Namespace, what: str, selection: Selection) -> 
     if not arguments.quiet:
         _, why = default_profile(arguments)
         print(f"{what}, profile {selection.profile.name} ({why}).", flush=True)
+    for reason in selection.unusable:
+        print(f"reproduce.sh: {reason} The others go on without it.", file=sys.stderr, flush=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -140,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
     selection = selection_of(arguments)
     announce(arguments, "Training", selection)
     progress = train(arguments, selection, selection.specs())
-    return report_failures(progress)
+    return max(report_failures(progress), FAILED if selection.unusable else COMPLETE)
 
 
 def report_failures(progress: Progress) -> int:

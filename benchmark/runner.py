@@ -252,12 +252,15 @@ def _train(
     chosen: CandidateSet,
     device: torch.device,
 ) -> None:
+    from benchmark.tracking import following
     from benchmark.trainer import Hooks, Trainer, weights_digest
 
     method_class = load(entry_of(spec))
-    hooks = Hooks(_stop.is_set, checkpoint_seconds=place.checkpoint_seconds)
-    trainer = Trainer(spec, method_class, dataset, chosen.matrix, device, hooks)
-    records = trainer.run(folder, document["identity"])
+    identity = document["identity"]
+    with following(place.track, folder.path, spec, identity) as on_epoch:
+        hooks = Hooks(_stop.is_set, on_epoch, place.checkpoint_seconds)
+        trainer = Trainer(spec, method_class, dataset, chosen.matrix, device, hooks)
+        records = trainer.run(folder, identity)
     document["summary"] = summarise(records)
     document["weights_sha256"] = weights_digest(trainer.method)
     times = [record["time"] for record in records]
