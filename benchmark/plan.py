@@ -206,10 +206,18 @@ def check_same_candidates(frame: pandas.DataFrame, specs: Sequence[RunSpec]) -> 
 
 def cost(spec: RunSpec, entry: Entry) -> float:
     """A number that grows with the length of a run, to start the longest first: passes × pictures × epochs."""
+    return (1 + 2 * passes_of(entry)) * pictures_of(spec) * spec.config["train"]["epochs"]
+
+
+def passes_of(entry: Entry) -> float:
+    """Forward passes of a whole network per sample and step, as the method declares them."""
     digits = "".join(c if c.isdigit() or c == "." else " " for c in entry.forwards).split()
-    passes = float(digits[0]) if digits else 1.0
+    return float(digits[0]) if digits else 1.0
+
+
+def pictures_of(spec: RunSpec) -> float:
+    """Training pictures of a run, as far as it can be told without loading them."""
     source = data_registry.get(spec.paths.get("dataset") or spec.dataset)
-    pictures = spec.config["dataset"]["settings"].get("train") or source.train_size or 1000
-    return (1 + 2 * passes) * float(pictures) * spec.config["train"]["epochs"]
+    return float(spec.config["dataset"]["settings"].get("train") or source.train_size or 1000)
 
 
