@@ -25,7 +25,7 @@ from benchmark.plan import select
 from benchmark.runner import Place
 from benchmark.settings import PROFILES, SECTIONS, fields_of
 from methods.registry import discover
-from tests.conftest import ROOT, TinyBenchmark
+from tests.conftest import ROOT, TinyBenchmark, make_tiny
 
 BLOCK = re.compile(r"(?:<!-- (?:(?P<run>run)|file: (?P<name>\S+)) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```", re.S)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -170,6 +170,15 @@ def test_the_quick_profile_is_described_as_it_is() -> None:
     assert f"cut to {glyphs['classes']} classes, {glyphs['train']:,} training pictures" in text
     assert f"{quick['train']['epochs']} epochs, batch {quick['train']['batch']}" in text
     assert f"train.holdout={quick['train']['holdout']}" in text
+    values = {entry["method"]: entry for entry in quick["values"] if entry["dataset"] == "*"}
+    cel, side = values["cel"], values["valen"]["recon_side"]
+    assert (
+        f"length is {cel['embedding_length']}, its feed-forward width {cel['feed_forward']}, with {cel['heads']}"
+        in text
+    )
+    assert values["pico"]["queue_size"] == values["dirk"]["queue_length"]
+    assert f"PiCO and DIRK {values['pico']['queue_size']}." in text
+    assert f"VALEN decodes {side}×{side} pictures" in text
 
 
 def test_generated_parts_are_fresh() -> None:
@@ -201,6 +210,12 @@ def test_no_file_names_a_path_of_somebodys_machine() -> None:
 
 
 # The blocks run -------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> TinyBenchmark:
+    """One results folder for all pages: what one has trained, the next finds done, in whatever order they come."""
+    return make_tiny(tmp_path_factory.mktemp("docs"))
+
+
 def write_files(page: Path, folder: Path) -> None:
     for block in blocks(page):
         if block.file:
@@ -229,43 +244,43 @@ def run_blocks(page: Path, tiny: TinyBenchmark) -> list[str]:
     return outputs
 
 
-def test_the_method_of_the_readme_gets_its_row(tiny_benchmark: TinyBenchmark) -> None:
+def test_the_method_of_the_readme_gets_its_row(shared: TinyBenchmark) -> None:
     page = ROOT / "README.md"
-    write_files(page, tiny_benchmark.folder)
-    lines = (tiny_benchmark.folder / "mine.py").read_text().splitlines()
+    write_files(page, shared.folder)
+    lines = (shared.folder / "mine.py").read_text().splitlines()
     assert sum(bool(line.strip()) for line in lines) <= 20, "the README promises 20 lines"
-    outputs = run_blocks(page, tiny_benchmark)
-    table = (tiny_benchmark.results / "tables" / "tiny" / "table2.md").read_text(encoding="utf-8")
+    outputs = run_blocks(page, shared)
+    table = (shared.results / "tables" / "tiny" / "table2.md").read_text(encoding="utf-8")
     assert re.search(r"\| Mine \| \**(<u>)?\d+\.\d\d±\d", table), table
     assert any("every claim of the contract holds" in text for text in outputs)
     assert any("Mine" in text and "Table 2" in text for text in outputs)
-    assert {d["status"] for d in tiny_benchmark.documents() if d["method"] == "mine"} == {"done"}
+    assert {d["status"] for d in shared.documents() if d["method"] == "mine"} == {"done"}
 
 
-def test_the_page_on_methods_works_from_the_file_to_the_row(tiny_benchmark: TinyBenchmark) -> None:
+def test_the_page_on_methods_works_from_the_file_to_the_row(shared: TinyBenchmark) -> None:
     page = ROOT / "docs" / "add-a-method.md"
-    write_files(page, tiny_benchmark.folder)
-    outputs = run_blocks(page, tiny_benchmark)
+    write_files(page, shared.folder)
+    outputs = run_blocks(page, shared)
     assert any("Slow" in text and "Table 2" in text for text in outputs)
-    labels = {d["label"] for d in tiny_benchmark.documents()}
+    labels = {d["label"] for d in shared.documents()}
     assert {"slow", "slow[memory=0.5]", "proden"} <= labels
-    own_profile = tiny_benchmark.folder / "my.toml"
-    plan = TinyBenchmark(tiny_benchmark.folder, own_profile).run(
-        "table2", "--plugin", str(tiny_benchmark.folder / "slow.py"), "--dry-run", check=True
+    own_profile = shared.folder / "my.toml"
+    plan = TinyBenchmark(shared.folder, own_profile).run(
+        "table2", "--plugin", str(shared.folder / "slow.py"), "--dry-run", check=True
     )
     assert "Plan:" in plan.stdout
 
 
-def test_the_pages_on_results_and_reproducing_run_and_name_every_column(tiny_benchmark: TinyBenchmark) -> None:
-    tiny_benchmark.run("run", "--seeds", "0,1", "--epochs", "2", check=True)
+def test_the_pages_on_results_and_reproducing_run_and_name_every_column(shared: TinyBenchmark) -> None:
+    shared.run("run", check=True)
     page = ROOT / "docs" / "results.md"
-    run_blocks(page, tiny_benchmark)
-    assert (tiny_benchmark.folder / "curves.png").stat().st_size > 1000
-    run_blocks(ROOT / "docs" / "reproduce.md", tiny_benchmark)
+    run_blocks(page, shared)
+    assert (shared.folder / "curves.png").stat().st_size > 1000
+    run_blocks(ROOT / "docs" / "reproduce.md", shared)
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", text))
-    document = tiny_benchmark.documents()[0]
-    metrics = {c for c in store.load(tiny_benchmark.results).columns if not c.startswith("loss_")}
-    for what in (set(store.runs(tiny_benchmark.results).columns), metrics, set(document), set(document["summary"])):
+    document = shared.documents()[0]
+    metrics = {c for c in store.load(shared.results).columns if not c.startswith("loss_")}
+    for what in (set(store.runs(shared.results).columns), metrics, set(document), set(document["summary"])):
         assert not what - named, f"docs/results.md does not explain {sorted(what - named)}"
     assert not {*document["cost"], *document["time"]} - named
