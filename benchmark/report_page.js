@@ -440,6 +440,8 @@
       const n = (letter) => outcomes.filter((o) => o === letter).length;
       return { w: n("W"), t: n("T"), l: n("L"), missing: n("-") };
     }
+    // Tests on fewer seeds than planned count, as in Table 3, but say so.
+    const thin = (a, b, s) => ![a, b].every((name) => cellOf(name, c.datasets[s]).complete);
     function draw() {
       const rows = c.tests[state.test];
       const body = c.methods.map((name, i) => el("tr", {}, el("th", { scope: "row" }, dot(method(name)), method(name).title), c.methods.map((other, j) => {
@@ -449,7 +451,7 @@
         const label = made ? `${k.w}/${k.t}/${k.l}${k.missing ? ` ?${k.missing}` : ""}` : NONE;
         const lines = () => [`${method(name).title} against ${method(other).title}`, ...c.datasets.map((d, s) => {
           const o = (state.holm ? pair.h : pair.o)[s];
-          return state.group && c.groups[s] !== state.group ? null : `${dataset(d).title}: ${{ W: "win", T: "tie", L: "loss", "-": "seeds missing" }[o]}${o === "-" ? "" : ` (${signed(pair.x[s])}, ${pText(pair.p[s])})`}`;
+          return state.group && c.groups[s] !== state.group ? null : `${dataset(d).title}: ${{ W: "win", T: "tie", L: "loss", "-": "not enough seeds" }[o]}${o === "-" ? "" : ` (${signed(pair.x[s])}, ${pText(pair.p[s])}${thin(name, other, s) ? ", seeds missing" : ""})`}`;
         }).filter(Boolean)].join("\n");
         const node = button(label, () => open(lines().split("\n")[0], el("ul", {}, lines().split("\n").slice(1).map((line) => el("li", {}, line)))), { "aria-label": `${method(name).title} against ${method(other).title}: ${label}` });
         return el("td", { class: "cell", style: { background: share ? `rgba(${css(tone)}, ${(0.08 + 0.4 * Math.abs(share)).toFixed(2)})` : "" } }, withTip(node, lines));
@@ -458,8 +460,14 @@
         el("thead", {}, el("tr", {}, el("th", { class: "text", scope: "col" }, "row against column"), c.methods.map((name) => el("th", { scope: "col" }, method(name).title)))), el("tbody", {}, body))));
       paint(host);
       const at = c.methods.indexOf(view.reference), sum = { w: 0, t: 0, l: 0, missing: 0 };
-      if (at >= 0) rows[at].forEach((pair) => { if (pair) { const k = count(pair); for (const key in sum) sum[key] += k[key]; } });
-      counted.textContent = `${c.names[state.test][0].toUpperCase()}${c.names[state.test].slice(1)} at ${c.alpha}${state.holm ? ", adjusted by Holm over the row" : ""}; wins/ties/losses over ${state.group ? `${state.group} data sets` : "all data sets"}.` + (at >= 0 ? ` ${method(view.reference).title} in all: ${sum.w}/${sum.t}/${sum.l}${sum.missing ? `, ${sum.missing} not made for want of seeds` : ""}.` : "");
+      let few = 0;
+      if (at >= 0) rows[at].forEach((pair, j) => {
+        if (!pair) return;
+        const k = count(pair);
+        for (const key in sum) sum[key] += k[key];
+        few += c.datasets.filter((_, s) => pair.o[s] !== "-" && (!state.group || c.groups[s] === state.group) && thin(view.reference, c.methods[j], s)).length;
+      });
+      counted.textContent = `${c.names[state.test][0].toUpperCase()}${c.names[state.test].slice(1)} at ${c.alpha}${state.holm ? ", adjusted by Holm over the row" : ""}; wins/ties/losses over ${state.group ? `${state.group} data sets` : "all data sets"}.` + (at >= 0 ? ` ${method(view.reference).title} in all: ${sum.w}/${sum.t}/${sum.l}${sum.missing ? `, ${sum.missing} not made for want of seeds` : ""}${few ? `; ${few} of these tests lack seeds` : ""}.` : "");
     }
     section("matrix", "Win / tie / loss", null, [
       choice("Test", Object.entries(c.names), state.test, (v) => { state.test = v; draw(); }),
