@@ -145,7 +145,8 @@ def run(arguments: argparse.Namespace) -> int:
     selection = selection_of(arguments)
     announce(arguments, "Training", selection)
     progress = train(arguments, selection, selection.specs())
-    return max(report_failures(progress), FAILED if selection.unusable else COMPLETE)
+    code = report_failures(progress)
+    return FAILED if selection.unusable else code
 
 
 def report_failures(progress: Progress) -> int:

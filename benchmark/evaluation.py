@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmark.lint import MethodDefect, location
 from benchmark.pictures import Pictures
 from datasets.base import Dataset
 from methods.base import Method
@@ -23,6 +24,7 @@ class Evaluator:
     ) -> None:
         device = pictures.device
         self.pictures = pictures
+        self.num_classes = dataset.num_classes
         self.test_labels = dataset.test.labels.to(device)
         self.train_labels = dataset.train.labels[rows].to(device)
         self.held_out = held_out
@@ -40,8 +42,13 @@ class Evaluator:
         return result
 
     def _test(self, method: Method) -> dict[str, float]:
-        logits = [method.predict(images) for images in self.pictures.test_batches()]
-        result = {"test_accuracy": accuracy(torch.cat(logits), self.test_labels)}
+        logits = torch.cat([method.predict(images) for images in self.pictures.test_batches()])
+        if logits.shape != (len(self.test_labels), self.num_classes):
+            raise MethodDefect(
+                f"{location(type(method))}: predict gave {tuple(logits.shape)} for {len(self.test_labels)} pictures of "
+                f"{self.num_classes} classes; one row of logits per picture is needed."
+            )
+        result = {"test_accuracy": accuracy(logits, self.test_labels)}
         if type(method).predictions is not Method.predictions:
             extra: dict[str, list[Tensor]] = {}
             for images in self.pictures.test_batches():

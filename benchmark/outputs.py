@@ -145,7 +145,7 @@ def make(arguments: argparse.Namespace) -> int:
             complete &= draw_figure(part, arguments, selection, needs[part])
     if what == "all":
         complete &= draw_extras(arguments, selection, needs["table2"])
-    return COMPLETE if complete else INCOMPLETE
+    return COMPLETE if complete and not selection.unusable else INCOMPLETE
 
 
 def _from_paper(arguments: argparse.Namespace) -> int:

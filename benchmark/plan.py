@@ -33,6 +33,7 @@ class Selection:
     overrides: tuple[Override, ...]
     place: Place
     devices: list[str] = field(default_factory=lambda: ["cpu"])
+    unusable: tuple[str, ...] = ()  # broken plug-ins and methods, a sentence each; the others go on without them
 
     def entry(self, name: str) -> Entry:
         try:
@@ -87,22 +88,31 @@ def select(
     epochs: int | None = None,
 ) -> Selection:
     """Check everything a person typed before anything runs."""
-    try:
-        catalogue = discover(tuple(plugins))
-    except MethodError as error:
-        raise UsageError(str(error)) from None
+    for plugin in plugins:
+        if not Path(plugin).is_file():
+            raise UsageError(f"Plug-in {plugin} does not exist.")
+    catalogue = discover(tuple(plugins), tolerant=True)
     chosen_profile = load_profile(profile)
     names = _words(methods, "--methods") or chosen_profile.all_methods
     if plugins and methods is None:  # a plug-in named on the command line takes part
         own = [e.name for e in catalogue.entries.values() if not e.built_in]
         names = (*names, *(n for n in own if n not in names))
+    names, unusable = _without_broken(names, catalogue, plugins)
     sets = _words(datasets, "--datasets") or chosen_profile.datasets
     overrides = [Override.parse(text, catalogue) for text in settings]
     if epochs is not None:
         overrides.append(Override("train", "epochs", str(epochs)))
     selection = Selection(
-        chosen_profile, catalogue, tuple(names), tuple(sets), _seeds(seeds) or chosen_profile.seeds, tuple(overrides), place, devices
-    )  # fmt: skip
+        chosen_profile,
+        catalogue,
+        tuple(names),
+        tuple(sets),
+        _seeds(seeds) or chosen_profile.seeds,
+        tuple(overrides),
+        place,
+        devices,
+        unusable,
+    )
     check_overrides(overrides, [selection.entry(name) for name in names])
     for name in sets:
         try:
@@ -111,6 +121,26 @@ def select(
             raise UsageError(str(error)) from None
     selection.specs()
     return selection
+
+
+def _without_broken(
+    names: Sequence[str], catalogue: Catalogue, plugins: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names that can be run, and why others cannot. A name that nothing explains is wrong usage."""
+    reasons = [catalogue.broken[str(Path(plugin))] for plugin in plugins if str(Path(plugin)) in catalogue.broken]
+    usable = []
+    for name in names:
+        try:
+            usable.append(catalogue.get(name).name)
+        except MethodError as error:
+            stems = [Path(path).stem.replace("_", "-") for path in catalogue.broken]
+            if name not in stems and not reasons:
+                raise UsageError(str(error)) from None
+            if not any(reason in str(error) for reason in reasons):
+                reasons.append(str(error))
+    if not usable:
+        raise UsageError(" ".join(reasons))
+    return tuple(usable), tuple(reasons)
 
 
 def _words(text: str | None, option: str) -> tuple[str, ...]:
@@ -219,5 +249,3 @@ def pictures_of(spec: RunSpec) -> float:
     """Training pictures of a run, as far as it can be told without loading them."""
     source = data_registry.get(spec.paths.get("dataset") or spec.dataset)
     return float(spec.config["dataset"]["settings"].get("train") or source.train_size or 1000)
-
-

@@ -133,6 +133,19 @@ class Guard:
         self.recent.clear()
 
 
+class TrainingRows:
+    """The training set as epoch hooks see it (`methods.base.TrainingData`): a door too narrow for true labels."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def infer(self, fn: Callable[[Tensor], Any], view: str = "plain") -> Any:
+        return self._trainer.infer(fn, view)
+
+    def reset_momentum(self) -> None:
+        self._trainer.optimizer.reset_momentum()
+
+
 class Trainer:
     """One run, from its first or its last saved step to its last."""
 
@@ -195,7 +208,6 @@ class Trainer:
 
         return backbone
 
-    # TrainingData, as the epoch hooks of a method see it -----------------------------------------------------------
     def infer(self, fn: Callable[[Tensor], Any], view: str = "plain") -> Any:
         """`fn` over one view of every training row, in order."""
         parts = []
@@ -207,10 +219,6 @@ class Trainer:
             return tuple(torch.cat(column) for column in zip(*parts, strict=True))
         return torch.cat(parts)
 
-    def reset_momentum(self) -> None:
-        self.optimizer.reset_momentum()
-
-    # ----------------------------------------------------------------------------------------------------------------
     def autocast(self) -> AbstractContextManager[Any]:
         amp = self.settings["amp"]
         return nullcontext() if amp == "off" else torch.autocast(self.device.type, dtype=getattr(torch, amp))
@@ -232,7 +240,7 @@ class Trainer:
         if self.step_in_epoch == 0:
             torch.manual_seed(derive(self.seed, "epoch start", self.epoch))
             with torch.no_grad():
-                method.on_epoch_start(self.clock(), self)
+                method.on_epoch_start(self.clock(), TrainingRows(self))
             method.train()
             self.means = Means()
         guard = Guard(1 if self.device.type == "cpu" else GUARD_EVERY)
@@ -250,7 +258,7 @@ class Trainer:
         guard.check()
         torch.manual_seed(derive(self.seed, "epoch end", self.epoch))
         with torch.no_grad():
-            method.on_epoch_end(self.clock(), self)
+            method.on_epoch_end(self.clock(), TrainingRows(self))
         self._check_weights()
         trained = time.perf_counter() - started
         images = (self.step_in_epoch - first_step) * self.batch_size

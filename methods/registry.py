@@ -97,14 +97,17 @@ def did_you_mean(word: str, known: Any) -> str:
     return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
 
 
-def discover(plugins: tuple[str | Path, ...] = ()) -> Catalogue:
-    """Every method in the tree, in the plug-in files and behind installed entry points."""
+def discover(plugins: tuple[str | Path, ...] = (), tolerant: bool = False) -> Catalogue:
+    """Every method in the tree, in the plug-in files and behind installed entry points.
+
+    A broken plug-in is an error, or with `tolerant` one more entry of `broken`.
+    """
     catalogue = Catalogue()
     for path in sorted(FOLDER.glob("*.py")):
         if path.stem not in NOT_METHODS and not path.stem.startswith("_"):
             _add(catalogue, path, required=False)
     for plugin in plugins:
-        _add(catalogue, Path(plugin), required=True)
+        _add(catalogue, Path(plugin), required=not tolerant)
     for point in importlib.metadata.entry_points(group="candid.methods"):
         module = point.value.split(":")[0]
         try:
