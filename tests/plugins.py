@@ -33,8 +33,15 @@ DIES_ONCE = """        if clock.step == 7 and not os.path.exists({marker!r}):
 CRASHES = "        import ctypes\n        ctypes.string_at(0)"
 NAN = "        step.loss = step.loss * (float('nan') if clock.step == 7 else 1.0)"
 INFINITE = "        step.loss = step.loss * (float('inf') if clock.step == 7 else 1.0)"
-GREEDY = "        if clock.step == 7:\n            self.greed = [torch.ones(1 << 28) for _ in range(4096)]"
+GREEDY = "        if clock.step == 7:\n            torch.empty(1 << 36)"
 GREEDY_PYTHON = "        if clock.step == 7:\n            bytearray(1 << 42)"
+BIG_STATE = """        return step
+
+    def __init__(self, config, task):
+        super().__init__(config, task)
+        self.register_buffer("ballast", torch.zeros(1 << 20))
+
+    def unused(self, step):"""
 SLOW = "        import time\n        time.sleep({seconds})"
 
 
