@@ -124,7 +124,7 @@ def show_candidates(selection: Selection, out: Path) -> bool:
             print(f"{name}: {error}")
             complete = False
             continue
-        print(cards.to_text(dataset, found))
-        for path in cards.draw(dataset, found, out / name):
+        print(cards.text(dataset, found))
+        for path in cards.write(dataset, found, out / name):
             print(f"Written: {path}")
     return complete

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -61,11 +61,15 @@ def load(
     test: int = 2_000,
     classes: int = 100,
     drawing: int = 0,
+    variation: float = 1.0,
+    side: int = SIDE,
     name: str = "glyphs",
 ) -> Dataset:
     """Draw the set. Smaller settings keep the first groups and the first pictures.
 
     Neither the data folder nor the seed of a run has a say: `drawing` alone, a seed of its own, gives other pictures.
+    `variation` below 1 shrinks every distortion and the number of faces by that factor, `side=16` halves the pictures:
+    both make a set that a short training can learn.
     """
     import torch
 
@@ -78,17 +82,20 @@ def load(
         raise DataError(f"{name}: train={train} and test={test} must be at least {classes}, one picture per class.")
     if drawing < 0:
         raise DataError(f"{name}: drawing={drawing} must not be negative.")
+    if not 0 < variation <= 1 or side not in (SIDE, SIDE // 2):
+        raise DataError(f"{name}: variation must be in (0, 1] and side {SIDE} or {SIDE // 2}.")
     splits = []
     for count, stream in ((train, TRAIN_STREAM), (test, TEST_STREAM)):
         labels = np.arange(count) % classes
-        splits.append(Split(torch.from_numpy(render(labels, drawing, stream)), torch.from_numpy(labels)))
+        images = torch.from_numpy(halved(render(labels, drawing, stream, variation), SIDE // side))
+        splits.append(Split(images, torch.from_numpy(labels)))
     return Dataset(
         name=name,
         num_classes=classes,
         class_names=tuple("".join(GROUPS)[:classes]),
         train=splits[0],
         test=splits[1],
-        recipe="glyphs",
+        recipe="glyphs" if side == SIDE else "digits",
         superclass=torch.arange(classes) // GROUP_SIZE,
         backbone="small-cnn",
     )
@@ -102,7 +109,7 @@ def find(root: Path) -> Availability:
     return Availability("found", "drawn from matplotlib's fonts", "")
 
 
-def load_hierarchical(root: Path, seed: int = 0, **settings: int) -> Dataset:
+def load_hierarchical(root: Path, seed: int = 0, **settings: Any) -> Dataset:
     """The same pictures under another name."""
     return load(root, seed, name="glyphs-h", **settings)
 
@@ -159,18 +166,27 @@ def stencils(group: str) -> list[list[Image.Image]]:
     return [[stencil(character, font) for font in fonts] for character in group]
 
 
-def render(labels: np.ndarray, drawing: int, stream: int) -> np.ndarray:
+def halved(images: np.ndarray, factor: int) -> np.ndarray:
+    """Pictures (N, 3, H, W) uint8 averaged over squares of `factor` pixels."""
+    if factor == 1:
+        return images
+    count, channels, height, width = images.shape
+    squares = images.reshape(count, channels, height // factor, factor, width // factor, factor)
+    return (squares.astype(np.float32).mean((3, 5)) + 0.5).astype(np.uint8)
+
+
+def render(labels: np.ndarray, drawing: int, stream: int, variation: float = 1.0) -> np.ndarray:
     """Pictures (N, 3, 32, 32) uint8 of the given classes (N,).
 
     Picture i depends on (drawing, stream, i, its class) alone, so that a smaller set is the beginning of a larger one.
     """
     shape_rng, noise_rng = (np.random.Generator(np.random.PCG64([drawing, stream, part])) for part in range(2))
     draws = shape_rng.random((len(labels), 15))
-    alpha = _warped_stencils(labels, draws[:, 0], _inverse_affine(draws[:, 1:7]))
+    alpha = _warped_stencils(labels, variation * draws[:, 0], _inverse_affine(draws[:, 1:7], variation))
     images = np.empty((len(labels), 3, SIDE, SIDE), dtype=np.uint8)
     for start in range(0, len(labels), CHUNK):
         rows = slice(start, start + CHUNK)
-        images[rows] = _compose(alpha[rows], draws[rows, 7:], noise_rng)
+        images[rows] = _compose(alpha[rows], draws[rows, 7:], noise_rng, variation)
     return images
 
 
@@ -191,9 +207,9 @@ def _warped_stencils(labels: np.ndarray, choice: np.ndarray, matrices: np.ndarra
     return alpha
 
 
-def _inverse_affine(draws: np.ndarray) -> np.ndarray:
+def _inverse_affine(draws: np.ndarray, variation: float) -> np.ndarray:
     """(N, 6) maps from picture to stencil pixels, as Pillow wants them, from (N, 6) uniform draws."""
-    signed = 2 * draws - 1
+    signed = variation * (2 * draws - 1)
     angle = np.deg2rad(MAX_ROTATION) * signed[:, 0]
     shear = MAX_SHEAR * signed[:, 1]
     zoom, stretch = np.exp(MAX_LOG_ZOOM * signed[:, 2]), np.exp(MAX_LOG_STRETCH * signed[:, 3])
@@ -205,11 +221,11 @@ def _inverse_affine(draws: np.ndarray) -> np.ndarray:
     return np.stack([a, b, centre - a * x - b * y, d, e, centre - d * x - e * y], axis=1)
 
 
-def _compose(alpha: np.ndarray, draws: np.ndarray, noise_rng: np.random.Generator) -> np.ndarray:
+def _compose(alpha: np.ndarray, draws: np.ndarray, noise_rng: np.random.Generator, variation: float) -> np.ndarray:
     """Blur, colours and noise: (B, 32, 32) coverage and (B, 8) uniform draws give (B, 3, 32, 32) uint8."""
     ink, paper = (colour.astype(np.float32)[:, :, None, None] for colour in _colours(draws[:, :3], draws[:, 3:6]))
     # Squared draws: most pictures are clean enough to learn from in a short run, a few are hard for any network.
-    blur, level = MAX_BLUR * draws[:, 6] ** 2, MAX_NOISE * draws[:, 7] ** 2
+    blur, level = variation * MAX_BLUR * draws[:, 6] ** 2, variation * MAX_NOISE * draws[:, 7] ** 2
     soft = _blur(alpha.astype(np.float32) / 255, blur)[:, None]
     noise = noise_rng.standard_normal((len(alpha), 3, SIDE, SIDE), dtype=np.float32)
     image = paper + (ink - paper) * soft + noise * level.astype(np.float32)[:, None, None, None]
