@@ -32,14 +32,18 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
+    common = Parser(add_help=False)
     group = common.add_argument_group("common options")
-    group.add_argument("--profile", help="quick, paper, or a .toml file (default: paper with a CUDA device, else quick)")
+    group.add_argument(
+        "--profile", help="quick, paper, or a .toml file (default: paper with a CUDA device, else quick)"
+    )
     group.add_argument("--results", type=Path, default=ROOT / "results", metavar="DIR", help="where results live")
     group.add_argument("--data", type=Path, default=ROOT / "data", metavar="DIR", help="where data sets live")
     group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     group.add_argument("--jobs", metavar="N", help="runs at once: N, or K/gpu (default: one per GPU, or per core)")
-    group.add_argument("--backend", choices=("loky", "dask"), default="loky", help="worker processes here, or a dask cluster")
+    group.add_argument(
+        "--backend", choices=("loky", "dask"), default="loky", help="worker processes here, or a dask cluster"
+    )
     group.add_argument("--scheduler", metavar="ADDRESS", help="of the dask cluster, for example tcp://host:8786")
     group.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a method outside the tree")
     group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
@@ -65,7 +69,9 @@ def parser() -> argparse.ArgumentParser:
         table = add(name, f"run what is missing for Table {name[-1]} of the paper, then write it")
         table.add_argument("--reference", default="cel", help="the method that is compared with the others")
         table.add_argument("--test", choices=("paired", "student", "welch", "wilcoxon"), default="paired")
-        table.add_argument("--accuracy", choices=("last", "last10", "oracle", "covering", "approximated"), default="last")
+        table.add_argument(
+            "--accuracy", choices=("last", "last10", "oracle", "covering", "approximated"), default="last"
+        )
         table.add_argument("--no-run", action="store_true", help="write it from what is there")
         if name == "table3":
             table.add_argument("--from-paper", action="store_true", help="re-derive it from the published Table 2")
@@ -95,7 +101,9 @@ def parser() -> argparse.ArgumentParser:
     tune = add("tune", "grid over lr and weight decay, selected without true labels")
     tune.add_argument("--grid", choices=("full", "small"), default="full")
     tune.add_argument("--select", choices=("covering", "approximated"), default="approximated")
-    tune.add_argument("--out", type=Path, metavar="FILE", help="TOML for --profile (default: results/tuned-<profile>.toml)")
+    tune.add_argument(
+        "--out", type=Path, metavar="FILE", help="TOML for --profile (default: results/tuned-<profile>.toml)"
+    )
     speed = add("speed", "throughput of each method against the bare loop, in one run")
     for option in ("views", "losses", "knn"):
         speed.add_argument(f"--{option}", action="store_true")

@@ -80,7 +80,7 @@ def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -
 
 def measure(selection: Selection) -> list[dict[str, Any]]:
     """Rows of Table 1: what each data set and its candidate labels look like here, or how to get it."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in selection.datasets:
         spec = selection.specs(selection.methods[:1], [name])[0]
         try:

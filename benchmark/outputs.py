@@ -27,7 +27,7 @@ ACCURACY = {
     "covering": "accuracy_covering",
     "approximated": "accuracy_approximated",
 }
-ABLATION = (  # Table 4 of the paper
+ABLATION: tuple[tuple[str, dict[str, Any]], ...] = (  # Table 4 of the paper
     ("L_cls", {"alpha": 0.0, "beta": 0.0}),
     ("L_cls + L_cal", {"beta": 0.0}),
     ("L_cls + L_cal + L_pdl", {}),
@@ -87,9 +87,7 @@ def need_of(what: str, selection: Selection) -> Need:
         setting = figures.get("fig6", {})
         for dataset in chosen(selection, setting):
             for length in setting.get("lengths", LENGTHS):
-                need.vary(
-                    selection.specs(["cel"], [dataset], {"embedding_length": length}), "embedding_length", length
-                )
+                need.vary(selection.specs(["cel"], [dataset], {"embedding_length": length}), "embedding_length", length)
     return need
 
 
@@ -108,7 +106,7 @@ def uniform_like(selection: Selection, dataset: str) -> list[Override]:
     from datasets import registry
 
     data = selection.profile.data.get(dataset, {})
-    classes = data.get("settings", {}).get("classes") or registry.get(dataset).num_classes
+    classes = int(data.get("settings", {}).get("classes") or registry.get(dataset).num_classes or 2)
     size = data.get("target_size") or 1 + data.get("rate", fields_of(Data)["rate"].default) * classes
     rate = (size - 1) / (classes - 1)
     return [
@@ -125,7 +123,9 @@ def make(arguments: argparse.Namespace) -> int:
         return _from_paper(arguments)
     selection = selection_of(arguments)
     names = {"table": "Table ", "fig": "Figure ", "all": "Every table and figure"}
-    title = next(text + what.removeprefix(key).removeprefix("all") for key, text in names.items() if what.startswith(key))
+    title = next(
+        text + what.removeprefix(key).removeprefix("all") for key, text in names.items() if what.startswith(key)
+    )
     announce(arguments, title, selection)
     parts = ["table1", "table2", "table3", "table4", "fig2", "fig4", "fig5", "fig6"] if what == "all" else [what]
     needs = {part: need_of(part, selection) for part in parts}
@@ -184,7 +184,7 @@ def write_table(name: str, arguments: argparse.Namespace, selection: Selection, 
         show(table, folder, name, arguments.quiet)
         return table.complete
     frame = frame_for(selection, need, arguments.results)
-    options = {"accuracy": ACCURACY[getattr(arguments, "accuracy", "last")]}
+    options: dict[str, Any] = {"accuracy": ACCURACY[getattr(arguments, "accuracy", "last")]}
     reference = getattr(arguments, "reference", "cel")
     if name in ("table2", "table3") and reference not in selection.methods:
         if name == "table3" and arguments.command == "table3":
@@ -243,7 +243,9 @@ def draw_figure(name: str, arguments: argparse.Namespace, selection: Selection, 
 
     now = standing(need.specs, arguments.results)
     if not now.count("done"):
-        raise CandidError(f"There are no finished runs for {name} in {arguments.results}; run it without --no-run first.")
+        raise CandidError(
+            f"There are no finished runs for {name} in {arguments.results}; run it without --no-run first."
+        )
     plan = selection.table_plan()
     titles = {d.name: d.title for d in plan.datasets}
     drawn = list(dict.fromkeys(spec.dataset for spec in need.specs))

@@ -221,9 +221,8 @@ def check_same_candidates(frame: pandas.DataFrame, specs: Sequence[RunSpec]) -> 
     """One candidate set for all: runs on other labels in the same cell of the plan are not comparable."""
     by_key: dict[tuple[Any, ...], set[str]] = {}
     sections = {s.digest: (s.dataset, s.seed, repr(s.config["dataset"]), repr(s.config["annotator"])) for s in specs}
-    for row in frame.itertuples():
-        if row.status == "done":
-            by_key.setdefault(sections[row.config_digest], set()).add(row.candidates_sha256)
+    for row in frame[frame["status"] == "done"].to_dict("records"):
+        by_key.setdefault(sections[row["config_digest"]], set()).add(row["candidates_sha256"])
     notes = []
     for (dataset, seed, *_), seen in by_key.items():
         if len(seen) > 1:

@@ -90,7 +90,9 @@ class Terminal:
         start, first = self.since.setdefault(spec.digest, (time.time(), len(epochs)))
         if not epochs:
             return f"{head}: epoch 0/{total}"
-        accuracy = next((r["result"]["test_accuracy"] for r in reversed(epochs) if "test_accuracy" in r["result"]), None)
+        accuracy = next(
+            (r["result"]["test_accuracy"] for r in reversed(epochs) if "test_accuracy" in r["result"]), None
+        )
         left = ""
         if len(epochs) > first:
             left = f", {duration((time.time() - start) / (len(epochs) - first) * (total - len(epochs)))} left"

@@ -157,7 +157,9 @@ def _read_profile(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
     path = Path(name) if name.endswith(".toml") else PROFILES / f"{name}.toml"
     if not path.is_file():
         known = profile_names()
-        raise UsageError(f"Unknown profile '{name}'.{did_you_mean(name, known)} Known: {', '.join(known)}, or a .toml file.")
+        raise UsageError(
+            f"Unknown profile '{name}'.{did_you_mean(name, known)} Known: {', '.join(known)}, or a .toml file."
+        )
     if str(path) in seen:
         raise UsageError(f"Profile {path} includes itself.")
     try:
@@ -319,7 +321,7 @@ def resolve(
         chosen[override.key if section == "method" else f"{section}.{override.key}"] = value
     _check_ranges(sections)
     weights = sections["backbone"]["weights"]
-    config = {
+    config: dict[str, Any] = {
         "schema": SCHEMA,
         "method": {"name": entry.name, "config": sections["method"]},
         "dataset": {**own_data(dataset), "settings": dataset_settings, **sections["data"]},

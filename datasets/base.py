@@ -124,7 +124,7 @@ def read_mat(path: Path, *keys: str, squeeze: bool = False) -> list[Any]:
         content = loadmat(path, squeeze_me=squeeze, variable_names=keys)
     except NotImplementedError:
         raise DataError(f"{path} is a MATLAB 7.3 file; save it again with `save(…, '-v7')`.") from None
-    except Exception as error:  # noqa: BLE001  scipy raises many kinds on damaged files
+    except Exception as error:
         raise DataError(f"{path} is not a readable MATLAB file: {error}.") from None
     lacking = [key for key in keys if key not in content]
     if lacking:

@@ -49,7 +49,7 @@ def decode(path: Path, short_side: int) -> np.ndarray:
             picture = opened.convert("RGB")
     except FileNotFoundError:
         raise DataError(f"The picture {path} is missing.") from None
-    except Exception as error:  # noqa: BLE001  Pillow's readers raise almost anything on damaged files
+    except Exception as error:
         raise DataError(f"The picture {path} cannot be decoded: {error}.") from None
     width, height = picture.size
     short = min(width, height)

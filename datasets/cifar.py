@@ -62,7 +62,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} is missing; {how_to_get('cifar100')}.") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from None
-    except Exception as error:  # noqa: BLE001  a damaged pickle raises almost anything
+    except Exception as error:
         raise DataError(f"{path} is not a CIFAR file or is damaged: {error}.") from None
     if not isinstance(content, dict):
         raise DataError(f"{path} is not a CIFAR file: it holds no dictionary.")

@@ -54,7 +54,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             arrays = {key: content[key] for key in content.files}
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
-    except Exception as error:  # noqa: BLE001  a damaged or pickled archive raises many kinds
+    except Exception as error:
         raise DataError(f"{path} is not a readable .npz file of plain arrays: {error}.") from None
     lacking = [key for key in ("x", "candidates", "y") if key not in arrays]
     if lacking:

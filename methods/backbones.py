@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +26,12 @@ class SmallCNN(Backbone):
         super().__init__()
         layers: list[nn.Module] = []
         widths = [channels, width, 2 * width, 4 * width]
-        for before, after in zip(widths, widths[1:], strict=False):
-            layers += [nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(True)]
+        for before, after in pairwise(widths):
+            layers += [
+                nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False),
+                nn.BatchNorm2d(after),
+                nn.ReLU(True),
+            ]
         self.layers = nn.Sequential(*layers)
         self.feature_dim = widths[-1]
         he_normal_(self)
@@ -95,6 +101,7 @@ def from_timm(name: str, pretrained: bool = False, weights: str = "") -> Backbon
     """Any timm model without its pooling and classifier; `weights` names a local state-dict file instead of a download."""
     import timm
 
+    network: Any
     if not timm.is_model(name.split(".")[0]):
         raise BackboneError(f"timm has no model '{name}'.{did_you_mean(name, timm.list_models())}")
     try:
@@ -122,11 +129,13 @@ def load_weights(network: nn.Module, path: Path) -> None:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise BackboneError(f"The weight file {path} cannot be read as a plain state dict: {error}") from error
-    state = state.get("state_dict", state)
-    missing, unexpected = network.load_state_dict(state, strict=False)
+    inner: Any = state.get("state_dict", state)
+    missing, unexpected = network.load_state_dict(inner, strict=False)
     stray = [key for key in unexpected if not key.startswith(("fc.", "classifier.", "head."))]
     if missing or stray:
-        raise BackboneError(f"The weight file {path} is for another network (first difference: {(missing + stray)[0]}).")
+        raise BackboneError(
+            f"The weight file {path} is for another network (first difference: {(missing + stray)[0]})."
+        )
 
 
 NAMES = ("small-cnn", "resnet18-cifar", "resnet34-imagenet", "mlp", "linear", "timm:NAME")

@@ -389,7 +389,7 @@ def test_two_processes_build_a_store_once(tmp_path):
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "store").write_text("a file, not a folder")
     files = noisy_pictures(tmp_path / "p", 2)
-    with pytest.raises(DataError, match="store cannot be written .*CANDID_CACHE"):
+    with pytest.raises(DataError, match=r"store cannot be written .*CANDID_CACHE"):
         cache.open_pictures(files, [0, 0], tmp_path, tmp_path / "store", "train", 16)
 
 

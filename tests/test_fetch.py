@@ -131,7 +131,7 @@ def test_a_broken_transfer_is_taken_up_where_it_stopped(tmp_path, server):
 def test_a_command_run_again_goes_on_with_the_earlier_part(tmp_path, server):
     wanted = archive(server)
     server.break_after = [90_000, 0, 0, 0, 0, 0]
-    with pytest.raises(DataError, match="the transfer broke off.*run the command again"):
+    with pytest.raises(DataError, match=r"the transfer broke off.*run the command again"):
         run(tmp_path, wanted)
     run(tmp_path, wanted)
     assert server.requests[-1][1] == "bytes=90000-" and check(tmp_path).status == "found"

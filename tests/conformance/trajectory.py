@@ -57,7 +57,7 @@ def run(
     config: Any,
     params: dict[str, Any],
     inputs: dict[str, Tensor],
-    start_state: Callable[[Method], None],
+    start_state: Callable[[Any], Any],
 ) -> tuple[Method, dict[str, Any]]:
     """Train over `inputs["batches"]`; the network starts from the given weights. Returns the method and common outputs."""
     x, candidates, batches = inputs["x"].double(), inputs["candidates"].bool(), inputs["batches"].long()
