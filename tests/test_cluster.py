@@ -1,0 +1,257 @@
+"""Several machines, as far as one machine can show it: a real dask scheduler with real workers, a real Slurm."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, TinyBenchmark, make_tiny
+from tests.killing import documents, finish, kill, running, wait_until
+from tests.plugins import DIES_LATE, write_plugin
+
+Make = Callable[..., TinyBenchmark]
+EIGHT = """
+title = "eight"
+seeds = [0, 1, 2, 3]
+methods = ["proden", "cc"]
+datasets = ["digits"]
+
+[train]
+epochs = 6
+batch = 16
+eval_every = 3
+
+[data.digits]
+settings = { test = 1700 }
+generator = "uniform"
+rate = 0.2
+"""
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The eight runs of one command on this machine."""
+    bench = make_tiny(tmp_path_factory.mktemp("alone"), EIGHT)
+    assert bench.run("run").returncode == 0
+    return bench.results_only()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def dask_cluster(folder: Path, workers: int, threads: int = 1) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """A scheduler and workers as they are started by hand, on loopback."""
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": "False"}
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(module: str, *words: str) -> subprocess.Popen[bytes]:
+        log = (folder / f"{module}-{len(processes)}.log").open("wb")
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.{module}", *words], cwd=ROOT, stdout=log, stderr=log,
+            start_new_session=True, env=environment,
+        )  # fmt: skip
+        processes.append(process)
+        return process
+
+    try:
+        start("dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
+        options = ("--nthreads", str(threads), "--no-nanny", "--no-dashboard", "--local-directory", str(folder))
+        started = [start("dask_worker", address, *options) for _ in range(workers)]
+        yield address, started
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def test_dask_does_every_run_once_although_a_worker_is_killed(
+    make_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
+) -> None:
+    bench = make_benchmark("dask", EIGHT)
+    with dask_cluster(tmp_path, workers=2) as (address, workers):
+        command = bench.start("run", "--backend", "dask", "--scheduler", address, "--checkpoint-seconds", "0.05")
+        pids = {worker.pid for worker in workers}
+
+        def busy_worker() -> int | None:
+            return next((p for f in running(bench, 1) if (p := documents(bench)[f]["time"]["pid"]) in pids), None)
+
+        victim = wait_until(busy_worker, 120, "a dask worker in training")
+        kill(victim)
+        code, out, err = finish(command, 240)
+    assert code == 0, out + err
+    found = list(documents(bench).values())
+    assert len(found) == 8 and {d["status"] for d in found} == {"done"}
+    assert sum(d["time"]["sittings"] for d in found) <= 9  # one sitting each, and one more for the run that was cut off
+    assert out.count(" % in ") == 8
+    assert bench.results_only() == alone
+    assert {d["time"]["pid"] for d in found} <= pids
+
+
+def test_a_run_that_kills_its_dask_workers_is_given_up_and_the_others_go_on(
+    make_benchmark: Make, tmp_path: Path
+) -> None:
+    bench = make_benchmark("dask", EIGHT)
+    plugin = write_plugin(tmp_path, "dies-late", DIES_LATE)
+    with dask_cluster(tmp_path, workers=3) as (address, _):
+        words = ("--backend", "dask", "--scheduler", address, "--seeds", "0", "--plugin", str(plugin))
+        done = bench.run("run", *words)
+    states = {d["method"]: d for d in documents(bench).values()}
+    assert done.returncode == 1
+    assert {name: d["status"] for name, d in states.items()} == {"proden": "done", "cc": "done", "dies-late": "failed"}
+    assert "died 2 times" in states["dies-late"]["reason"]
+
+
+def test_a_dask_worker_with_several_threads_does_one_run_at_a_time(
+    make_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
+) -> None:
+    """torch's generator and thread count belong to the process: two runs in it at once would disturb each other."""
+    bench = make_benchmark("dask", EIGHT)
+    with dask_cluster(tmp_path, workers=1, threads=4) as (address, _):
+        done = bench.run("run", "--seeds", "0,1", "--backend", "dask", "--scheduler", address)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert bench.results_only() == {k: v for k, v in alone.items() if k.split("/")[2] in ("0", "1")}
+
+
+def test_a_scheduler_that_is_not_there_is_one_sentence(make_benchmark: Make) -> None:
+    bench = make_benchmark("dask", EIGHT)
+    assert bench.run("run", "--backend", "dask").returncode == 2
+    done = bench.run("run", "--backend", "dask", "--scheduler", f"tcp://127.0.0.1:{free_port()}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("reproduce.sh: No dask scheduler answers at tcp://127.0.0.1")
+    assert "Traceback" not in done.stderr
+
+
+# Slurm ----------------------------------------------------------------------------------------------------------------
+
+SLURM_CONF = """
+ClusterName=candid
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmdPort={node}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CryptoType=crypto/munge
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ReturnToService=2
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+@contextlib.contextmanager
+def slurm(folder: Path) -> Iterator[dict[str, str]]:
+    """munged, slurmctld and slurmd with a configuration of their own; yields the environment for sbatch."""
+    folder.chmod(0o755)
+    for parent in list(folder.parents)[:-1]:
+        parent.chmod(parent.stat().st_mode | 0o011)  # munge's user must reach its socket
+    munge = folder / "munge"
+    munge.mkdir()
+    shutil.chown(munge, "munge", "munge")
+    munge.chmod(0o755)
+    key = munge / "key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o400)
+    shutil.chown(key, "munge", "munge")
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    host = socket.gethostname().split(".")[0]
+    configuration = folder / "slurm.conf"
+    configuration.write_text(
+        SLURM_CONF.format(host=host, controller=free_port(), node=free_port(), folder=folder, cores=os.cpu_count())
+    )
+    environment = os.environ | {"SLURM_CONF": str(configuration)}
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(*words: str, **options: object) -> None:
+        log = (folder / f"{Path(words[0]).name}.out").open("wb")
+        processes.append(subprocess.Popen(words, stdout=log, stderr=log, env=environment, **options))  # type: ignore[call-overload]
+
+    try:
+        start(
+            "munged", "--foreground", f"--socket={munge}/socket", f"--key-file={key}", f"--pid-file={munge}/pid",
+            f"--log-file={munge}/log", f"--seed-file={munge}/seed", "--num-threads=1", user="munge", group="munge",
+        )  # fmt: skip
+        wait_until((munge / "socket").exists, 10, "munged's socket")
+        start("slurmctld", "-D", "-f", str(configuration))
+        start("slurmd", "-D", "-f", str(configuration), "-N", host)
+
+        def idle() -> bool:
+            shown = subprocess.run(["sinfo", "-h", "-o", "%t"], env=environment, capture_output=True, text=True)
+            return shown.stdout.strip() == "idle"
+
+        wait_until(idle, 60, "an idle node")
+        yield environment
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            if process.poll() is None:
+                process.kill()
+
+
+@pytest.mark.slurm
+def test_a_slurm_array_of_the_same_command_shares_one_results_folder(
+    make_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
+) -> None:
+    programs = ("munged", "slurmctld", "slurmd", "sbatch")
+    if os.geteuid() != 0 or not all(shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") for name in programs):
+        pytest.skip("needs root and Debian's slurm-wlm and munge")
+    os.environ["PATH"] += ":/usr/sbin"
+    bench = make_benchmark("array", EIGHT)
+    job = bench.folder / "job.sh"
+    words = " ".join(f"'{word}'" for word in bench.arguments("run", "--jobs", "1", "--no-wait"))
+    job.write_text(f"#!/bin/bash\n#SBATCH --array=0-3\n#SBATCH --cpus-per-task=1\ncd '{ROOT}'\nexec {words}\n")
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    with slurm(folder) as environment:
+        output = str(bench.folder / "task-%a.out")
+        submitted = subprocess.run(
+            ["sbatch", "--parsable", f"--output={output}", str(job)], env=environment, capture_output=True, text=True
+        )
+        assert submitted.returncode == 0, submitted.stderr
+        queue = ["squeue", "-h", "-j", submitted.stdout.strip()]
+        wait_until(
+            lambda: not subprocess.run(queue, env=environment, capture_output=True, text=True).stdout.strip(),
+            300,
+            "the end of the array",
+        )
+        time.sleep(1)  # Slurm closes the output files after the queue is empty
+    outputs = [path.read_text() for path in sorted(bench.folder.glob("task-*.out"))]
+    assert len(outputs) == 4
+    found = list(documents(bench).values())
+    assert len(found) == 8 and {d["status"] for d in found} == {"done"}, outputs
+    assert {d["time"]["sittings"] for d in found} == {1}
+    assert sum(text.count(" % in ") for text in outputs) == 8
+    assert bench.results_only() == alone
