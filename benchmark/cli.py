@@ -27,7 +27,8 @@ class Parser(argparse.ArgumentParser):
             word = message.split("invalid choice: ")[1].split("'")[1]
             names = [n for a in self._actions if isinstance(a.choices, dict | list | tuple) for n in a.choices or ()]
             message = f"unknown '{word}'.{did_you_mean(word, names)}"
-        print(f"{self.prog}: {message.rstrip('.')}. See `{self.prog} --help`.", file=sys.stderr)
+        stop = "" if message.endswith((".", "?")) else "."
+        print(f"{self.prog}: {message}{stop} See `{self.prog} --help`.", file=sys.stderr)
         sys.exit(USAGE)
 
 

@@ -7,12 +7,15 @@ import json
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from benchmark.commands import announce, selection_of
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, UsageError
+from benchmark.settings import SCHEMA, load_profile
+from benchmark.store import RunFolder, folders, state_of
 
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scipy", "matplotlib", "joblib", "distributed")
 GENERATORS = {
@@ -42,9 +45,12 @@ def listing(arguments: argparse.Namespace) -> int:
 def _rows(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str]]:
     what = arguments.what
     if what == "methods":
-        from methods.registry import discover
+        from methods.registry import MethodError, discover
 
-        catalogue = discover(tuple(arguments.plugin))
+        try:
+            catalogue = discover(tuple(arguments.plugin))
+        except MethodError as error:
+            raise UsageError(str(error)) from None
         order = {"IDPLL": 0, "PLL": 1, "control": 2, "reference": 3}
         entries = sorted(catalogue.entries.values(), key=lambda e: (order.get(e.kind, 4), e.name))
         rows: list[dict[str, Any]] = [
@@ -83,7 +89,7 @@ def _rows(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str
     if what == "generators":
         return [{"name": name, "rule": rule} for name, rule in GENERATORS.items()], []
     if what == "profiles":
-        from benchmark.settings import load_profile, profile_names
+        from benchmark.settings import profile_names
 
         rows = []
         for name in profile_names():
@@ -95,15 +101,21 @@ def _rows(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str
     return _runs(arguments), []
 
 
-def _runs(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    from benchmark.store import folders, state_of
-
-    rows = []
+def _documents(arguments: argparse.Namespace) -> Iterator[tuple[RunFolder, dict[str, Any], str]]:
+    """Every run of this schema with its document and its state now."""
+    other = 0
     for folder in folders(arguments.results, arguments.profile):
         document = folder.read()
-        if document is None:
-            continue
-        state = state_of(folder, document)
+        if document is not None and document.get("schema", SCHEMA) == SCHEMA:
+            yield folder, document, state_of(folder, document)
+        other += document is not None and document.get("schema", SCHEMA) != SCHEMA
+    if other:
+        print(f"warning: {other} run(s) of another schema than {SCHEMA} are not shown.", file=sys.stderr)
+
+
+def _runs(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for _, document, state in _documents(arguments):
         accuracy = (document.get("summary") or {}).get("accuracy")
         rows.append(
             {
@@ -122,13 +134,11 @@ def _runs(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 def status(arguments: argparse.Namespace) -> int:
     """`status`: per profile what is there, live from another shell."""
-    from benchmark.store import RunFolder, folders, state_of
-
     by_profile: dict[str, list[tuple[RunFolder, dict[str, Any], str]]] = {}
-    for folder in folders(arguments.results, arguments.profile):
-        document = folder.read()
-        if document is not None:
-            by_profile.setdefault(document["profile"], []).append((folder, document, state_of(folder, document)))
+    for folder, document, state in _documents(arguments):
+        by_profile.setdefault(document["profile"], []).append((folder, document, state))
+    if arguments.profile and not by_profile:
+        load_profile(arguments.profile)  # an unknown name without any run is a slip of the keyboard
     wanted = [arguments.profile] if arguments.profile else sorted({*by_profile, "quick"})
     for name in wanted:
         entries = by_profile.get(Path(name).stem if name.endswith(".toml") else name, [])

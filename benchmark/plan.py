@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +12,11 @@ from benchmark.comparisons import DatasetInfo, MethodInfo
 from benchmark.comparisons import Plan as TablePlan
 from benchmark.errors import UsageError
 from benchmark.runner import Place
-from benchmark.settings import Override, Profile, RunSpec, check_overrides, load_profile, resolve
+from benchmark.settings import Override, Profile, RunSpec, check_overrides, literal, load_profile, resolve
 from benchmark.store import RunFolder, folders, runs, state_of
 from datasets import registry as data_registry
-from datasets.base import DataError
-from methods.registry import Catalogue, Entry, MethodError, discover
+from datasets.base import DataError, Source
+from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mean, discover
 
 if TYPE_CHECKING:
     import pandas
@@ -116,11 +117,31 @@ def select(
     check_overrides(overrides, [selection.entry(name) for name in names])
     for name in sets:
         try:
-            data_registry.get(name)
+            _check_settings(data_registry.get(name), chosen_profile, [o for o in overrides if o.scope == "dataset"])
         except DataError as error:
             raise UsageError(str(error)) from None
     selection.specs()
     return selection
+
+
+def _check_settings(source: Source, profile: Profile, overrides: Sequence[Override]) -> None:
+    """A data set's own settings are the keyword arguments of its `load`; one that it lacks is an error at once."""
+    parameters = inspect.signature(source.load).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return  # passes its settings on to another set's `load`, which will say what it thinks of them
+    known = {p.name: Setting(str(p.annotation), p.default) for p in parameters if p.kind is p.KEYWORD_ONLY}
+    given = dict(profile.data.get(source.name, {}).get("settings", {}))
+    given |= {override.key: literal(override.text) for override in overrides}
+    for key, value in given.items():
+        if key not in known:
+            hint = did_you_mean(key, known) or f" It has: {', '.join(known) or 'none'}."
+            raise UsageError(f"Data set {source.name} has no setting '{key}'.{hint}")
+        if "Path" in known[key].annotation:
+            continue
+        try:
+            known[key].check(value)
+        except ValueError as error:
+            raise UsageError(f"Data set {source.name}, setting {key}: {error}.") from None
 
 
 def _without_broken(
@@ -158,8 +179,10 @@ def _words(text: str | None, option: str) -> tuple[str, ...]:
 def _seeds(text: str | None) -> tuple[int, ...]:
     seeds = []
     for word in _words(text, "--seeds"):
-        if not word.isdigit():
+        if not word.isdecimal():
             raise UsageError(f"--seeds: '{word}' is no whole number; write for example --seeds 0,1,2.")
+        if int(word) in seeds:
+            raise UsageError(f"--seeds: {int(word)} is named twice.")
         seeds.append(int(word))
     return tuple(seeds)
 

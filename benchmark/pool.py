@@ -57,7 +57,7 @@ def parse_jobs(text: str | None, devices: Sequence[str]) -> list[str]:
     if text is None:
         return list(devices) if devices[0] != "cpu" else ["cpu"] * cores()
     number, _, per = text.partition("/")
-    if not number.isdigit() or int(number) < 1 or per not in ("", "gpu"):
+    if not number.isdecimal() or int(number) < 1 or per not in ("", "gpu"):
         raise UsageError(f"--jobs {text}: write a whole number, or K/gpu for K runs on each GPU.")
     if per == "gpu":
         if devices[0] == "cpu":

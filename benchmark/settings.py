@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from methods.registry import Catalogue, Entry, Setting, did_you_mean
 
 PROFILES = Path(__file__).parent / "profiles"
 SCHEMA = 1  # of run.json and metrics.jsonl
+TUNING = "-tuning"  # runs of a grid search are kept under the profile's name with this ending, apart from its own
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,7 @@ def load_profile(name: str) -> Profile:
     for key in raw:
         if key not in PROFILE_KEYS:
             raise UsageError(f"Profile {base}: unknown key '{key}'.{did_you_mean(key, PROFILE_KEYS)}")
+    _check_kinds(base, raw)
     for data_set, entry in raw.get("data", {}).items():
         for key in entry:
             if key not in DATA_KEYS:
@@ -151,6 +154,31 @@ def load_profile(name: str) -> Profile:
         values=tuple(raw.get("values", ())),
         figures=raw.get("figures", {}),
     )
+
+
+def _check_kinds(base: str, raw: Mapping[str, Any]) -> None:
+    """Tables where tables belong, lists where lists do, and no name or seed twice."""
+    for key in ("train", "data", "figures"):
+        if not isinstance(raw.get(key, {}), dict):
+            raise UsageError(f"Profile {base}: '{key}' must be a table, [{key}].")
+    for data_set, entry in raw.get("data", {}).items():
+        for key in ("", "settings", "train", "backbone", "annotator"):
+            if not isinstance(entry.get(key, {}) if key else entry, dict):
+                raise UsageError(f"Profile {base}: 'data.{data_set}{'.' + key if key else ''}' must be a table.")
+    values = raw.get("values", [])
+    if not isinstance(values, list) or not all(isinstance(entry, dict) for entry in values):
+        raise UsageError(f"Profile {base}: 'values' must be a list of tables, [[values]].")
+    kinds: dict[str, type] = {"seeds": int, **dict.fromkeys(("methods", "controls", "references", "datasets"), str)}
+    for key, kind in kinds.items():
+        items = raw.get(key, [])
+        if not isinstance(items, list) or not all(type(item) is kind for item in items):
+            wanted = "whole numbers" if kind is int else "names"
+            raise UsageError(f"Profile {base}: '{key}' must be a list of {wanted}, not {items!r}.")
+        for item in items:
+            if items.count(item) > 1:
+                raise UsageError(f"Profile {base}: {key} has {item!r} twice.")
+            if kind is int and item < 0:
+                raise UsageError(f"Profile {base}: seed {item} is negative.")
 
 
 def _read_profile(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
@@ -271,7 +299,8 @@ def resolve(
     """The exact configuration of one run. `variant` sets method fields, as the ablations and sensitivity plots do."""
     provenance: dict[str, str] = {}
     chosen: dict[str, Any] = {}
-    data_entry = profile.data.get(dataset, {})
+    identified = own_data(dataset)
+    data_entry = profile.data.get(dataset, profile.data.get(identified["name"], {}))
     sections = {name: {k: s.default for k, s in fields_of(cls).items()} for name, cls in SECTIONS.items()}
     sections["method"] = {k: s.default for k, s in entry.config.items()}
     typed = {name: fields_of(cls) for name, cls in SECTIONS.items()} | {"method": dict(entry.config)}
@@ -296,7 +325,7 @@ def resolve(
         for key, value in data_entry.get(section, {}).items():
             put(section, key, value, f"profile {profile.name}, {dataset}")
     for values in profile.values:
-        if values["method"] in (entry.name, "*") and values["dataset"] in (dataset, "*"):
+        if values["method"] in (entry.name, "*") and values["dataset"] in (dataset, identified["name"], "*"):
             for key, value in values.items():
                 if key not in ("method", "dataset", "source"):
                     put("method" if key in entry.config else "train", key, value, values["source"])
@@ -305,7 +334,7 @@ def resolve(
         chosen[key] = sections["method"][key]
     for override in overrides:
         if override.scope == "dataset":
-            dataset_settings[override.key] = _literal(override.text)
+            dataset_settings[override.key] = literal(override.text)
             chosen[f"dataset.{override.key}"] = dataset_settings[override.key]
             continue
         section = override.scope if override.scope in SECTIONS else "method"
@@ -324,7 +353,7 @@ def resolve(
     config: dict[str, Any] = {
         "schema": SCHEMA,
         "method": {"name": entry.name, "config": sections["method"]},
-        "dataset": {**own_data(dataset), "settings": dataset_settings, **sections["data"]},
+        "dataset": {**identified, "settings": dataset_settings, **sections["data"]},
         "train": sections["train"],
         "backbone": {**sections["backbone"], "weights": file_digest(weights) if weights else ""},
         "annotator": sections["annotator"],
@@ -348,7 +377,7 @@ def own_data(dataset: str) -> dict[str, str]:
     return {"name": dataset}
 
 
-def _literal(text: str) -> Any:
+def literal(text: str) -> Any:
     """A data set's own setting: a number, true/false, or text."""
     try:
         return json.loads(text)
@@ -361,16 +390,24 @@ def _short(value: Any) -> str:
 
 
 def _check_ranges(sections: Mapping[str, Mapping[str, Any]]) -> None:
+    for section, values in sections.items():
+        for key, value in values.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"{section}.{key} is {value}; it must be a finite number.")
     train = sections["train"]
     rules = (
         ("train.epochs", train["epochs"] >= 1, "at least 1"),
         ("train.batch", train["batch"] >= 2, "at least 2, because batch norm needs two samples"),
         ("train.lr", 0 < train["lr"] < float("inf"), "a positive number"),
         ("train.weight_decay", train["weight_decay"] >= 0, "not negative"),
+        ("train.momentum", 0 <= train["momentum"] < 1, "in [0, 1)"),
         ("train.eval_every", train["eval_every"] >= 1, "at least 1"),
         ("train.holdout", 0 <= train["holdout"] < 1, "in [0, 1)"),
         ("train.threads", train["threads"] >= 1, "at least 1"),
         ("data.rate", 0 <= sections["data"]["rate"] <= 1, "in [0, 1]"),
+        ("data.target_size", sections["data"]["target_size"] >= 0, "not negative"),
+        ("annotator.epochs", sections["annotator"]["epochs"] >= 1, "at least 1"),
+        ("annotator.batch", sections["annotator"]["batch"] >= 2, "at least 2"),
     )
     for name, fits, wanted in rules:
         if not fits:
