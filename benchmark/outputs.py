@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.commands import announce, selection_of, train
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError
 from benchmark.files import atomic_write
-from benchmark.settings import Data, Override, RunSpec, fields_of, profile_name
+from benchmark.settings import TUNING, Data, Override, RunSpec, fields_of, profile_name
 
 if TYPE_CHECKING:
     import pandas
@@ -329,6 +329,8 @@ def plot(arguments: argparse.Namespace) -> int:
             raise CandidError(str(error)) from None
         return COMPLETE
     frame = store.load(results, arguments.profile)
+    if arguments.profile is None:  # a grid search is drawn when it is named, not between the results
+        frame = frame[~frame["profile"].str.endswith(TUNING)]
     if frame.empty:
         raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
     for option, column in (("methods", "method"), ("datasets", "dataset")):

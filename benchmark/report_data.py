@@ -26,7 +26,7 @@ from benchmark.comparisons import MAIN_KINDS, DatasetInfo, MethodInfo, Plan, add
 from benchmark.errors import CandidError, UsageError
 from benchmark.figures import style_of
 from benchmark.report_curves import curves
-from benchmark.settings import SCHEMA, Profile, digest_of, load_profile, profile_names, resolve
+from benchmark.settings import SCHEMA, TUNING, Profile, digest_of, load_profile, profile_names, resolve
 from benchmark.tables import ABLATION, TEST_NAMES, table2
 from datasets.registry import SOURCES
 from methods.registry import Catalogue
@@ -93,11 +93,16 @@ def whole(value: Any) -> int:
 
 
 def read_runs(results: Path, profile: str | None) -> list[Run]:
-    """Every run of a results folder; of another schema: refused, because its fields may mean something else."""
+    """Every run of a results folder; of another schema: refused, because its fields may mean something else.
+
+    A grid search is left out unless it is named: its eighteen settings per method would bury the results.
+    """
     found, schemas = [], []
     for folder in store.folders(results):
         document = folder.read()
         if document is None or (profile is not None and document.get("profile") != profile):
+            continue
+        if profile is None and str(document.get("profile")).endswith(TUNING):
             continue
         schemas.append({"schema": document.get("schema", 0), "path": str(folder.path)})
         found.append(_run(folder, document))
