@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmark import devices
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, UsageError
+from benchmark.files import refuse_links
 from benchmark.runner import Place
 from datasets.base import DataError
 from methods.registry import MethodError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from benchmark.plan import Selection
     from benchmark.pool import Progress
     from benchmark.settings import RunSpec
+
+READ_ONLY = ("list", "status", "estimate", "doctor", "fetch", "check")  # commands that write nothing into the results
 
 
 def dispatch(arguments: argparse.Namespace) -> int:
@@ -38,6 +41,8 @@ def dispatch(arguments: argparse.Namespace) -> int:
         "speed": _lazy("speed", "command"),
     }
     try:
+        if name not in READ_ONLY:
+            refuse_links(arguments.results)
         if name in special:
             return special[name](arguments)
         return _lazy("outputs", "make")(arguments)
@@ -90,7 +95,7 @@ def selection_of(arguments: argparse.Namespace) -> Selection:
 
 def train(arguments: argparse.Namespace, selection: Selection, specs: Sequence[RunSpec]) -> Progress:
     """Do what is missing, showing progress; the plan is printed first."""
-    from benchmark.files import ensure_writable, refuse_links
+    from benchmark.files import ensure_writable
     from benchmark.plan import cost, standing
     from benchmark.pool import Pool, Progress, parse_jobs
     from benchmark.progress import display_for
@@ -107,7 +112,6 @@ def train(arguments: argparse.Namespace, selection: Selection, specs: Sequence[R
     if arguments.dry_run or not todo:
         return Progress(0)
     ensure_writable(arguments.results)
-    refuse_links(arguments.results)
     slots = slots[: len(todo)]
     pool = Pool(selection.place, slots, wait=not arguments.no_wait)
     display = display_for(arguments.quiet, arguments.results)

@@ -39,6 +39,11 @@ def check_document(document: Any) -> None:
     """ValueError unless this is a run document with the fields that every reader of this schema relies on."""
     if not isinstance(document, dict) or document.get("status") not in STATES:
         raise ValueError("not a run document")
+    for key in ("summary", "cost", "environment", "overrides", "provenance"):
+        if not isinstance(document.get(key) or {}, dict):
+            raise ValueError(f"{key} is no table")
+    if not isinstance(document.get("schema", SCHEMA), int):
+        raise ValueError("the schema is no number")
     if document.get("schema", SCHEMA) != SCHEMA:
         return  # written by another version: `check_schema` says so where it matters
     texts = ("profile", "dataset", "method", "label", "identity", "config_digest")
@@ -49,8 +54,13 @@ def check_document(document: Any) -> None:
         raise ValueError("no configuration or no times")
     if not isinstance(config["train"].get("epochs"), int):
         raise ValueError("no number of epochs")
-    summary = document.get("summary")
-    if document["status"] == "done" and not (isinstance(summary, dict) and is_number(summary.get("accuracy"))):
+    optional = ("reason", "candidates_sha256", "weights_sha256")
+    if not all(isinstance(document.get(key, ""), str) for key in optional):
+        raise ValueError("a text is of another kind")
+    numbers = [*(document.get("summary") or {}).values(), *(document.get("cost") or {}).values()]
+    if not all(value is None or isinstance(value, int | float) for value in [*numbers, document.get("epochs_done")]):
+        raise ValueError("a number is of another kind")
+    if document["status"] == "done" and not is_number((document.get("summary") or {}).get("accuracy")):
         raise ValueError("done without a result")
 
 
