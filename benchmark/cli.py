@@ -58,6 +58,8 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--no-wait", action="store_true", help="do not wait for runs that another process is doing")
     group.add_argument("--retry-diverged", action="store_true", help="run diverged runs again (same seed, same end)")
     group.add_argument("--track", choices=("tensorboard", "wandb"), help="also record curves there (extra `track`)")
+    group.add_argument("--step-seconds", type=float, default=3600.0, metavar="S",
+                       help="a step that takes longer is given up as endless")  # fmt: skip
     group.add_argument("--checkpoint-seconds", type=float, help=argparse.SUPPRESS)
 
     top = Parser(prog="reproduce.sh", description="Candid: an honest benchmark for partial-label learning.")

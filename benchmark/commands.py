@@ -79,6 +79,7 @@ def selection_of(arguments: argparse.Namespace) -> Selection:
         checkpoint_seconds=arguments.checkpoint_seconds,
         retry_diverged=arguments.retry_diverged,
         track=arguments.track or "",
+        step_seconds=arguments.step_seconds,
     )
     return select(
         profile=profile,

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -52,6 +52,7 @@ class Place:
     checkpoint_seconds: float | None = None
     retry_diverged: bool = False
     track: str = ""  # "tensorboard" or "wandb"
+    step_seconds: float = 3600.0  # a step or epoch hook that takes longer is taken for endless
     command: str = ""  # one invocation of the program, on however many workers
     began: float = 0.0  # when that was
 
@@ -257,8 +258,8 @@ def _train(
 
     method_class = load(entry_of(spec))
     identity = document["identity"]
-    with following(place.track, folder.path, spec, identity) as on_epoch:
-        hooks = Hooks(_stop.is_set, on_epoch, place.checkpoint_seconds)
+    with following(place.track, folder.path, spec, identity) as on_epoch, impatience(place.step_seconds) as still_there:
+        hooks = Hooks(lambda: still_there() or _stop.is_set(), on_epoch, place.checkpoint_seconds)
         trainer = Trainer(spec, method_class, dataset, chosen.matrix, device, hooks)
         records = trainer.run(folder, identity)
     document["summary"] = summarise(records)
@@ -270,6 +271,38 @@ def _train(
         "peak_memory_mb": max(t["peak_memory_mb"] for t in times),
         "parameters": sum(p.numel() for p in trainer.method.parameters()),
     }
+
+
+class Endless(Exception):
+    """A step that does not end."""
+
+
+def ring(*_: object) -> None:
+    """Handler of the alarm."""
+    raise Endless("a step did not end in time (see --step-seconds)")
+
+
+@contextlib.contextmanager
+def impatience(seconds: float) -> Iterator[Callable[[], bool]]:
+    """Interrupt the running line if the function handed out is not called for so long; it always answers False.
+
+    Alarms reach the main thread only; a run in another thread (on a dask worker) is not watched.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+
+    def again() -> bool:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        return False
+
+    previous = signal.signal(signal.SIGALRM, ring)
+    again()
+    try:
+        yield again
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 def entry_of(spec: RunSpec) -> Entry:
@@ -420,6 +453,8 @@ def sentence(error: BaseException) -> str:
         return str(error)
     where = ""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.name == ring.__name__:  # the alarm itself; the line it interrupted is the one to name
+            continue
         if "site-packages" not in frame.filename and "/lib/python" not in frame.filename:
             where = f" ({os.path.relpath(frame.filename, ROOT)}:{frame.lineno})"
             break

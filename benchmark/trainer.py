@@ -299,7 +299,7 @@ class Trainer:
         clock = self.clock()
         index = index.to(self.device)
         batch = Batch(views, self.candidates[index], index)
-        torch.manual_seed(derive(self.seed, "step", clock.step))
+        seed_generators(derive(self.seed, "step", clock.step), self.device)
         with self.autocast():
             step = self.method.update(batch, self.optimizer, clock)
         self.means.add("loss", step.loss)
@@ -403,6 +403,14 @@ def build(method_class: type[Method], config: Mapping[str, Any], task: Task) -> 
 def shapes(state: Mapping[str, Any]) -> dict[str, Any]:
     """Shape and type of every tensor of a state dict, the kind of everything else."""
     return {k: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else type(v) for k, v in state.items()}
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """`torch.manual_seed` for a step: on a CPU without the tour of all accelerators, which takes longer than a loss."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 def split_rows(count: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:

@@ -63,20 +63,23 @@ def load(
     drawing: int = 0,
     variation: float = 1.0,
     side: int = SIDE,
+    alike: int = GROUP_SIZE,
     name: str = "glyphs",
 ) -> Dataset:
     """Draw the set. Smaller settings keep the first groups and the first pictures.
 
     Neither the data folder nor the seed of a run has a say: `drawing` alone, a seed of its own, gives other pictures.
-    `variation` below 1 shrinks every distortion and the number of faces by that factor, `side=16` halves the pictures:
-    both make a set that a short training can learn.
+    `alike` is the number of look-alikes taken from each group. `variation` below 1 shrinks every distortion and the
+    number of faces by that factor, `side=16` halves the pictures. All three make a set that a short training can learn.
     """
     import torch
 
-    if classes % GROUP_SIZE or not 0 < classes <= len(GROUPS) * GROUP_SIZE:
+    if not 1 <= alike <= GROUP_SIZE:
+        raise DataError(f"{name}: alike={alike} is not possible; a group has {GROUP_SIZE} look-alikes.")
+    if classes % alike or not 0 < classes <= len(GROUPS) * alike:
         raise DataError(
-            f"{name}: classes={classes} is not possible; take a multiple of {GROUP_SIZE} up to "
-            f"{len(GROUPS) * GROUP_SIZE}, since look-alikes come in groups of {GROUP_SIZE}."
+            f"{name}: classes={classes} is not possible; take a multiple of {alike} up to {len(GROUPS) * alike}, since "
+            f"look-alikes come in groups of {alike}."
         )
     if min(train, test) < classes:
         raise DataError(f"{name}: train={train} and test={test} must be at least {classes}, one picture per class.")
@@ -87,16 +90,17 @@ def load(
     splits = []
     for count, stream in ((train, TRAIN_STREAM), (test, TEST_STREAM)):
         labels = np.arange(count) % classes
-        images = torch.from_numpy(halved(render(labels, drawing, stream, variation), SIDE // side))
+        characters = labels // alike * GROUP_SIZE + labels % alike  # places in the full list of 100
+        images = torch.from_numpy(halved(render(characters, drawing, stream, variation), SIDE // side))
         splits.append(Split(images, torch.from_numpy(labels)))
     return Dataset(
         name=name,
         num_classes=classes,
-        class_names=tuple("".join(GROUPS)[:classes]),
+        class_names=tuple("".join(group[:alike] for group in GROUPS)[:classes]),
         train=splits[0],
         test=splits[1],
         recipe="glyphs" if side == SIDE else "digits",
-        superclass=torch.arange(classes) // GROUP_SIZE,
+        superclass=torch.arange(classes) // alike,
         backbone="small-cnn",
     )
 

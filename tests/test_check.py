@@ -174,3 +174,26 @@ def test_an_endless_step_does_not_stop_its_neighbours(tiny_benchmark: TinyBenchm
     finally:
         if process.poll() is None:
             process.kill()
+
+
+def test_an_endless_step_gives_its_only_slot_back(tiny_benchmark: TinyBenchmark, tmp_path: Path) -> None:
+    plugin = tmp_path / "endless.py"
+    plugin.write_text(
+        "import time\n"
+        "from methods.average import Average\n"
+        "from methods.base import About\n"
+        "from methods.registry import register\n\n\n"
+        "@register\n"
+        "class Endless(Average):\n"
+        '    name = "endless"\n'
+        '    about = About("Endless", "PLL")\n'
+        '    views = ("weak",)\n\n'
+        "    def training_step(self, batch, clock):\n"
+        "        while True:\n"
+        "            time.sleep(0.01)\n"
+    )
+    words = ("--methods", "endless,cc", "--seeds", "0", "--jobs", "1", "--step-seconds", "3", "--plugin", str(plugin))
+    done = tiny_benchmark.run("run", *words)
+    states = {document["method"]: document for document in tiny_benchmark.documents()}
+    assert done.returncode == 1 and states["cc"]["status"] == "done", done.stdout + done.stderr
+    assert states["endless"]["status"] == "failed" and "endless.py:15" in states["endless"]["reason"]
