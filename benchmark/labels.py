@@ -86,7 +86,7 @@ def measure(selection: Selection) -> list[dict[str, Any]]:
         try:
             dataset = dataset_of(spec, selection.place.data)
         except DataError as error:
-            rows.append({"dataset": name, "missing": str(error)})
+            rows.append({"dataset": spec.dataset, "missing": str(error)})
             continue
         found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
         numbers = sets.statistics(found.matrix, dataset.train.labels)
@@ -96,12 +96,12 @@ def measure(selection: Selection) -> list[dict[str, Any]]:
             side = RECIPES[dataset.recipe].size
         rows.append(
             {
-                "dataset": name,
+                "dataset": spec.dataset,
                 "train": len(dataset.train),
                 "test": len(dataset.test),
                 "size": side,
                 "classes": dataset.num_classes,
-                "rate": spec.config["dataset"]["rate"],
+                "rate": found.meta.get("rate"),  # none where the data bring their own candidates
                 "avg_cls": numbers.average_size,
                 "ambiguity": numbers.ambiguity,
                 "singletons": numbers.singletons,

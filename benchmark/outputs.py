@@ -105,6 +105,10 @@ def uniform_like(selection: Selection, dataset: str) -> list[Override]:
     """Uniform candidate labels of the same expected size as the profile's instance-dependent ones."""
     from datasets import registry
 
+    if registry.get(dataset).own_candidates:
+        raise UsageError(
+            f"{dataset} brings its own candidate sets; Figure 2 compares generated ones, name other data sets."
+        )
     data = selection.profile.data.get(dataset, {})
     classes = int(data.get("settings", {}).get("classes") or registry.get(dataset).num_classes or 2)
     size = data.get("target_size") or 1 + data.get("rate", fields_of(Data)["rate"].default) * classes
@@ -128,7 +132,14 @@ def make(arguments: argparse.Namespace) -> int:
     )
     announce(arguments, title, selection)
     parts = ["table1", "table2", "table3", "table4", "fig2", "fig4", "fig5", "fig6"] if what == "all" else [what]
-    needs = {part: need_of(part, selection) for part in parts}
+    needs = {}
+    for part in parts:
+        try:
+            needs[part] = need_of(part, selection)
+        except UsageError as error:  # one figure that these data cannot have does not stop the others
+            if what != "all":
+                raise
+            print(f"{part} is left out: {error}")
     if not arguments.no_run:
         unique = {spec.digest: spec for need in needs.values() for spec in need.specs}
         if unique:
@@ -138,7 +149,7 @@ def make(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return COMPLETE
     complete = True
-    for part in parts:
+    for part in needs:
         if part.startswith("table"):
             complete &= write_table(part, arguments, selection, needs[part])
         else:

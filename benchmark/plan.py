@@ -120,8 +120,18 @@ def select(
             _check_settings(data_registry.get(name), chosen_profile, [o for o in overrides if o.scope == "dataset"])
         except DataError as error:
             raise UsageError(str(error)) from None
+    _check_own_names(sets)
     selection.specs()
     return selection
+
+
+def _check_own_names(sets: Sequence[str]) -> None:
+    """Results know the user's own data by a short name, which must be one data set's alone."""
+    taken = {name: name for name in data_registry.SOURCES}
+    for given in sets:
+        name = data_registry.get(given).name
+        if taken.setdefault(name, given) != given:
+            raise UsageError(f"{given} would be called '{name}', as {taken[name]} is; rename it.")
 
 
 def _check_settings(source: Source, profile: Profile, overrides: Sequence[Override]) -> None:

@@ -7,9 +7,11 @@ entry for the data set, a [[values]] entry of the profile (with its own `source`
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +19,8 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from benchmark.errors import UsageError
+from datasets import registry
+from datasets.own import name_of
 from methods.registry import Catalogue, Entry, Setting, did_you_mean
 
 PROFILES = Path(__file__).parent / "profiles"
@@ -304,6 +308,7 @@ def resolve(
     sections = {name: {k: s.default for k, s in fields_of(cls).items()} for name, cls in SECTIONS.items()}
     sections["method"] = {k: s.default for k, s in entry.config.items()}
     typed = {name: fields_of(cls) for name, cls in SECTIONS.items()} | {"method": dict(entry.config)}
+    sections["data"] |= _data_defaults(dataset)
     dataset_settings = dict(data_entry.get("settings", {}))
 
     def put(section: str, key: str, value: Any, source: str) -> None:
@@ -362,18 +367,35 @@ def resolve(
     if not entry.built_in:  # an edited plug-in is another method; files of the tree are versioned by the commit
         config["method"]["source"] = hashlib.sha256(entry.file.read_bytes()).hexdigest()
     label = entry.name + (f"[{','.join(f'{k}={_short(v)}' for k, v in chosen.items())}]" if chosen else "")
-    paths = {"weights": weights, "dataset": dataset, "plugin": "" if entry.built_in else str(entry.file.resolve())}
+    paths = {  # absolute: a worker elsewhere may stand in another folder
+        "weights": str(Path(weights).resolve()) if weights else "",
+        "dataset": str(Path(dataset).expanduser().resolve()) if "sha256" in identified else dataset,
+        "plugin": "" if entry.built_in else str(entry.file.resolve()),
+    }
     name = config["dataset"]["name"]
     return RunSpec(profile.name, name, entry.name, label, seed, config, provenance, chosen, paths)
+
+
+def _data_defaults(dataset: str) -> dict[str, Any]:
+    """What a data set brings along: its own candidate sets, a split for every seed."""
+    path = Path(dataset).expanduser()
+    own = path.suffix == ".npz" or (path / "candidates.csv").is_file()
+    source = registry.SOURCES.get(dataset)
+    defaults: dict[str, Any] = {}
+    if own or (source is not None and source.own_candidates):
+        defaults["generator"] = "own"
+    if own or (source is not None and source.split_by_seed):
+        defaults["split"] = -1
+    return defaults
 
 
 def own_data(dataset: str) -> dict[str, str]:
     """How a data set enters the configuration: by name, or for the user's own files by stem and content."""
     path = Path(dataset).expanduser()
     if path.suffix == ".npz":
-        return {"name": path.stem, "sha256": file_digest(str(path))}
+        return {"name": name_of(path), "sha256": file_digest(str(path))}
     if path.is_dir() and (path / "candidates.csv").is_file():
-        return {"name": path.name, "sha256": file_digest(str(path / "candidates.csv"))}
+        return {"name": name_of(path), "sha256": file_digest(str(path / "candidates.csv"))}
     return {"name": dataset}
 
 
@@ -418,7 +440,14 @@ def _check_ranges(sections: Mapping[str, Mapping[str, Any]]) -> None:
 def file_digest(path: str) -> str:
     """SHA-256 of a file of the user's."""
     try:
-        with open(path, "rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
+        facts = os.stat(path)
+        return _digest_of_version(path, facts.st_mtime_ns, facts.st_size)
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}).") from None
+
+
+@functools.lru_cache(maxsize=16)
+def _digest_of_version(path: str, changed: int, size: int) -> str:
+    """Read once per version of the file, not once per run of a plan."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -102,6 +102,8 @@ class Source:
     num_classes: int | None
     load: Callable[..., Dataset]
     find: Callable[[Path], Availability]
+    own_candidates: bool = False  # brings its candidate sets; they are used unless another generator is asked for
+    split_by_seed: bool = False  # has no official split: every seed draws another
 
 
 def how_to_get(name: str) -> str:

@@ -31,9 +31,15 @@ FORM = "see `Your own data` in docs/data.md"
 
 
 def source(path: Path) -> Source:
-    """The path as a data set. Its name is the path; sizes are known after loading."""
+    """The path as a data set; sizes are known after loading."""
     load = load_npz if path.suffix == ".npz" else load_folder
-    return Source(str(path), path.name, "Own", None, None, None, partial(load, path), partial(find, path))
+    name = name_of(path)
+    return Source(name, name, "Own", None, None, None, partial(load, path), partial(find, path), True, True)
+
+
+def name_of(path: Path) -> str:
+    """The file without its ending, or the folder: results must not depend on where the data lie."""
+    return path.stem if path.suffix == ".npz" else path.resolve().name
 
 
 def find(path: Path, root: Path) -> Availability:
@@ -137,7 +143,7 @@ def load_npz(path: Path, root: Path | None = None, seed: int = 0, *, test_share:
     if len(names) != num_classes:
         raise DataError(f"{path}: `class_names` has {len(names)} names for {num_classes} classes.")
     return Dataset(
-        name=str(path),
+        name=name_of(path),
         num_classes=num_classes,
         class_names=tuple(map(str, names)),
         train=Split(torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y)),
@@ -217,7 +223,7 @@ def load_folder(
     store = cache_folder or cache.folder(path, "pictures")
     everything = cache.open_pictures(files, labels.tolist(), path, store, "all", short_side)
     return Dataset(
-        name=str(path),
+        name=name_of(path),
         num_classes=len(names),
         class_names=tuple(names),
         train=everything.rows(torch.from_numpy(train)),

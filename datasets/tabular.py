@@ -213,6 +213,8 @@ SOURCES = tuple(
         table.classes,
         partial(load, table),
         partial(find, table),
+        own_candidates=True,
+        split_by_seed=True,
     )
     for table in TABLES
 )
