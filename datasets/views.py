@@ -56,8 +56,10 @@ FINE_GRAINED = Recipe(
     distill="imagenet",
     test_resize=256,
 )
-# signs change their meaning when mirrored, and half of one is no longer readable
-GLYPHS = Recipe(size=32, scale=(0.6, 1.0), flip=False, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+# Signs change their meaning when mirrored, and half of one is no longer readable.
+GLYPHS = Recipe(
+    size=32, scale=(0.8, 1.0), flip=False, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), jitter_probability=0.5
+)
 DIGITS = replace(GLYPHS, size=16)
 
 # Ranges of the released RandAugment; its "magnitude 5" is stored there and never used. The affine ones stand together,
