@@ -125,6 +125,6 @@ def show_candidates(selection: Selection, out: Path) -> bool:
             complete = False
             continue
         print(cards.text(dataset, found))
-        for path in cards.write(dataset, found, out / name):
+        for path in cards.write(dataset, found, out / spec.dataset):
             print(f"Written: {path}")
     return complete

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -220,7 +221,9 @@ def load_folder(
     for (line, _), file in zip(rows, files, strict=True):
         if not file.is_file():
             raise DataError(f"{table}: line {line} names {file}, which does not exist.")
-    store = cache_folder or cache.folder(path, "pictures")
+    # Not into the user's folder, which may be read-only; folders of one name elsewhere must not share a store.
+    where = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    store = cache_folder or cache.folder(root or path, f"{name_of(path)}-{where}")
     everything = cache.open_pictures(files, labels.tolist(), path, store, "all", short_side)
     return Dataset(
         name=name_of(path),
