@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.comparisons import DatasetInfo, MethodInfo
-from benchmark.comparisons import Plan as TablePlan
 from benchmark.errors import UsageError
 from benchmark.runner import Place
 from benchmark.settings import Override, Profile, RunSpec, check_overrides, literal, load_profile, resolve
@@ -20,6 +18,9 @@ from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mea
 
 if TYPE_CHECKING:
     import pandas
+
+    from benchmark.comparisons import DatasetInfo
+    from benchmark.comparisons import Plan as TablePlan
 
 
 @dataclass
@@ -59,6 +60,9 @@ class Selection:
 
     def table_plan(self) -> TablePlan:
         """The same selection as the tables want it."""
+        from benchmark.comparisons import MethodInfo  # brings scipy, which most commands do without
+        from benchmark.comparisons import Plan as TablePlan
+
         entries = [self.entry(name) for name in self.methods]
         infos = tuple(MethodInfo(e.name, e.title, e.kind) for e in entries)
         return TablePlan(
@@ -72,6 +76,8 @@ class Selection:
 
 
 def dataset_info(name: str) -> DatasetInfo:
+    from benchmark.comparisons import DatasetInfo
+
     source = data_registry.get(name)
     return DatasetInfo(source.name, source.title, source.group, source.title)
 

@@ -81,6 +81,7 @@ class Annotator:
 SECTIONS: dict[str, type] = {"train": Train, "data": Data, "backbone": Network, "annotator": Annotator}
 
 
+@functools.cache
 def fields_of(section: type) -> dict[str, Setting]:
     """Typed settings of one of the dataclasses above."""
     hints = get_type_hints(section)
