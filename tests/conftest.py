@@ -89,6 +89,19 @@ def make_tiny(folder: Path, text: str = TINY) -> TinyBenchmark:
 
 
 @pytest.fixture
+def forked_benchmark(tmp_path: Path) -> Callable[..., TinyBenchmark]:
+    """As `make_benchmark`, with commands that are forked from a process that has imported torch (tests/forking.py)."""
+    from tests.forking import make_forked
+
+    def make(name: str, text: str = TINY) -> TinyBenchmark:
+        folder = tmp_path / name
+        folder.mkdir()
+        return make_forked(folder, text)
+
+    return make
+
+
+@pytest.fixture
 def make_benchmark(tmp_path: Path) -> Callable[..., TinyBenchmark]:
     """Several tiny benchmarks in one test: `make_benchmark("a", text)`."""
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, TinyBenchmark, make_tiny
+from tests.conftest import ROOT, TinyBenchmark
+from tests.forking import make_forked
 from tests.killing import documents, finish, kill, running, wait_until
 from tests.plugins import DIES_LATE, write_plugin
 
@@ -42,7 +43,7 @@ rate = 0.2
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The eight runs of one command on this machine."""
-    bench = make_tiny(tmp_path_factory.mktemp("alone"), EIGHT)
+    bench = make_forked(tmp_path_factory.mktemp("alone"), EIGHT)
     assert bench.run("run").returncode == 0
     return bench.results_only()
 
@@ -83,9 +84,9 @@ def dask_cluster(folder: Path, workers: int, threads: int = 1) -> Iterator[tuple
 
 
 def test_dask_does_every_run_once_although_a_worker_is_killed(
-    make_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
+    forked_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
 ) -> None:
-    bench = make_benchmark("dask", EIGHT)
+    bench = forked_benchmark("dask", EIGHT)
     with dask_cluster(tmp_path, workers=2) as (address, workers):
         command = bench.start("run", "--backend", "dask", "--scheduler", address, "--checkpoint-seconds", "0.05")
         pids = {worker.pid for worker in workers}
@@ -106,9 +107,9 @@ def test_dask_does_every_run_once_although_a_worker_is_killed(
 
 
 def test_a_run_that_kills_its_dask_workers_is_given_up_and_the_others_go_on(
-    make_benchmark: Make, tmp_path: Path
+    forked_benchmark: Make, tmp_path: Path
 ) -> None:
-    bench = make_benchmark("dask", EIGHT)
+    bench = forked_benchmark("dask", EIGHT)
     plugin = write_plugin(tmp_path, "dies-late", DIES_LATE)
     with dask_cluster(tmp_path, workers=3) as (address, _):
         words = ("--backend", "dask", "--scheduler", address, "--seeds", "0", "--plugin", str(plugin))
@@ -120,18 +121,18 @@ def test_a_run_that_kills_its_dask_workers_is_given_up_and_the_others_go_on(
 
 
 def test_a_dask_worker_with_several_threads_does_one_run_at_a_time(
-    make_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
+    forked_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
 ) -> None:
     """torch's generator and thread count belong to the process: two runs in it at once would disturb each other."""
-    bench = make_benchmark("dask", EIGHT)
+    bench = forked_benchmark("dask", EIGHT)
     with dask_cluster(tmp_path, workers=1, threads=4) as (address, _):
         done = bench.run("run", "--seeds", "0,1", "--backend", "dask", "--scheduler", address)
     assert done.returncode == 0, done.stdout + done.stderr
     assert bench.results_only() == {k: v for k, v in alone.items() if k.split("/")[2] in ("0", "1")}
 
 
-def test_a_scheduler_that_is_not_there_is_one_sentence(make_benchmark: Make) -> None:
-    bench = make_benchmark("dask", EIGHT)
+def test_a_scheduler_that_is_not_there_is_one_sentence(forked_benchmark: Make) -> None:
+    bench = forked_benchmark("dask", EIGHT)
     assert bench.run("run", "--backend", "dask").returncode == 2
     done = bench.run("run", "--backend", "dask", "--scheduler", f"tcp://127.0.0.1:{free_port()}")
     assert done.returncode == 1
@@ -223,13 +224,13 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
 
 @pytest.mark.slurm
 def test_a_slurm_array_of_the_same_command_shares_one_results_folder(
-    make_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
+    forked_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
 ) -> None:
     programs = ("munged", "slurmctld", "slurmd", "sbatch")
     if os.geteuid() != 0 or not all(shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") for name in programs):
         pytest.skip("needs root and Debian's slurm-wlm and munge")
     os.environ["PATH"] += ":/usr/sbin"
-    bench = make_benchmark("array", EIGHT)
+    bench = forked_benchmark("array", EIGHT)
     job = bench.folder / "job.sh"
     words = " ".join(f"'{word}'" for word in bench.arguments("run", "--jobs", "1", "--no-wait"))
     job.write_text(f"#!/bin/bash\n#SBATCH --array=0-3\n#SBATCH --cpus-per-task=1\ncd '{ROOT}'\nexec {words}\n")

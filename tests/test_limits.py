@@ -14,7 +14,8 @@ import pytest
 
 from benchmark import checkpoint
 from benchmark.store import runs
-from tests.conftest import TinyBenchmark, make_tiny
+from tests.conftest import TinyBenchmark
+from tests.forking import make_forked
 from tests.killing import documents
 from tests.plugins import BIG_STATE, GREEDY, GREEDY_PYTHON, INFINITE, NAN, write_plugin
 
@@ -63,11 +64,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_ends_the_run_with_its_reason_and_keeps_the_last_checkpoint(
-    make_benchmark: Make, small_disk: Path, tmp_path: Path
+    forked_benchmark: Make, small_disk: Path, tmp_path: Path
 ) -> None:
     ballast = small_disk / "ballast"
     plugin = write_plugin(tmp_path, "fills", FILLS.format(path=str(ballast)))
-    bench = make_tiny(small_disk, TWO)
+    bench = make_forked(small_disk, TWO)
     words = ("run", "--plugin", str(plugin), "--methods", "fills", "--jobs", "1", "--checkpoint-seconds", "0")
     done = bench.run(*words)
     assert done.returncode == 1
@@ -84,10 +85,10 @@ def test_a_full_disk_ends_the_run_with_its_reason_and_keeps_the_last_checkpoint(
     assert document["status"] == "done" and document["time"]["sittings"] == 2
 
 
-def test_a_file_that_may_not_grow_fails_its_own_run_alone(make_benchmark: Make, tmp_path: Path) -> None:
+def test_a_file_that_may_not_grow_fails_its_own_run_alone(forked_benchmark: Make, tmp_path: Path) -> None:
     """The limit on file sizes acts like a full disk for large checkpoints only."""
     plugin = write_plugin(tmp_path, "big", BIG_STATE)
-    bench = make_benchmark("bench", TWO)
+    bench = forked_benchmark("bench", TWO)
     limit = 3 << 20
     done = bench.run(
         "run", "--plugin", str(plugin), "--jobs", "1", "--checkpoint-seconds", "0",
@@ -100,9 +101,9 @@ def test_a_file_that_may_not_grow_fails_its_own_run_alone(make_benchmark: Make, 
 
 
 def test_a_loss_that_is_no_number_is_diverged_and_never_a_number_in_a_table(
-    make_benchmark: Make, tmp_path: Path
+    forked_benchmark: Make, tmp_path: Path
 ) -> None:
-    bench = make_benchmark("bench", TWO)
+    bench = forked_benchmark("bench", TWO)
     plugins = [
         f"--plugin={write_plugin(tmp_path, name, body)}" for name, body in (("nan", NAN), ("infinite", INFINITE))
     ]
@@ -126,8 +127,8 @@ def test_a_loss_that_is_no_number_is_diverged_and_never_a_number_in_a_table(
     assert {d["time"]["sittings"] for d in by_method(bench).values()} == {1}
 
 
-def test_exhausted_memory_is_oom_with_its_peak_and_frees_the_slot(make_benchmark: Make, tmp_path: Path) -> None:
-    bench = make_benchmark("bench", TWO)
+def test_exhausted_memory_is_oom_with_its_peak_and_frees_the_slot(forked_benchmark: Make, tmp_path: Path) -> None:
+    bench = forked_benchmark("bench", TWO)
     plugins = {name: write_plugin(tmp_path, name, b) for name, b in (("greedy", GREEDY), ("greedy2", GREEDY_PYTHON))}
     words = [f"--plugin={path}" for path in plugins.values()]
     limit = 12 << 30
@@ -144,8 +145,8 @@ def test_exhausted_memory_is_oom_with_its_peak_and_frees_the_slot(make_benchmark
     assert len({d["time"]["pid"] for d in states.values()}) == 1  # the worker lived on and did the next run
 
 
-def test_results_that_cannot_be_written_are_one_sentence(make_benchmark: Make) -> None:
-    bench = make_benchmark("bench", TWO)
+def test_results_that_cannot_be_written_are_one_sentence(forked_benchmark: Make) -> None:
+    bench = forked_benchmark("bench", TWO)
     (bench.folder / "file").write_text("")
     for place in (bench.folder / "file" / "results", Path("/proc/candid")):
         done = subprocess.run(
@@ -159,8 +160,8 @@ def test_results_that_cannot_be_written_are_one_sentence(make_benchmark: Make) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
-def test_a_read_only_disk_can_be_read_and_is_refused_for_writing(make_benchmark: Make) -> None:
-    bench = make_benchmark("bench", TWO)
+def test_a_read_only_disk_can_be_read_and_is_refused_for_writing(forked_benchmark: Make) -> None:
+    bench = forked_benchmark("bench", TWO)
     assert bench.run("run").returncode == 0
     bind = ["mount", "--bind", str(bench.results), str(bench.results)]
     if subprocess.run(bind, capture_output=True).returncode:

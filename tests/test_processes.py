@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -27,7 +28,7 @@ methods = ["proden", "cc"]
 datasets = ["digits"]
 
 [train]
-epochs = 8
+epochs = 12
 batch = 16
 eval_every = 4
 
@@ -48,15 +49,24 @@ def hold(path: Path, held: multiprocessing.synchronize.Event) -> None:
     time.sleep(60)
 
 
+def working(bench: TinyBenchmark, groups: list[int]) -> list[int]:
+    """Which of the commands, given by their process groups, are training right now."""
+    found = []
+    for folder in running(bench, 1):
+        with contextlib.suppress(ProcessLookupError, KeyError):
+            found.append(os.getpgid(documents(bench)[folder]["time"]["pid"]))
+    return [number for number, group in enumerate(groups) if group in found]
+
+
 def several_processes(bench: TinyBenchmark, processes: int, runs: int, kills: int, seed: int) -> None:
     """`processes` commands on one folder, some of them killed and started again; then every run is there, once."""
     rng = random.Random(seed)
     words = ("run", "--jobs", "1", "--checkpoint-seconds", "0.05")
     commands = [bench.start(*words) for _ in range(processes)]
     for _ in range(kills):
-        wait_until(lambda: running(bench, 1), 120, "a run in training")
-        time.sleep(rng.uniform(0, 0.3))
-        victim = rng.randrange(processes)
+        busy = wait_until(lambda: working(bench, [command.pid for command in commands]), 120, "a run in training")
+        victim = rng.choice(busy)
+        time.sleep(rng.uniform(0, 0.05))
         os.killpg(commands[victim].pid, signal.SIGKILL)
         finish(commands[victim])
         commands[victim] = bench.start(*words)
@@ -71,20 +81,20 @@ def several_processes(bench: TinyBenchmark, processes: int, runs: int, kills: in
     assert reported <= runs
 
 
-def test_four_processes_with_kills_do_eight_runs_once_each(make_benchmark: Make) -> None:
-    alone = make_benchmark("alone", grid(8))
+def test_four_processes_with_kills_do_eight_runs_once_each(forked_benchmark: Make) -> None:
+    alone = forked_benchmark("alone", grid(8))
     assert alone.run("run").returncode == 0
-    together = make_benchmark("together", grid(8))
+    together = forked_benchmark("together", grid(8))
     several_processes(together, processes=4, runs=8, kills=2, seed=0)
     assert together.results_only() == alone.results_only()
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
-def test_eight_processes_with_kills_do_twenty_four_runs_once_each(make_benchmark: Make, seed: int) -> None:
-    alone = make_benchmark("alone", grid(24))
+def test_eight_processes_with_kills_do_twenty_four_runs_once_each(forked_benchmark: Make, seed: int) -> None:
+    alone = forked_benchmark("alone", grid(24))
     assert alone.run("run").returncode == 0
-    together = make_benchmark("together", grid(24))
+    together = forked_benchmark("together", grid(24))
     several_processes(together, processes=8, runs=24, kills=12, seed=seed)
     assert together.results_only() == alone.results_only()
 
@@ -131,8 +141,8 @@ def test_asking_whether_a_lock_is_held_never_takes_it(tmp_path: Path) -> None:
         asking.wait()
 
 
-def test_workers_that_die_twice_cost_their_own_runs_alone(make_benchmark: Make, tmp_path: Path) -> None:
-    bench = make_benchmark("bench", grid(2))
+def test_workers_that_die_twice_cost_their_own_runs_alone(forked_benchmark: Make, tmp_path: Path) -> None:
+    bench = forked_benchmark("bench", grid(2))
     bodies = {"dies": DIES, "dies-late": DIES_LATE, "crashes": CRASHES}
     plugins = [f"--plugin={write_plugin(tmp_path, name, body)}" for name, body in bodies.items()]
     done = bench.run("run", *plugins, "--jobs", "2")
@@ -148,24 +158,24 @@ def test_workers_that_die_twice_cost_their_own_runs_alone(make_benchmark: Make, 
         assert f"{name} seed 0: failed: its worker process died 2 times" in done.stdout
 
 
-def test_a_worker_that_dies_once_is_replaced_and_its_run_resumed(make_benchmark: Make, tmp_path: Path) -> None:
+def test_a_worker_that_dies_once_is_replaced_and_its_run_resumed(forked_benchmark: Make, tmp_path: Path) -> None:
     marker = tmp_path / "died"
     plugin = write_plugin(tmp_path, "dies-once", DIES_ONCE.format(marker=str(marker)))
     words = ("run", "--plugin", str(plugin), "--methods", "dies-once", "--seeds", "0", "--checkpoint-seconds", "0")
-    bench = make_benchmark("bench", grid(4))
+    bench = forked_benchmark("bench", grid(4))
     done = bench.run(*words)
     assert done.returncode == 0, done.stdout + done.stderr
     (document,) = documents(bench).values()
     assert document["status"] == "done" and document["time"]["sittings"] == 2
-    untroubled = make_benchmark("untroubled", grid(4))
+    untroubled = forked_benchmark("untroubled", grid(4))
     assert untroubled.run(*words).returncode == 0  # the marker is there, so nothing dies
     assert untroubled.results_only() == bench.results_only()
 
 
 def test_a_run_that_failed_under_a_neighbour_is_not_tried_again_by_those_who_waited(
-    make_benchmark: Make, tmp_path: Path
+    forked_benchmark: Make, tmp_path: Path
 ) -> None:
-    bench = make_benchmark("bench", grid(2))
+    bench = forked_benchmark("bench", grid(2))
     body = SLOW.format(seconds=0.3) + "\n        if clock.step == 7:\n            raise ValueError('as asked')"
     plugin = write_plugin(tmp_path, "fails", body)
     words = ("run", "--plugin", str(plugin), "--methods", "fails", "--seeds", "0", "--jobs", "1")
@@ -177,10 +187,10 @@ def test_a_run_that_failed_under_a_neighbour_is_not_tried_again_by_those_who_wai
     assert document["time"]["sittings"] == 1
 
 
-def test_no_wait_leaves_runs_of_another_process_alone_and_says_so(make_benchmark: Make, tmp_path: Path) -> None:
-    bench = make_benchmark("bench", grid(2))
+def test_no_wait_leaves_runs_of_another_process_alone_and_says_so(forked_benchmark: Make, tmp_path: Path) -> None:
+    bench = forked_benchmark("bench", grid(2))
     plugin = write_plugin(tmp_path, "slow", SLOW.format(seconds=0.3))
-    words = ("run", "--plugin", str(plugin), "--methods", "slow", "--seeds", "0")
+    words = ("run", "--plugin", str(plugin), "--methods", "slow", "--seeds", "0", "--epochs", "2")
     first = bench.start(*words)
     wait_until(lambda: running(bench, 0), 60, "the run in training")
     second = bench.run(*words, "--no-wait")

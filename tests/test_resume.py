@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from benchmark import checkpoint
-from tests.conftest import TinyBenchmark, make_tiny
+from tests.conftest import TinyBenchmark
+from tests.forking import make_forked
 from tests.killing import (
     EPOCHS,
     OFTEN,
@@ -44,7 +45,7 @@ def saved_epochs(folder: Path, identity: str) -> list[str]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Thirteen methods in one sweep that nobody disturbs."""
-    bench = make_tiny(tmp_path_factory.mktemp("undisturbed"), SMALL)
+    bench = make_forked(tmp_path_factory.mktemp("undisturbed"), SMALL)
     done = bench.run("run")
     assert done.returncode == 0, done.stdout + done.stderr
     results = by_method(bench)
@@ -54,11 +55,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_thirteen_methods_killed_twice_each_end_in_the_same_bytes(
-    make_benchmark: Make, undisturbed: dict[str, Any]
+    forked_benchmark: Make, undisturbed: dict[str, Any]
 ) -> None:
     seed = int(os.environ.get("CANDID_KILL_SEED", random.randrange(10**6)))
     print(f"CANDID_KILL_SEED={seed}")  # shown when the test fails
-    bench = make_benchmark("killed", SMALL)
+    bench = forked_benchmark("killed", SMALL)
     command = bench.start("run", *OFTEN)
     kills = kill_workers(bench, command, 2, random.Random(seed))
     code, _, _ = finish(command)
@@ -80,9 +81,9 @@ def test_thirteen_methods_killed_twice_each_end_in_the_same_bytes(
 
 
 def test_the_whole_program_killed_leaves_free_locks_and_resumes(
-    make_benchmark: Make, undisturbed: dict[str, Any]
+    forked_benchmark: Make, undisturbed: dict[str, Any]
 ) -> None:
-    bench = make_benchmark("program", SMALL)
+    bench = forked_benchmark("program", SMALL)
     words = ("run", "--methods", "pico,nepll", *OFTEN)
     # First the parent alone: its workers must notice and let go.
     command = bench.start(*words)
@@ -104,9 +105,9 @@ def test_the_whole_program_killed_leaves_free_locks_and_resumes(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_command_saves_says_interrupted_and_resumes(
-    make_benchmark: Make, undisturbed: dict[str, Any], number: signal.Signals, code: int
+    forked_benchmark: Make, undisturbed: dict[str, Any], number: signal.Signals, code: int
 ) -> None:
-    bench = make_benchmark("stopped", SMALL)
+    bench = forked_benchmark("stopped", SMALL)
     words = ("run", "--methods", "idgp,cel")
     command = bench.start(*words)
     wait_until(lambda: running(bench), 60, "a recorded epoch")
@@ -128,12 +129,12 @@ def test_a_stopped_command_saves_says_interrupted_and_resumes(
 
 
 def test_alone_in_another_order_or_with_more_jobs_a_run_gives_the_same_bytes(
-    make_benchmark: Make, undisturbed: dict[str, Any]
+    forked_benchmark: Make, undisturbed: dict[str, Any]
 ) -> None:
-    alone = make_benchmark("alone", SMALL)
+    alone = forked_benchmark("alone", SMALL)
     assert alone.run("run", "--methods", "valen", "--jobs", "1").returncode == 0
     assert by_method(alone) == {"valen": undisturbed["valen"]}
-    company = make_benchmark("company", SMALL)
+    company = forked_benchmark("company", SMALL)
     assert company.run("run", "--methods", "proden,average,dirk,valen", "--jobs", "3").returncode == 0
     assert {k: v for k, v in by_method(company).items() if k != "average"} == {
         name: undisturbed[name] for name in ("proden", "dirk", "valen")
@@ -143,12 +144,12 @@ def test_alone_in_another_order_or_with_more_jobs_a_run_gives_the_same_bytes(
 @pytest.mark.soak
 def test_thirteen_methods_killed_twenty_five_times_each(tmp_path: Path) -> None:
     text = SMALL.replace(f"epochs = {EPOCHS}", "epochs = 40")
-    plain = make_tiny(tmp_path, text)
+    plain = make_forked(tmp_path, text)
     assert plain.run("run").returncode == 0
     expected = by_method(plain)
     rng = random.Random(0)
     (tmp_path / "killed").mkdir()
-    bench = make_tiny(tmp_path / "killed", text)
+    bench = make_forked(tmp_path / "killed", text)
     total: dict[str, int] = dict.fromkeys(THIRTEEN.split(","), 0)
     for _ in range(60):
         left = {name for name, count in total.items() if count < 25}
@@ -168,9 +169,9 @@ def test_thirteen_methods_killed_twenty_five_times_each(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_all_methods_give_the_same_bytes_alone_and_in_company(
-    make_benchmark: Make, undisturbed: dict[str, Any]
+    forked_benchmark: Make, undisturbed: dict[str, Any]
 ) -> None:
-    bench = make_benchmark("alone", SMALL)
+    bench = forked_benchmark("alone", SMALL)
     for name in reversed(THIRTEEN.split(",")):
         assert bench.run("run", "--methods", name, "--jobs", "1").returncode == 0
     assert by_method(bench) == undisturbed

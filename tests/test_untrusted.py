@@ -20,6 +20,7 @@ from benchmark.store import RunFolder, load, runs
 from datasets.base import DataError
 from datasets.candidates import read_arrays
 from tests.conftest import ROOT, TinyBenchmark
+from tests.forking import make_forked
 from tests.killing import documents
 
 Make = Callable[..., TinyBenchmark]
@@ -53,17 +54,15 @@ class Bomb:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results folder with one finished run."""
-    from tests.conftest import make_tiny
-
-    bench = make_tiny(tmp_path_factory.mktemp("done"), ONE)
+    bench = make_forked(tmp_path_factory.mktemp("done"), ONE)
     assert bench.run("run").returncode == 0
     return bench.results
 
 
 @pytest.fixture
-def bench(make_benchmark: Make, done: Path) -> TinyBenchmark:
+def bench(forked_benchmark: Make, done: Path) -> TinyBenchmark:
     """A copy of that folder, as somebody might have sent it."""
-    copy = make_benchmark("copy", ONE)
+    copy = forked_benchmark("copy", ONE)
     subprocess.run(["cp", "-a", str(done), str(copy.results)], check=True)
     return copy
 
@@ -167,7 +166,8 @@ def test_documents_with_wrong_kinds_never_crash_a_reader(bench: TinyBenchmark) -
     original = (folder / "run.json").read_text()
     document = json.loads(original)
     for key in document:
-        for wrong in (None, 3, "text", [], {}, {"accuracy": "high"}):
+        kinds: list[Any] = [None, 3, "text", [], {}, {"accuracy": "high"}]
+        for wrong in kinds:
             (folder / "run.json").write_text(json.dumps(document | {key: wrong}))
             frame = runs(bench.results)
             assert len(frame) <= 1
