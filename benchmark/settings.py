@@ -367,7 +367,8 @@ def resolve(
     }
     if not entry.built_in:  # an edited plug-in is another method; files of the tree are versioned by the commit
         config["method"]["source"] = hashlib.sha256(entry.file.read_bytes()).hexdigest()
-    label = entry.name + (f"[{','.join(f'{k}={_short(v)}' for k, v in chosen.items())}]" if chosen else "")
+    shown = chosen | ({"backbone.weights": Path(weights).name} if "backbone.weights" in chosen else {})
+    label = entry.name + (f"[{','.join(f'{k}={_short(v)}' for k, v in shown.items())}]" if shown else "")
     paths = {  # absolute: a worker elsewhere may stand in another folder
         "weights": str(Path(weights).resolve()) if weights else "",
         "dataset": str(Path(dataset).expanduser().resolve()) if "sha256" in identified else dataset,
