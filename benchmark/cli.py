@@ -108,9 +108,11 @@ def parser() -> argparse.ArgumentParser:
         "--out", type=Path, metavar="FILE", help="TOML for --profile (default: results/tuned-<profile>.toml)"
     )
     speed = add("speed", "throughput of each method against the bare loop, in one run")
-    for option in ("views", "losses", "knn"):
-        speed.add_argument(f"--{option}", action="store_true")
-    speed.add_argument("--rounds", type=int, default=5)
+    speed.add_argument("--views", action="store_true", help="batched views against one picture at a time")
+    speed.add_argument("--losses", action="store_true", help="vectorised losses and state against loops")
+    speed.add_argument("--knn", action="store_true", help="VALEN's neighbour graph: seconds and memory")
+    speed.add_argument("--rounds", type=int, default=5, metavar="N", help="medians are of so many (default: 5)")
+    speed.add_argument("--docs", action="store_true", help="renew docs/speed.md and docs/cost.json")
     fetch = add("fetch", "download, verify and unpack a data set")
     fetch.add_argument("name", metavar="DATASET")
     add("doctor", "what this machine has: device, memory, disk, data sets, versions")

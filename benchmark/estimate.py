@@ -22,10 +22,12 @@ from datasets import registry as data_registry
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from benchmark.plan import Selection
     from benchmark.settings import RunSpec
     from benchmark.trainer import Trainer
+    from datasets.base import Dataset
 
 EACH, TOTAL = 1.5, 60.0  # seconds of measuring: per method and data set, and in all
 BYTES_PER_EPOCH = 700  # a line of metrics.jsonl
@@ -103,6 +105,16 @@ def measure(
     return costs
 
 
+def plausible_candidates(dataset: Dataset) -> Tensor:
+    """(N, C) random sets: real ones cost an annotator, and these take the same time in a step."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    candidates = torch.rand(len(dataset.train), dataset.num_classes, generator=generator) < 0.1
+    candidates[torch.arange(len(dataset.train)), dataset.train.labels] = True
+    return candidates
+
+
 def _time_one(spec: RunSpec, selection: Selection) -> Cost | None:
     """Time some steps and some of the evaluation of one run; nothing is stored. None if the method does not run."""
     import torch
@@ -115,11 +127,7 @@ def _time_one(spec: RunSpec, selection: Selection) -> Cost | None:
     try:
         with captured(None):
             dataset = dataset_of(spec, selection.place.data)
-            generator = torch.Generator().manual_seed(0)
-            # Candidate sets cost an annotator; random ones of a plausible size take the same time in a step.
-            candidates = torch.rand(len(dataset.train), dataset.num_classes, generator=generator) < 0.1
-            candidates[torch.arange(len(dataset.train)), dataset.train.labels] = True
-            trainer = Trainer(spec, load(entry_of(spec)), dataset, candidates, device)
+            trainer = Trainer(spec, load(entry_of(spec)), dataset, plausible_candidates(dataset), device)
             return _time_trainer(trainer)
     except Exception as error:  # a broken method must not hide the cost of the others
         print(f"Not measured     {spec.method} on {spec.dataset}: {type(error).__name__}: {str(error).splitlines()[0]}")

@@ -6,7 +6,6 @@ Both sides take turns, so that a busy machine slows both; times are CPU seconds 
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from benchmark.speed_timing import one_thread, seconds
 from datasets.reference_pipeline import ReferenceViews
 from datasets.views import CIFAR, FINE_GRAINED, Recipe, Views
 
@@ -34,16 +34,11 @@ def natural_like(height: int, width: int, seed: int) -> np.ndarray:
     return np.clip(128 + 50 * field, 0, 255).astype(np.uint8)
 
 
-def _seconds(work: Callable[[], Any]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
 def _compare(rounds: int, samples: int, goal: float, per_sample: Callable[[], Any], batched: Callable[[], Any]) -> dict:
     per_sample()
     batched()
-    times = [(_seconds(per_sample), _seconds(batched)) for _ in range(rounds)]
+    cpu = torch.device("cpu")
+    times = [(seconds(per_sample, cpu), seconds(batched, cpu)) for _ in range(rounds)]
     slow, fast = (median(column) / samples * 1e6 for column in zip(*times, strict=True))
     ratio = median(a / b for a, b in times)
     return {"per_sample_us": slow, "batched_us": fast, "ratio": ratio, "goal": goal, "met": ratio >= goal}
@@ -94,24 +89,5 @@ def _batched(recipe: Recipe, images: Tensor, sizes: Tensor | None) -> Callable[[
 
 def measure(rounds: int = 5) -> dict[str, dict[str, Any]]:
     """Microseconds per picture for the weak and strong pair on both sides, their ratio, and the goal, by size."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    # glibc hands small heaps back to the system after every step until a large block has once been freed, as any
-    # training step does; without this the page faults are measured, on both sides
-    torch.zeros(6 << 20)
-    try:
-        return {"32px": _small(rounds, batch=128), "224px": _large(rounds, batch=32)}
-    finally:
-        torch.set_num_threads(threads)
-
-
-def render(result: dict[str, dict[str, Any]]) -> str:
-    """The measurement as a small text table."""
-    lines = [f"{'views':<8}{'per sample':>14}{'batched':>14}{'ratio':>9}{'goal':>8}"]
-    for name, row in result.items():
-        verdict = "" if row["met"] else "  not met"
-        lines.append(
-            f"{name:<8}{row['per_sample_us']:>11.0f} µs{row['batched_us']:>11.0f} µs"
-            f"{row['ratio']:>8.1f}×{row['goal']:>7.1f}×{verdict}"
-        )
-    return "\n".join(lines)
+    with one_thread():
+        return {"32px": _small(rounds, batch=256), "224px": _large(rounds, batch=32)}

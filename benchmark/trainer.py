@@ -124,9 +124,10 @@ class Guard:
     def check(self) -> None:
         if not self.recent:
             return
-        finite = torch.isfinite(torch.stack([loss for _, loss, _ in self.recent])).tolist()
-        for good, (step, loss, rows) in zip(finite, self.recent, strict=True):
-            if not good:
+        losses = [loss for _, loss, _ in self.recent]
+        values = torch.stack(losses).tolist() if len(losses) > 1 else [losses[0].item()]  # one wait for all of them
+        for value, (step, loss, rows) in zip(values, self.recent, strict=True):
+            if not math.isfinite(value):
                 shown = ", ".join(str(row) for row in rows.tolist()[:8])
                 more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
                 raise Diverged(f"the loss became {float(loss)} at step {step} (training rows {shown}{more})")

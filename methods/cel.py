@@ -82,7 +82,12 @@ class ClassWiseEncoder(nn.Module):
         t = self.norm1(queries + self.dropout(queries))
         t = self.norm2(t + self.dropout(self.attention(t, memory, memory, need_weights=False)[0]))
         h = self.norm3(t + self.dropout(self.narrow(self.widen(t))))
-        return h, torch.einsum("bcl,cl->bc", h, self.group_weight) + self.group_bias
+        return h, group_logits(h, self.group_weight, self.group_bias)
+
+
+def group_logits(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Class j's logit from class j's vector alone. (B, C, l), (C, l), (C,) -> (B, C)."""
+    return torch.einsum("bcl,cl->bc", h, weight) + bias
 
 
 def class_affinities(h: Tensor, candidates: Tensor, variant: Variant = "paper") -> tuple[Tensor, Tensor]:

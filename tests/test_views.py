@@ -17,7 +17,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as TF
 
-from benchmark.speed_views import natural_like, render
+from benchmark.speed_views import natural_like
 from datasets import augment_ops as ops
 from datasets import autoaugment, counter, views
 from datasets.views import CIFAR, DIGITS, FINE_GRAINED, GLYPHS, RAND_AUGMENT, Draws, Views
@@ -371,9 +371,3 @@ def test_wrong_use_is_said_in_a_sentence() -> None:
         Views(CIFAR, 0)(images, index, ("weaker",), 0)
     with pytest.raises(ValueError, match="uint8"):
         Views(CIFAR, 0)(images.float(), index, ("weak",), 0)
-
-
-def test_the_speed_table_says_what_was_missed() -> None:
-    row = {"per_sample_us": 1000.0, "batched_us": 100.0, "ratio": 10.0, "goal": 12.0, "met": False}
-    assert "not met" in render({"32px": row})
-    assert "not met" not in render({"32px": {**row, "met": True}})

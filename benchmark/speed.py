@@ -1,0 +1,105 @@
+"""`speed`: throughput of each method against the bare loop of its networks, and of views, losses and neighbour search.
+
+Everything is a ratio of two things timed in turns in one run, medians over rounds: machines differ and are noisy. On a
+CPU the clock counts seconds of this process, on an accelerator those of the wall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmark import speed_knn, speed_losses, speed_page, speed_trainer, speed_views
+from benchmark.commands import announce, selection_of
+from benchmark.errors import COMPLETE, FAILED, UsageError
+from benchmark.files import atomic_write, ensure_writable
+from benchmark.plan import Selection
+from benchmark.runner import dataset_of, environment, now, sentence
+from benchmark.settings import RunSpec, resolve
+from benchmark.speed_timing import one_thread
+
+
+def command(arguments: argparse.Namespace) -> int:
+    """Measure what was asked for, or the trainer; print it, write results/speed/<name>.json."""
+    if arguments.rounds < 1:
+        raise UsageError(f"--rounds is {arguments.rounds}; it must be at least 1.")
+    arguments.profile = arguments.profile or "quick"
+    arguments.datasets = arguments.datasets or "glyphs"
+    selection = selection_of(arguments)
+    folder = arguments.results / "speed"
+    ensure_writable(arguments.results)
+    rounds, device = arguments.rounds, selection.devices[0]
+    special: dict[str, Callable[[], Any]] = {
+        "views": lambda: speed_views.measure(rounds),
+        "losses": lambda: speed_losses.measure(rounds),
+        "knn": speed_knn.measure,
+    }
+    chosen = [name for name in special if getattr(arguments, name)]
+    code = COMPLETE
+    with one_thread():
+        for name in chosen:
+            _finish(folder, name, {"kind": name, **_about("cpu", rounds), "rows": special[name]()})
+        if not chosen:
+            announce(arguments, "Speed of training", selection)
+            for dataset in selection.datasets:
+                code = max(code, _trainer(selection, dataset, rounds, device, folder))
+    if arguments.docs:
+        for path in speed_page.write(folder):
+            print(f"Written: {path}")
+    return code
+
+
+def _trainer(selection: Selection, dataset: str, rounds: int, device: str, folder: Path) -> int:
+    """All methods on one data set; a method that fails is named and left out."""
+    seed = selection.seeds[0]
+    specs = [
+        resolve(selection.profile, selection.entry(m), dataset, seed, selection.overrides) for m in selection.methods
+    ]
+    rows, code = [], COMPLETE
+    place = speed_trainer.on(selection.place, device)
+    yardstick = resolve(selection.profile, selection.entry(speed_trainer.YARDSTICK), dataset, seed, selection.overrides)
+    for spec in specs:
+        try:
+            rows.append(speed_trainer.measure(spec, yardstick, place, rounds))
+        except Exception as error:  # a broken method must not hide the speed of the others
+            print(f"{spec.label} on {dataset}: {sentence(error)}", flush=True)
+            code = FAILED
+    if rows:
+        document = {"kind": "trainer", **_about(device, rounds), **_setting(specs[0], selection), "rows": rows}
+        _finish(folder, f"{document['dataset']}-{document['backbone'].replace(':', '-')}", document)
+    return code
+
+
+def _setting(spec: RunSpec, selection: Selection) -> dict[str, Any]:
+    """What was trained."""
+    dataset = dataset_of(spec, selection.place.data)
+    images, _ = dataset.train.batch(torch.arange(1))
+    return {
+        "profile": spec.profile,
+        "dataset": spec.dataset,
+        "backbone": spec.config["backbone"]["name"] or dataset.backbone,
+        "batch": spec.config["train"]["batch"],
+        "seeds": len(selection.profile.seeds),
+        "pictures": list(images.shape[1:]),
+        "classes": dataset.num_classes,
+    }
+
+
+def _about(device: str, rounds: int) -> dict[str, Any]:
+    """Machine, versions and date; no host name."""
+    known = environment(device)
+    kept = {key: known[key] for key in ("device", "device_name", "python", "torch", "torchvision", "code_version")}
+    return {"date": now()[:10], "cores": os.cpu_count(), "rounds": rounds, **kept}
+
+
+def _finish(folder: Path, name: str, document: dict[str, Any]) -> None:
+    path = folder / f"{name}.json"
+    atomic_write(path, json.dumps(document, indent=1) + "\n")
+    print(speed_page.text(document))
+    print(f"Written: {path}", flush=True)

@@ -1,0 +1,232 @@
+"""Measurements of `speed` as text for the screen, and together as docs/speed.md and docs/cost.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmark.files import atomic_write
+from benchmark.generated import table
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, COST = ROOT / "docs" / "speed.md", ROOT / "docs" / "cost.json"
+SMALL, SMALL_GOAL, LARGE_GOAL = "small-cnn", 0.90, 0.95
+SHARES = ("views", "losses", "state", "logging", "hooks", "evaluation", "checkpoints")
+Document = dict[str, Any]
+NOTICE = "<!-- Written by `python -m benchmark speed … --docs`. Measure again, do not edit. -->"
+
+
+def text(document: Document) -> str:
+    """One measurement, for the screen."""
+    head, rows = cells(document)
+    widths = [max(len(line[k]) for line in (head, *rows)) for k in range(len(head))]
+
+    def line(words: Sequence[str]) -> str:
+        return "  ".join(
+            w.ljust(n) if k == 0 else w.rjust(n) for k, (w, n) in enumerate(zip(words, widths, strict=True))
+        )
+
+    return "\n".join([line(head), *map(line, rows), *verdict(document)])
+
+
+def cells(document: Document) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of one measurement."""
+    return {"trainer": _trainer, "views": _views, "losses": _losses, "knn": _knn}[document["kind"]](document["rows"])
+
+
+def _trainer(rows: Any) -> tuple[list[str], list[list[str]]]:
+    head = ["method", "images/s", "bare", "all in", "step", *SHARES, "× PRODEN", "peak MB", "bytes/sample"]
+    body = [
+        [
+            row["method"],
+            f"{row['images_per_second']:.0f}",
+            f"{row['bare_images_per_second']:.0f}",
+            f"{row['ratio']:.2f}",
+            f"{row['step_ratio']:.2f}",
+            *(f"{100 * max(row['shares'][name], 0):.1f} %" for name in SHARES),
+            f"{row['relative_to_proden']:.2f}",
+            "–" if row["peak_memory_mb"] is None else f"{row['peak_memory_mb']:.0f}",
+            f"{row['state_bytes_per_sample']:.0f}",
+        ]
+        for row in rows
+    ]
+    return head, body
+
+
+def _views(rows: Any) -> tuple[list[str], list[list[str]]]:
+    head = ["views", "per sample", "batched", "ratio", "goal"]
+    return head, [
+        [
+            name,
+            f"{row['per_sample_us']:.0f} µs",
+            f"{row['batched_us']:.0f} µs",
+            f"{row['ratio']:.1f} ×",
+            _goal(row, "{:.1f} ×"),
+        ]
+        for name, row in rows.items()
+    ]
+
+
+def _losses(rows: Any) -> tuple[list[str], list[list[str]]]:
+    head = ["part", "classes", "loops", "vectorised", "ratio", "goal", "growth / classes"]
+    return head, [
+        [
+            row["part"],
+            str(row["classes"]),
+            f"{row['loops_ms']:.1f} ms",
+            f"{row['vectorised_ms']:.2f} ms",
+            f"{row['ratio']:.1f} ×",
+            _goal(row, "{:.0f} ×"),
+            f"{row['growth_per_class']:.2f}" if "growth_per_class" in row else "",
+        ]
+        for row in rows
+    ]
+
+
+def _knn(rows: Any) -> tuple[list[str], list[list[str]]]:
+    head = ["features", "neighbours", "seconds", "peak of the process", "beyond the features", "goal"]
+    return head, [
+        [
+            f"{row['rows']:,} × {row['width']}",
+            str(row["neighbours"]),
+            f"{row['seconds']:.1f}",
+            f"{row['peak_mb']:.0f} MB",
+            f"{row['own_mb']:.0f} MB",
+            _goal(row, "< {:.0f} MB"),
+        ]
+        for row in rows
+    ]
+
+
+def _goal(row: dict[str, Any], form: str) -> str:
+    return "" if "goal" not in row else form.format(row["goal"]) + ("" if row["met"] else ", not met")
+
+
+def verdict(document: Document) -> list[str]:
+    """How many methods keep the goal, counting everything and counting the step alone."""
+    if document["kind"] != "trainer":
+        return []
+    goal, rows = goal_of(document), document["rows"]
+    counts = [sum(row[key] >= goal for row in rows) for key in ("ratio", "step_ratio")]
+    below = [row["method"] for row in rows if row["step_ratio"] < goal]
+    named = f" (below: {', '.join(below)})" if below else ""
+    return [
+        f"At least {goal:.2f} of the bare loop: {counts[0]} of {len(rows)} methods with everything, "
+        f"{counts[1]} of {len(rows)} counting the step alone{named}."
+    ]
+
+
+def goal_of(document: Document) -> float:
+    return SMALL_GOAL if document["backbone"] == SMALL else LARGE_GOAL
+
+
+# The page -----------------------------------------------------------------------------------------------------------
+def write(folder: Path) -> list[Path]:
+    """docs/speed.md from all measurements in `folder`, and docs/cost.json from the quick profile's."""
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    atomic_write(PAGE, page(documents))
+    written = [PAGE]
+    costs = cost([d for d in documents if d["kind"] == "trainer" and d["profile"] == "quick"])
+    if costs:
+        atomic_write(COST, json.dumps(costs, indent=1) + "\n")
+        written.append(COST)
+    return written
+
+
+def cost(documents: Sequence[Document]) -> dict[str, dict[str, float]]:
+    """What docs/methods.md shows of each method, from the first of the given measurements that has it."""
+    found: dict[str, dict[str, float]] = {}
+    for row in (row for document in documents for row in document["rows"]):
+        known = {
+            "seconds_per_step_relative_to_proden": round(row["relative_to_proden"], 2),
+            "peak_memory_mb": row["peak_memory_mb"] and round(row["peak_memory_mb"]),
+        }
+        found.setdefault(row["method"], known)
+    return found
+
+
+def page(documents: Sequence[Document]) -> str:
+    by_kind: dict[str, list[Document]] = {}
+    for document in documents:
+        by_kind.setdefault(document["kind"], []).append(document)
+    parts = ["# Speed", NOTICE, INTRODUCTION]
+    for document in sorted(by_kind.get("trainer", []), key=lambda d: d["backbone"] != SMALL):
+        pictures = " × ".join(map(str, document["pictures"]))
+        title = f"## Training: {document['dataset']}, {document['backbone']}"
+        setting = (
+            f"Profile `{document['profile']}`, pictures {pictures}, {document['classes']} classes, "
+            f"batch {document['batch']}. {machine(document)}"
+        )
+        parts += [title, setting, table(*cells(document)), *verdict(document)]
+    budget = budget_table([d for d in by_kind.get("trainer", []) if d["profile"] == "quick"])
+    if budget:
+        parts += ["## Budget of the quick profile", budget]
+    for kind, (title, meaning) in SECTIONS.items():
+        for document in by_kind.get(kind, []):
+            parts += [title, f"{meaning} {machine(document)}", table(*cells(document))]
+    return "\n\n".join(parts) + "\n"
+
+
+def machine(document: Document) -> str:
+    return (
+        f"Measured on {document['date']}: {document['device_name']}, {document['cores']} cores, one thread, "
+        f"Python {document['python']}, torch {document['torch']}, torchvision {document['torchvision']}, "
+        f"medians of {document['rounds']} rounds."
+    )
+
+
+def budget_table(documents: Sequence[Document]) -> str:
+    """Seconds of one run by method and data set, and of the whole profile."""
+    if not documents:
+        return ""
+    names = [row["method"] for row in documents[0]["rows"]]
+    per_run = [{row["method"]: row["seconds_per_run"] for row in d["rows"]} for d in documents]
+    rows = [
+        [
+            name,
+            *(f"{runs[name]:.1f}" if name in runs else "–" for runs in per_run),
+            f"{sum(runs.get(name, 0.0) * d['seeds'] for runs, d in zip(per_run, documents, strict=True)):.0f}",
+        ]
+        for name in names
+    ]
+    total = sum(s * d["seeds"] for runs, d in zip(per_run, documents, strict=True) for s in runs.values())
+    head = ["method", *(f"s per run, {d['dataset']}" for d in documents), "s, all seeds"]
+    note = (
+        f"CPU seconds of training, {total:.0f} in all: {total / 120:.1f} minutes on two free cores, "
+        "besides start-up and candidate labels."
+    )
+    return f"{table(head, rows)}\n\n{note}"
+
+
+INTRODUCTION = """\
+Every number here is a ratio of two things timed in turns in one run, or comes from the same run as what it is compared
+with. On a CPU the clock counts seconds of the process, so that others on the machine disturb less.
+
+* **images/s**: Candid's trainer with all that it does, per picture of the training set.
+* **bare**: forward and backward passes and optimiser steps of the same networks on as many views, on tensors that are
+  ready in memory, and nothing else.
+* **all in** = images/s ÷ bare: how much of the possible speed is left. **step** leaves views, epoch hooks, evaluation and
+  checkpoints out: what the method's own arithmetic and the trainer's bookkeeping leave.
+* **views … checkpoints**: shares of the trainer's time. *losses* is what a step takes beyond the networks and the state
+  updates; *logging* includes seeding and the watch for infinite losses; *hooks* are the method's at both ends of an
+  epoch; *evaluation* is once per epoch on the test set and the held-out rows.
+* **× PRODEN**: seconds per step, in steps of PRODEN timed in the same rounds.
+* **peak MB**: of a process that trains and evaluates this method; **bytes/sample**: tables with a row per picture."""
+
+SECTIONS = {
+    "views": (
+        "## Views",
+        "The weak and strong pair of a picture: batched on tensors against one picture at a time with Pillow (at 224 px "
+        "with decoding, where the batched side reads the cache of decoded pictures).",
+    ),
+    "losses": (
+        "## Losses and state",
+        "Vectorised parts of methods against the same equations as loops over samples and classes with (B, C, C) Gram "
+        "matrices; CEL's with gradients, once against plain loops and once against loops that take tensors apart without "
+        "making autograd pay for every row. The last column is growth in time over growth in the number of classes: 1 is "
+        "linear.",
+    ),
+    "knn": ("## Neighbour graph", "VALEN's nearest neighbours at the size of CIFAR-100, exact, in blocks."),
+}

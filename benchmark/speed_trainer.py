@@ -1,0 +1,355 @@
+"""What a method's training costs beside the bare loop of its networks, and where the difference goes.
+
+The bare loop is found, not written: one step of the method is watched, and every outermost call of a network is noted
+with its inputs, whether it was made for gradients, and the gradient that came back. The loop repeats these calls and
+backward passes on the tensors it has kept, with a step of the same optimiser wherever the method took one, and does
+nothing else. So it is right for any method, plug-ins included.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from benchmark import speed_timing
+from benchmark.estimate import plausible_candidates
+from benchmark.runner import Place, captured, dataset_of, entry_of
+from benchmark.settings import RunSpec
+from benchmark.store import RunFolder
+from benchmark.trainer import (
+    CHECKPOINT_SECONDS,
+    CHECKPOINT_SHARE,
+    GUARD_EVERY,
+    Guard,
+    Trainer,
+    TrainingRows,
+    peak_memory_mb,
+    reset_peak_memory,
+)
+from methods.registry import load
+
+YARDSTICK = "proden"  # the method whose step is 1 in the docs' cost column
+PARTS = ("views", "losses", "state", "logging", "hooks", "evaluation", "checkpoints")
+ROUND_SECONDS = 0.5  # of training in one round, at least one step
+
+STAGE = 0.75  # of training: warm-ups are over
+Batches = list[tuple[Tensor, tuple[Tensor, ...]]]  # positions and views
+
+
+@dataclass
+class Call:
+    """One outermost call of a network in a step."""
+
+    module: nn.Module
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    with_gradient: bool
+    gradients: list[Tensor | None]  # one per tensor that it returned; None: nothing came back
+
+
+@dataclass
+class Recording:
+    """The calls of one step, with None wherever the optimiser took a step."""
+
+    events: list[Call | None] = field(default_factory=list)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note the calls of all networks in here."""
+        depth = 0
+
+        def before(module: nn.Module, arguments: Any) -> None:
+            nonlocal depth
+            depth += 1
+
+        def after(module: nn.Module, arguments: Any, keywords: dict[str, Any], output: Any) -> None:
+            nonlocal depth
+            depth -= 1
+            if depth == 0:
+                self._note(module, arguments, keywords, output)
+
+        hooks = (
+            register_module_forward_pre_hook(before),
+            register_module_forward_hook(after, with_kwargs=True),  # type: ignore[arg-type]
+        )
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _note(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+        outputs = tensors_of(output)
+        gradients: list[Tensor | None] = [None] * len(outputs)
+        for k, tensor in enumerate(outputs):
+            if tensor.requires_grad:
+                tensor.register_hook(lambda gradient, k=k: gradients.__setitem__(k, gradient.detach().clone()))
+        kept = tuple(_kept(a) for a in arguments)
+        named = {name: _kept(a) for name, a in keywords.items()}
+        self.events.append(Call(module, kept, named, torch.is_grad_enabled(), gradients))
+
+
+def tensors_of(output: Any) -> list[Tensor]:
+    """The tensors that a network returned."""
+    if isinstance(output, Tensor):
+        return [output]
+    return [t for part in output for t in tensors_of(part)] if isinstance(output, tuple | list) else []
+
+
+def _kept(argument: Any) -> Any:
+    """A ready tensor with the same values that asks for a gradient if the original did."""
+    if not isinstance(argument, Tensor):
+        return argument
+    return argument.detach().clone().requires_grad_(argument.requires_grad)
+
+
+class BareLoop:
+    """Forward and backward passes and optimiser steps of a recording, and nothing else."""
+
+    def __init__(self, recording: Recording, trainer: Trainer) -> None:
+        self.events = recording.events
+        self.autocast = trainer.autocast
+        settings = trainer.settings
+        # lr 0 costs the same and leaves the weights alone, so that the trainer can go on with them
+        self.sgd = torch.optim.SGD(
+            trainer.method.param_groups(),
+            lr=0.0,
+            momentum=settings["momentum"],
+            weight_decay=settings["weight_decay"],
+            fused=True,
+        )
+        calls = [event for event in self.events if event is not None]
+        self.inputs = [a for c in calls for a in (*c.arguments, *c.keywords.values()) if isinstance(a, Tensor)]
+
+    def step(self) -> None:
+        outputs: list[Tensor] = []
+        gradients: list[Tensor] = []
+        for event in self.events:
+            if event is None:
+                self.sgd.zero_grad(set_to_none=True)
+                if outputs:
+                    torch.autograd.backward(outputs, gradients)
+                self.sgd.step()
+                outputs, gradients = [], []
+                continue
+            with torch.set_grad_enabled(event.with_gradient), self.autocast():
+                returned = tensors_of(event.module(*event.arguments, **event.keywords))
+            for tensor, gradient in zip(returned, event.gradients, strict=True):
+                if gradient is not None:
+                    outputs.append(tensor)
+                    gradients.append(gradient)
+        for tensor in self.inputs:
+            tensor.grad = None
+
+    def seconds(self, count: int, device: torch.device) -> float:
+        """Seconds per step."""
+
+        def steps() -> None:
+            for _ in range(count):
+                self.step()
+
+        return speed_timing.seconds(steps, device) / count
+
+
+class Subject:
+    """One method's trainer, set to late in training, with its parts timed."""
+
+    def __init__(self, spec: RunSpec, place: Place) -> None:
+        self.device = torch.device(place.device)
+        dataset = dataset_of(spec, place.data)
+        candidates = plausible_candidates(dataset)
+        self.trainer = trainer = Trainer(spec, load(entry_of(spec)), dataset, candidates, self.device)
+        trainer.epoch = int(trainer.epochs * STAGE)
+        trainer.method.train()
+        trainer._set_lr()
+        self.hooks_seconds = self._seconds(self._epoch_hooks)
+        self.guard = Guard(1 if self.device.type == "cpu" else GUARD_EVERY)
+        self.state_seconds = 0.0
+        self.update_seconds = 0.0
+        self._follow()
+
+    def _seconds(self, work: Callable[[], Any]) -> float:
+        return speed_timing.seconds(work, self.device)
+
+    def _epoch_hooks(self) -> None:
+        method, clock, rows = self.trainer.method, self.trainer.clock(), TrainingRows(self.trainer)
+        with torch.no_grad():
+            method.on_epoch_start(clock, rows)
+            method.train()
+            method.on_epoch_end(clock, rows)
+        method.train()
+
+    def _follow(self) -> None:
+        """Time `update` and `after_step` from now on."""
+        method = self.trainer.method
+        update, after_step = method.update, method.after_step
+
+        def timed_update(*arguments: Any) -> Any:
+            start = speed_timing.now(self.device)
+            try:
+                return update(*arguments)
+            finally:
+                self.update_seconds += speed_timing.now(self.device) - start
+
+        def timed_after_step(*arguments: Any) -> None:
+            start = speed_timing.now(self.device)
+            after_step(*arguments)
+            self.state_seconds += speed_timing.now(self.device) - start
+
+        method.update = timed_update  # type: ignore[assignment,method-assign]
+        method.after_step = timed_after_step  # type: ignore[assignment,method-assign]
+
+    def block(self) -> tuple[Batches, float]:
+        """The batches whose views are made together, and the seconds that making them took."""
+        trainer = self.trainer
+        source = trainer.batches(trainer.order(trainer.epoch), 0)
+        together = min(trainer.pictures.batches_at_once(trainer.batch_size), trainer.steps_per_epoch)
+        batches: Batches = []
+        spent = self._seconds(lambda: batches.extend(next(source) for _ in range(together)))
+        return batches, spent
+
+    def steps(self, batches: Batches, count: int) -> None:
+        for k in range(count):
+            self.trainer.step(*batches[k % len(batches)], self.guard)
+        self.guard.check()
+
+    def timed(self, batches: Batches, count: int) -> dict[str, float]:
+        """Seconds per step, and of its parts."""
+        self.update_seconds = self.state_seconds = 0.0
+        step = self._seconds(lambda: self.steps(batches, count)) / count
+        update, state = self.update_seconds / count, self.state_seconds / count
+        return {"step": step, "update": update, "state": state, "logging": step - update}
+
+    def bare_loop(self) -> BareLoop:
+        """The networks' part of one step; that step trains as any other."""
+        recording, trainer = Recording(), self.trainer
+        minimise = trainer.optimizer.minimise
+
+        def noted(loss: Tensor) -> None:
+            minimise(loss)
+            recording.events.append(None)
+
+        trainer.optimizer.minimise = noted  # type: ignore[method-assign]
+        try:
+            with recording.watching():
+                self.steps(self.block()[0], 1)
+        finally:
+            trainer.optimizer.minimise = minimise  # type: ignore[method-assign]
+        return BareLoop(recording, trainer)
+
+    def evaluation_seconds(self) -> float:
+        """One evaluation, test pictures being prepared already as from the second epoch on."""
+
+        def evaluate() -> None:
+            self.trainer.evaluator.evaluate(self.trainer.method, self.trainer.autocast())
+
+        evaluate()
+        return self._seconds(evaluate)
+
+    def checkpoint_share(self) -> float:
+        """Share of the time that saving takes: it waits until it is small enough."""
+        with tempfile.TemporaryDirectory() as folder:
+            cost = self._seconds(lambda: self.trainer.save(RunFolder(Path(folder)), "0" * 64))
+        return cost / max(CHECKPOINT_SECONDS, cost / CHECKPOINT_SHARE)
+
+    def state_bytes_per_sample(self) -> float:
+        """What the method keeps of every training picture."""
+        rows = self.trainer.task.num_samples
+        tables = [b for b in self.trainer.method.buffers() if b.ndim and b.shape[0] == rows]
+        return sum(b.numel() * b.element_size() for b in tables) / rows
+
+
+def on(place: Place, device: str) -> Place:
+    return replace(place, device=device)
+
+
+def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dict[str, Any]:
+    """One row: images per second with everything and bare, shares of the parts, memory, steps of the yardstick."""
+    with captured(None):
+        memory = peak_memory(spec, place)
+        subject = Subject(spec, place)
+        reference = subject if spec.method == yardstick.method else Subject(yardstick, place)
+    trainer, device = subject.trainer, subject.device
+    bare = subject.bare_loop()
+    batches, _ = subject.block()
+    count = _steps_in_a_round(subject, batches)
+    own_batches = reference.block()[0]
+    reference.steps(own_batches, 1)
+    samples = []
+    for _ in range(rounds):
+        batches, views = subject.block()
+        samples.append({"views": views / len(batches), **subject.timed(batches, count)})
+        samples[-1]["bare"] = bare.seconds(count, device)
+        samples[-1]["relative"] = samples[-1]["step"] / (
+            reference.timed(own_batches, count)["step"] if reference is not subject else samples[-1]["step"]
+        )
+    for sample in samples:
+        sample["losses"] = sample["update"] - sample["state"] - sample["bare"]
+    middle = {key: median(sample[key] for sample in samples) for key in samples[0]}
+    per_epoch = {"hooks": subject.hooks_seconds}
+    per_epoch["evaluation"] = subject.evaluation_seconds() / trainer.settings["eval_every"]
+    extra = {name: cost / trainer.steps_per_epoch for name, cost in per_epoch.items()}
+    share = subject.checkpoint_share()
+    whole = (middle["views"] + middle["step"] + sum(extra.values())) / (1 - share)
+    parts = {name: middle[name] for name in ("views", "losses", "state", "logging")} | extra
+    parts["checkpoints"] = share * whole
+    bare_now = [sample["bare"] for sample in samples]
+    return {
+        "method": spec.method,
+        "label": spec.label,
+        "images_per_second": trainer.batch_size / whole,
+        "bare_images_per_second": trainer.batch_size / middle["bare"],
+        "ratio": middle["bare"] / whole,
+        "step_ratio": median(sample["bare"] / sample["step"] for sample in samples),
+        "shares": {name: parts[name] / whole for name in PARTS},
+        "seconds_per_step": middle["step"],
+        "relative_to_proden": middle["relative"],
+        "seconds_per_run": whole * trainer.steps_per_epoch * trainer.epochs,
+        "peak_memory_mb": memory,
+        "state_bytes_per_sample": subject.state_bytes_per_sample(),
+        "steps_timed": count * rounds,
+        "spread": (max(bare_now) - min(bare_now)) / middle["bare"],
+    }
+
+
+def _steps_in_a_round(subject: Subject, batches: Batches) -> int:
+    subject.steps(batches, 1)
+    one = subject._seconds(lambda: subject.steps(batches, 1))
+    return max(1, min(round(ROUND_SECONDS / max(one, 1e-6)), 50))
+
+
+def peak_memory(spec: RunSpec, place: Place) -> float | None:
+    """Megabytes at most while a few steps and an evaluation run: of the device, or of a process that does only that."""
+    device = torch.device(place.device)
+    if device.type != "cpu":
+        return _peak_here(spec, place)
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: sender.send(_peak_here(spec, place)))
+    child.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:  # it died, of what the measurement that follows will say
+        return None
+    finally:
+        child.join()
+
+
+def _peak_here(spec: RunSpec, place: Place) -> float:
+    device = torch.device(place.device)
+    reset_peak_memory(device)
+    subject = Subject(spec, place)
+    subject.steps(subject.block()[0], 2)
+    subject.evaluation_seconds()
+    return peak_memory_mb(device)

@@ -1,0 +1,164 @@
+"""The speed command: what it prints and writes, that the bare loop is bare, and that fast and plain forms agree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmark import speed_knn, speed_losses, speed_page, speed_reference
+from benchmark.speed_trainer import PARTS, Recording, tensors_of
+from benchmark.speed_views import natural_like
+from tests.conftest import TinyBenchmark
+
+# the command --------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_measures_methods_against_their_bare_loops(tiny_benchmark: TinyBenchmark) -> None:
+    bench = tiny_benchmark
+    done = bench.run("speed", "--methods", "proden,pico", "--datasets", "digits", "--rounds", "1", check=True)
+    document = json.loads((bench.results / "speed" / "digits-small-cnn.json").read_text())
+    assert document["kind"] == "trainer" and document["rounds"] == 1
+    assert [row["method"] for row in document["rows"]] == ["proden", "pico"]
+    for row in document["rows"]:
+        assert row["method"] in done.stdout
+        assert 0 < row["images_per_second"] < row["bare_images_per_second"]
+        assert set(row["shares"]) == set(PARTS) and sum(row["shares"].values()) < 1
+        assert row["peak_memory_mb"] > 50
+    proden, pico = document["rows"]
+    assert proden["relative_to_proden"] == 1.0
+    assert proden["state_bytes_per_sample"] == pico["state_bytes_per_sample"] == 10 * 4  # one float per class
+    assert "of the bare loop" in done.stdout
+    assert not (bench.results / "runs").exists()
+
+
+def test_a_network_can_be_chosen_and_a_wrong_number_of_rounds_is_refused(tiny_benchmark: TinyBenchmark) -> None:
+    bench = tiny_benchmark
+    refused = bench.run("speed", "--rounds", "0")
+    assert refused.returncode == 2 and "--rounds" in refused.stderr
+    words = ["--methods", "cc", "--datasets", "digits", "--rounds", "1", "--set", "train.batch=4"]
+    bench.run("speed", *words, "--set", "backbone.name=resnet18-cifar", check=True)
+    document = json.loads((bench.results / "speed" / "digits-resnet18-cifar.json").read_text())
+    assert document["backbone"] == "resnet18-cifar" and speed_page.goal_of(document) == speed_page.LARGE_GOAL
+
+
+# the bare loop ------------------------------------------------------------------------------------------------------
+
+
+def test_outermost_calls_are_noted_with_their_gradients() -> None:
+    inner = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    head = nn.Linear(3, 2)
+    x = torch.randn(5, 4)
+    recording = Recording()
+    with recording.watching():
+        with torch.no_grad():
+            inner(x)
+        features = inner(x)
+        loss = head(features).square().sum()
+        loss.backward()
+    calls = [event for event in recording.events if event is not None]
+    assert [call.module for call in calls] == [inner, inner, head]
+    assert [call.with_gradient for call in calls] == [False, True, True]
+    assert [[g is not None for g in call.gradients] for call in calls] == [[False], [True], [True]]
+    assert torch.equal(calls[2].arguments[0], features) and calls[2].arguments[0].is_leaf
+    with torch.no_grad():
+        assert torch.allclose(calls[2].gradients[0], 2 * head(features))  # type: ignore[arg-type]
+
+
+def test_tensors_are_found_in_whatever_a_network_returns() -> None:
+    a, b = torch.zeros(1), torch.ones(1)
+    assert [t.item() for t in tensors_of((a, [b, None], "text"))] == [0, 1]
+
+
+# plain forms --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classes", [3, 20])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda classes: speed_losses.cel_pair(classes, batch=8, length=16),
+        lambda classes: speed_losses.cel_pair(classes, batch=8, length=16, apart=torch.unbind),
+        lambda classes: speed_losses.able_pair(classes, batch=8),
+        lambda classes: speed_losses.pop_pair(classes, rows=30),
+        lambda classes: speed_losses.pico_pair(classes, batch=8, length=16),
+    ],
+)
+def test_loops_and_vectorised_forms_give_the_same_numbers(
+    make: Callable[[int], speed_losses.Pair], classes: int
+) -> None:
+    pair = make(classes)
+    for plain, fast in zip(pair.loops(), pair.vectorised(), strict=True):
+        assert torch.allclose(plain.float(), fast.float(), rtol=1e-4, atol=1e-5), pair.name
+
+
+def test_purification_of_the_measurement_removes_something() -> None:
+    pair = speed_losses.pop_pair(20, rows=30)
+    weights = torch.tensor([[0.5, 0.1, 0.4]])
+    sets, _ = speed_reference.purified(weights, torch.ones(1, 3, dtype=torch.bool), 0.3)
+    assert sets.tolist() == [[True, False, True]]
+    assert int(pair.vectorised()[0].sum()) > 0
+
+
+# text and page ------------------------------------------------------------------------------------------------------
+
+
+def about(kind: str) -> dict[str, object]:
+    versions = {"python": "3", "torch": "2", "torchvision": "0", "device": "cpu", "device_name": "CPU"}
+    return {"kind": kind, "date": "2026-01-01", "cores": 2, "rounds": 1, **versions}
+
+
+def measurements() -> list[dict[str, object]]:
+    row = {
+        "method": "proden",
+        "images_per_second": 900.0,
+        "bare_images_per_second": 1000.0,
+        "ratio": 0.8,
+        "step_ratio": 0.97,
+        "shares": dict.fromkeys(PARTS, 0.01),
+        "relative_to_proden": 1.0,
+        "seconds_per_run": 4.0,
+        "peak_memory_mb": 500.4,
+        "state_bytes_per_sample": 80.0,
+    }
+    setting = {"profile": "quick", "dataset": "glyphs", "backbone": "small-cnn", "batch": 16, "seeds": 3}
+    trainer = about("trainer") | setting | {"pictures": [3, 16, 16], "classes": 20, "rows": [row]}
+    views = {"per_sample_us": 1000.0, "batched_us": 100.0, "ratio": 10.0, "goal": 12.0, "met": False}
+    return [trainer, about("views") | {"rows": {"32px": views}}]
+
+
+def test_the_page_holds_every_measurement_and_says_what_was_missed() -> None:
+    page = speed_page.page(measurements())
+    assert "| proden | 900 | 1000 | 0.80 | 0.97 |" in page
+    assert "0 of 1 methods with everything, 1 of 1 counting the step alone" in page
+    assert "| 32px | 1000 µs | 100 µs | 10.0 × | 12.0 ×, not met |" in page
+    assert "12 in all" in page  # three seeds of four seconds
+    assert speed_page.cost(measurements()[:1]) == {
+        "proden": {"seconds_per_step_relative_to_proden": 1.0, "peak_memory_mb": 500}
+    }
+
+
+def test_docs_are_written_from_all_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed_page, "PAGE", tmp_path / "speed.md")
+    monkeypatch.setattr(speed_page, "COST", tmp_path / "cost.json")
+    for document in measurements():
+        (tmp_path / f"{document['kind']}.json").write_text(json.dumps(document))
+    assert speed_page.write(tmp_path) == [tmp_path / "speed.md", tmp_path / "cost.json"]
+    assert "## Views" in (tmp_path / "speed.md").read_text()
+
+
+def test_the_neighbour_search_is_measured_with_its_memory() -> None:
+    (row,) = speed_knn.measure(rows=300, width=8)
+    assert row["met"] and 0 <= row["own_mb"] < 500 and row["seconds"] > 0
+    document = about("knn") | {"rows": [row]}
+    assert "300 × 8" in speed_page.text(document)
+
+
+def test_the_test_pictures_look_like_photographs() -> None:
+    picture = torch.from_numpy(natural_like(32, 32, 0)).float()
+    steps: Tensor = (picture[1:] - picture[:-1]).abs()
+    assert steps.mean() < picture.std()  # neighbours are alike, unlike in noise
