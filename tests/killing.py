@@ -106,7 +106,7 @@ def running(bench: TinyBenchmark, epochs: int = 1) -> list[Path]:
     return [
         folder
         for folder, document in documents(bench).items()
-        if document["status"] == "running" and epochs_recorded(folder) >= epochs
+        if document["status"] == "running" and epochs_recorded(folder) >= epochs and is_locked(folder / "lock")
     ]
 
 
