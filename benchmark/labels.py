@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from datasets.views import Views
 from methods.backbones import factory
 from methods.base import Task
 from methods.blocks import Classifier
+from methods.registry import MethodError
 
 if TYPE_CHECKING:
     from benchmark.plan import Selection
@@ -85,10 +87,10 @@ def measure(selection: Selection) -> list[dict[str, Any]]:
         spec = selection.specs(selection.methods[:1], [name])[0]
         try:
             dataset = dataset_of(spec, selection.place.data)
-        except DataError as error:
+            found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
+        except (DataError, MethodError) as error:
             rows.append({"dataset": spec.dataset, "missing": str(error)})
             continue
-        found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
         numbers = sets.statistics(found.matrix, dataset.train.labels)
         images, sizes = dataset.train.batch(torch.arange(1))
         side: Any = images.shape[-1] if dataset.recipe != "features" else f"{images.shape[1]} features"
@@ -120,8 +122,8 @@ def show_candidates(selection: Selection, out: Path) -> bool:
         try:
             dataset = dataset_of(spec, selection.place.data)
             found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
-        except DataError as error:
-            print(f"{name}: {error}")
+        except (DataError, MethodError) as error:
+            print(f"{spec.dataset} has no card: {error}", file=sys.stderr)
             complete = False
             continue
         print(cards.text(dataset, found))

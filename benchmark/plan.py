@@ -121,12 +121,12 @@ def select(
         unusable,
     )
     check_overrides(overrides, [selection.entry(name) for name in names])
-    for name in sets:
-        try:
+    try:
+        _check_own_names(sets)
+        for name in sets:
             _check_settings(data_registry.get(name), chosen_profile, [o for o in overrides if o.scope == "dataset"])
-        except DataError as error:
-            raise UsageError(str(error)) from None
-    _check_own_names(sets)
+    except DataError as error:
+        raise UsageError(str(error)) from None
     selection.specs()
     return selection
 
@@ -137,7 +137,7 @@ def _check_own_names(sets: Sequence[str]) -> None:
     for given in sets:
         name = data_registry.get(given).name
         if taken.setdefault(name, given) != given:
-            raise UsageError(f"{given} would be called '{name}', as {taken[name]} is; rename it.")
+            raise UsageError(f"{given} would be called '{name}', as {taken[name]} already is; rename it.")
 
 
 def _check_settings(source: Source, profile: Profile, overrides: Sequence[Override]) -> None:

@@ -189,7 +189,7 @@ def table1(
         )
         previous = info.group
         if gone:
-            notes.append(f"{info.title} is missing: {gone}")
+            notes.append(f"{info.title} has no numbers: {gone}")
         record = {"dataset": info.name, "group": info.group, **{k: ours.get(k) for k, _ in _TABLE1}}
         record |= {"ambiguity": ours.get("ambiguity"), "singletons": ours.get("singletons"), "missing": gone}
         data.append(record | {f"published_{k}": paper.get(k) for k, _ in _TABLE1})

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.commands import announce, selection_of, train
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError
 from benchmark.files import atomic_write, ensure_writable
+from benchmark.runner import Outcome
 from benchmark.settings import TUNING, Override, RunSpec
 from benchmark.store import RunFolder, is_number, state_of
 
@@ -77,10 +78,11 @@ def command(arguments: argparse.Namespace) -> int:
     cells = grid(selection, *GRIDS[arguments.grid])
     if not arguments.dry_run:
         check_folder(out)
-    train(arguments, selection, [spec for cell in cells for point in cell.points for spec in point.specs])
+    progress = train(arguments, selection, [spec for cell in cells for point in cell.points for spec in point.specs])
     if arguments.dry_run:
         return COMPLETE
-    scored = [(cell, scores(cell, arguments.results, METRICS[arguments.select])) for cell in cells]
+    failures = {spec.digest: outcome for spec, outcome in progress.outcomes if outcome.status != "done"}
+    scored = [(cell, scores(cell, arguments.results, METRICS[arguments.select], failures)) for cell in cells]
     chosen = [(cell, found, best(found)) for cell, found in scored]
     print(table(chosen, METRICS[arguments.select]))
     report_unused(scored)
@@ -133,19 +135,28 @@ def grid(selection: Selection, rates: Sequence[float], decays: Sequence[float]) 
 # The choice -----------------------------------------------------------------------------------------------------------
 
 
-def scores(cell: Cell, results: Path, metric: str) -> list[Score]:
-    """The points of a cell with their mean score; a point counts when all its seeds are done."""
+def scores(cell: Cell, results: Path, metric: str, failures: Mapping[str, Outcome]) -> list[Score]:
+    """The points of a cell with their mean score; a point counts when all its seeds are done.
+
+    `failures` of this command, by digest, tell of runs that left nothing on disk, as when the data cannot be read.
+    """
     from benchmark.plan import documents
 
     known = documents(results, cell.points[0].specs[0].profile)
-    return [score_of(point, known, metric) for point in cell.points]
+    return [score_of(point, known, metric, failures) for point in cell.points]
 
 
-def score_of(point: Point, known: Mapping[str, tuple[RunFolder, dict[str, Any]]], metric: str) -> Score:
+def score_of(
+    point: Point,
+    known: Mapping[str, tuple[RunFolder, dict[str, Any]]],
+    metric: str,
+    failures: Mapping[str, Outcome],
+) -> Score:
     values = []
     for spec in point.specs:
         if spec.digest not in known:
-            return Score(point, None, "missing", "it was not run")
+            outcome = failures.get(spec.digest, Outcome("missing", "it was not run"))
+            return Score(point, None, outcome.status, outcome.reason)
         folder, document = known[spec.digest]
         state = state_of(folder, document)
         if state != "done":
@@ -179,14 +190,16 @@ def table(chosen: Sequence[tuple[Cell, Sequence[Score], Score | None]], metric: 
 
 
 def report_unused(scored: Sequence[tuple[Cell, Sequence[Score]]]) -> None:
-    """Which points took no part, and why."""
+    """Which points took no part, and why; the points of a cell that share a reason share a line."""
     for cell, found in scored:
+        reasons: dict[str, list[str]] = {}
         for score in found:
             if score.value is None:
-                where = (
-                    f"{cell.dataset} {cell.method}, lr {score.point.lr:g}, weight decay {score.point.weight_decay:g}"
-                )
-                print(f"Left out: {where}: {score.state}{f': {score.reason}' if score.reason else ''}", file=sys.stderr)
+                why = score.state + (f": {score.reason}" if score.reason else "")
+                reasons.setdefault(why, []).append(f"{score.point.lr:g}/{score.point.weight_decay:g}")
+        for why, points in reasons.items():
+            which = "all points" if len(points) == len(found) else f"lr/weight decay {', '.join(points)}"
+            print(f"Left out: {cell.dataset} {cell.method}, {which}: {why}", file=sys.stderr)
 
 
 # The file -------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import zipfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -56,6 +57,8 @@ def find(path: Path, root: Path) -> Availability:
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     import numpy as np
 
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise DataError(f"{path} is not an .npz file, as numpy.savez writes it, or is cut off.")
     try:
         with np.load(path, allow_pickle=False) as content:
             arrays = {key: content[key] for key in content.files}

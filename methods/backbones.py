@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from methods.base import Backbone
-from methods.registry import did_you_mean
+from methods.registry import MethodError, did_you_mean
 
 
-class BackboneError(Exception):
+class BackboneError(MethodError):
     """A network that cannot be built; one sentence."""
 
 

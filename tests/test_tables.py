@@ -267,7 +267,7 @@ def test_table_1_says_how_to_get_a_missing_data_set_and_where_the_paper_slips() 
     ]  # fmt: skip
     table = tables.table1(measured, [fgvc, DATASETS[1]])
     text = to_text(table)
-    assert "6667 (6776)" in text and "9.20 (9.09)" in text and "CUB200 is missing: run fetch cub200" in text
+    assert "6667 (6776)" in text and "9.20 (9.09)" in text and "CUB200 has no numbers: run fetch cub200" in text
     assert not table.complete
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from benchmark import cli, tune
+from benchmark.pool import Progress
 from benchmark.settings import load_profile, resolve
 from methods.registry import discover
 from tests import killing
@@ -111,7 +112,7 @@ def test_done_runs_are_skipped_and_their_accuracies_unread(bench, capsys):
 
 
 def test_diverged_points_are_left_out_and_a_choice_among_none_is_refused(bench, capsys, monkeypatch):
-    monkeypatch.setattr(tune, "train", lambda *_: None)  # a diverged run is not run again
+    monkeypatch.setattr(tune, "train", lambda *_: Progress(0))  # a diverged run is not run again
     before, path = choices(bench), bench.results / "tuned-tiny.toml"
     chosen = before["usual"]["lr"]
     folders = [(d["config"]["train"]["lr"], folder) for folder, d in killing.documents(bench).items()]
@@ -120,7 +121,7 @@ def test_diverged_points_are_left_out_and_a_choice_among_none_is_refused(bench, 
             diverge(folder)
     assert cli.main(bench.arguments(*words(bench))[3:]) == 0
     output = capsys.readouterr()
-    assert f"Left out: usual proden, lr {chosen:g}, weight decay 0.0005: diverged: the loss became nan" in output.err
+    assert f"Left out: usual proden, lr/weight decay {chosen:g}/0.0005: diverged: the loss became nan" in output.err
     after = choices(bench)["usual"]
     assert "2/3" in output.out and after["lr"] != chosen and "2 of 3 points" in after["source"]
 
