@@ -315,6 +315,8 @@ def _executor(device: str) -> ProcessPoolExecutor:
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.backend import get_context
 
+    # loky replaces a worker whose memory has grown, between two runs; nothing is lost, so nobody needs to be told.
+    warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given to the executor")
     # CUDA must be touched first in the worker, so GPU workers start fresh; forked ones share what is imported.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
