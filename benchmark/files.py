@@ -88,7 +88,7 @@ def refuse_links(folder: Path) -> None:
                         f"{entry.path} is a link that leads out of the results folder; remove it, or name the folder "
                         f"that it points to with --results."
                     )
-            elif entry.is_dir():
+            elif entry.is_dir() and entry.name != "wandb":  # that tracker links to its own log under ~/.cache
                 pending.append(entry.path)
 
 

@@ -77,7 +77,7 @@ class WeightsAndBiases:
         self.run.log(numbers(record), step=record["epoch"])
 
     def close(self) -> None:
-        self.run.finish(quiet=True)
+        self.run.finish()
 
 
 def numbers(record: dict[str, Any]) -> dict[str, float]:

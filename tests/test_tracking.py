@@ -77,7 +77,7 @@ def test_weights_and_biases_is_offline_unless_asked(tmp_path: Path, monkeypatch:
         def log(self, values: dict[str, float], step: int) -> None:
             calls.append((step, values["result/test_accuracy"]))
 
-        def finish(self, **_: Any) -> None:
+        def finish(self) -> None:
             calls.append("finish")
 
     def init(**options: Any) -> Run:

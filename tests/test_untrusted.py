@@ -104,6 +104,8 @@ def test_links_out_of_the_results_folder_are_refused_before_anything_is_written(
 def test_links_inside_the_results_folder_are_allowed(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").symlink_to(tmp_path / "a")
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "debug.log").symlink_to("/nowhere/debug.log")  # as Weights & Biases makes it
     refuse_links(tmp_path)
     (tmp_path / "a" / "c").symlink_to("/etc/passwd")
     with pytest.raises(CandidError, match="leads out"):
