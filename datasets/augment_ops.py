@@ -11,6 +11,7 @@ product), and sums that are exact because they are sums of whole numbers within 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -94,6 +95,29 @@ def resample(columns: Tensor, source: Tensor, x: tuple[Tensor, Tensor], y: tuple
     return _weighted_rows(along_x.transpose(2, 3).contiguous(), here, *y)
 
 
+@functools.lru_cache(maxsize=8)
+def tap_table(longest: int, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """`taps` that resize 1 … longest pixels to `size`: (2·longest, size, K), the second half mirrored."""
+    length = torch.arange(1, longest + 1, device=device).repeat(2)
+    zero = torch.zeros_like(length)
+    return taps(zero, length, zero + size, zero, size, torch.arange(2 * longest, device=device) >= longest)
+
+
+def crop_one_by_one(images: Tensor, source: Tensor, start: Tensor, length: Tensor, mirror: Tensor, size: int) -> Tensor:
+    """Crops resized by torch's 8-bit kernel: (N, C, H, W) uint8 -> (B, C, size, size) whole levels.
+
+    source: (B,) which picture; start, length: (B, 2) along y and x; mirror: (B,) bool. For large pictures on a CPU: the
+    kernel reads the crop alone, and its time hides the loop.
+    """
+    result = torch.empty(source.shape[0], images.shape[1], size, size)
+    boxes = torch.cat((source.unsqueeze(1), start, length, mirror.unsqueeze(1)), 1).tolist()
+    for made, (row, top, left, height, width, mirrored) in zip(result, boxes, strict=True):
+        part = images[row : row + 1, :, top : top + height, left : left + width]
+        resized = F.interpolate(part, size=(size, size), mode="bilinear", antialias=True)[0]
+        made.copy_(resized.flip(2) if mirrored else resized)
+    return result
+
+
 # colour --------------------------------------------------------------------------------------------------------------
 
 
@@ -153,12 +177,15 @@ def hue(x: Tensor, shift: Tensor) -> Tensor:
 
 
 def sharpness(x: Tensor, factor: Tensor) -> Tensor:
-    """Blend with a 3×3 blur (weights 1, centre 5); the outermost pixels stay."""
+    """Blend with a 3×3 blur (weights 1, centre 5); the outermost pixels stay.
+
+    No thirteenth of a whole number lies near a half, so a product rounds as the quotient would.
+    """
     if min(x.shape[2:]) <= 2:
         return x
     down = (x[:, :, :-2] + x[:, :, 1:-1]).add_(x[:, :, 2:])
     inner = x[:, :, 1:-1, 1:-1]
-    blurred = (down[..., :-2] + down[..., 1:-1]).add_(down[..., 2:]).add_(inner * 4).div_(13).round_()
+    blurred = (down[..., :-2] + down[..., 1:-1]).add_(down[..., 2:]).add_(inner * 4).mul_(1 / 13).round_()
     inner.add_(blurred.sub_(inner).mul_(_per_sample(1 - factor)))
     return _levels(x)
 
@@ -287,14 +314,16 @@ def shear_y_bicubic(x: Tensor, slope: Tensor, fill: float = 0.0) -> Tensor:
 # composition ---------------------------------------------------------------------------------------------------------
 
 
-def erase(x: Tensor, box: tuple[Tensor, Tensor, Tensor, Tensor], fill: Tensor) -> Tensor:
-    """Paint rows top…bottom and columns left…right (all included; (B,) each) with `fill` (3,)."""
+def erase(x: Tensor, box: Sequence[Tensor], fill: Sequence[float]) -> Tensor:
+    """Paint the box top, left, bottom, right (all included; (B,) each) with `fill`, a level per channel. In place."""
     top, left, bottom, right = (edge.view(-1, 1) for edge in box)
     row = torch.arange(x.shape[2], device=x.device)
     column = torch.arange(x.shape[3], device=x.device)
     rows, columns = (row >= top) & (row <= bottom), (column >= left) & (column <= right)
-    hole = (rows.to(torch.float32).unsqueeze(2) * columns.to(torch.float32).unsqueeze(1)).unsqueeze(1)
-    return x.mul_(1 - hole).add_(hole * fill.view(1, 3, 1, 1))
+    hole = rows.unsqueeze(2) & columns.unsqueeze(1)
+    for channel, level in zip(x.unbind(1), fill, strict=True):
+        channel.masked_fill_(hole, level)
+    return x
 
 
 def _in_slices(operations: Sequence[Operation], x: Tensor, magnitude: Tensor, sizes: Sequence[int]) -> None:
@@ -316,21 +345,57 @@ def _in_slices(operations: Sequence[Operation], x: Tensor, magnitude: Tensor, si
             start += matrix.shape[0]
 
 
-def apply_rounds(x: Tensor, choice: Tensor, magnitude: Tensor, operations: Sequence[Operation]) -> Tensor:
+class Rounds:
     """For each column r in turn: operations[choice[b, r]] with magnitude[b, r] on sample b.
 
     choice: (B, R) int64; magnitude: (B, R). In each round the batch is put into the order of the operations, so that
-    every operation works on one slice, in place.
+    every operation works on one slice, in place. A round in which most samples are left as they are takes only the
+    others out and puts them back.
     """
-    rounds = choice.shape[1]
-    offsets = torch.arange(rounds, device=choice.device) * len(operations)
-    counts = torch.bincount((choice + offsets).view(-1), minlength=rounds * len(operations))
-    sizes = counts.view(rounds, -1).tolist()
-    orders = torch.argsort(choice, dim=0, stable=True)
-    magnitude = magnitude.gather(0, orders)
-    places = torch.argsort(orders, dim=0)  # places[b, r]: where sample b is in round r
-    for r in range(rounds):
-        move = orders[:, r] if r == 0 else places[:, r - 1].index_select(0, orders[:, r])
-        x = x.index_select(0, move)
-        _in_slices(operations, x, magnitude[:, r], sizes[r])
-    return x.index_select(0, places[:, -1])
+
+    def __init__(self, choice: Tensor, magnitude: Tensor, operations: Sequence[Operation]) -> None:
+        self.operations = operations
+        self.rounds = choice.shape[1]
+        offsets = torch.arange(self.rounds, device=choice.device) * len(operations)
+        counts = torch.bincount((choice + offsets).view(-1), minlength=self.rounds * len(operations))
+        self.sizes: list[list[int]] = counts.view(self.rounds, -1).tolist()
+        orders = torch.argsort(choice, dim=0, stable=True)
+        self.magnitudes = magnitude.gather(0, orders).unbind(1)
+        self.places = torch.argsort(orders, dim=0).unbind(1)  # places[r][b]: where sample b is in round r
+        self.orders = orders.unbind(1)
+
+    @property
+    def first(self) -> Tensor:
+        """(B,) the samples in the order of the first round."""
+        return self.orders[0]
+
+    def apply(self, x: Tensor, out: Tensor) -> Tensor:
+        """x: (B, 3, H, W) in the order `first`. The result is in the order of the samples, in `out`."""
+        _in_slices(self.operations, x, self.magnitudes[0], self.sizes[0])
+        places = self.places[0]
+        for r in range(1, self.rounds):
+            order, magnitude, sizes = self.orders[r], self.magnitudes[r], list(self.sizes[r])
+            idle = self.operations.index(identity) if identity in self.operations else None
+            if idle is not None and 2 * sizes[idle] > len(order):
+                start, stop = sum(sizes[:idle]), sum(sizes[: idle + 1])
+                sizes[idle] = 0
+                here = places.index_select(0, torch.cat((order[:start], order[stop:])))
+                part = x.index_select(0, here)
+                _in_slices(self.operations, part, torch.cat((magnitude[:start], magnitude[stop:])), sizes)
+                x.index_copy_(0, here, part)
+            else:
+                x = x.index_select(0, places.index_select(0, order))
+                _in_slices(self.operations, x, magnitude, sizes)
+                places = self.places[r]
+        return torch.index_select(x, 0, places, out=out)
+
+
+def apply_one_by_one(x: Tensor, choice: Tensor, magnitude: Tensor, operations: Sequence[Operation]) -> Tensor:
+    """What `Rounds` does, in place and without moving pictures: for large ones, which fill the cache by themselves."""
+    for row, picked in enumerate(choice.tolist()):
+        part = x[row : row + 1]
+        for r, pick in enumerate(picked):
+            result = operations[pick](part, magnitude[row : row + 1, r])
+            if result is not part:
+                part.copy_(result)
+    return x

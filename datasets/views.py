@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Literal
 
 import torch
@@ -41,7 +42,7 @@ class Recipe:
     jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)  # brightness, contrast, saturation, hue
     jitter_probability: float = 0.8
     gray: float = 0.2
-    distill: Literal["cifar", "imagenet"] = "cifar"
+    distill: Literal["cifar", "imagenet", "strong"] = "cifar"  # AutoAugment's policy, or the operations of `strong`
     test_resize: int | None = None  # shorter side before the centre crop; None: the whole picture becomes size × size
     autoaugment: Literal["v2", "extended"] = "v2"
 
@@ -56,9 +57,16 @@ FINE_GRAINED = Recipe(
     distill="imagenet",
     test_resize=256,
 )
-# Signs change their meaning when mirrored, and half of one is no longer readable.
+# Signs change their meaning when mirrored, and half of one is no longer readable: AutoAugment's shifts of up to 45 % of
+# the side push them out of the picture, so that DIRK's student would never see some of them.
 GLYPHS = Recipe(
-    size=32, scale=(0.8, 1.0), flip=False, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), jitter_probability=0.5
+    size=32,
+    scale=(0.8, 1.0),
+    flip=False,
+    mean=(0.5, 0.5, 0.5),
+    std=(0.5, 0.5, 0.5),
+    jitter_probability=0.5,
+    distill="strong",
 )
 DIGITS = replace(GLYPHS, size=16)
 
@@ -97,6 +105,8 @@ WEAK_OPERATIONS: tuple[ops.Operation, ...] = (
 _GRAY, _NOTHING = 4, 5
 # Elements worked on at once on a CPU: a few intermediate pictures stay in the cache.
 _CPU_ELEMENTS = 1 << 20
+_LARGE = 128  # side of a view from which on a loop over pictures costs nothing beside its work
+_TABLE_LONGEST = 128  # side of a stored picture up to which the weights of all crops are kept in a table
 
 
 class Draws:
@@ -150,6 +160,18 @@ def draw_crop(draws: Draws, sizes: Tensor, scale: tuple[float, float], ratio: tu
     return Box(*(edge.to(torch.int64) for edge in (top, left, h, w)))
 
 
+@dataclass(frozen=True)
+class Crop:
+    """What is cut out of each picture, along y and x: (B, 2) int64 each; and whether it is mirrored, (B,) bool."""
+
+    start: Tensor
+    length: Tensor
+    mirror: Tensor
+
+    def __getitem__(self, rows: slice | Tensor) -> Crop:
+        return Crop(self.start[rows], self.length[rows], self.mirror[rows])
+
+
 def draw_jitter(draws: Draws, recipe: Recipe) -> tuple[Tensor, Tensor]:
     """(B, 5) indices into WEAK_OPERATIONS and their magnitudes: the jitters in a random order, then perhaps grey."""
     happens = draws.one() < recipe.jitter_probability
@@ -188,16 +210,23 @@ def draw_hole(draws: Draws, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return row - half, column - half, row + half - 1, column + half - 1
 
 
-def _both_taps(start: Tensor, length: Tensor, total: Tensor, offset: Tensor, size: int, flip: Tensor) -> list[Taps]:
+def _both_taps(
+    start: Tensor, length: Tensor, total: Tensor, offset: Tensor, size: int, flip: Tensor
+) -> tuple[Taps, Taps]:
     """`ops.taps` along y and x; all (B, 2), flip (B,) bool for x."""
     mirror = torch.stack((torch.zeros_like(flip), flip), 1)
     starts, lengths, totals, offsets, mirrors = (v.T.reshape(-1) for v in (start, length, total, offset, mirror))
     position, weight = ops.taps(starts, lengths, totals, offsets, size, mirrors)
-    return list(zip(position.chunk(2), weight.chunk(2), strict=True))
+    (y, x), (weight_y, weight_x) = position.chunk(2), weight.chunk(2)
+    return (y, weight_y), (x, weight_x)
 
 
 class Views:
-    """The named views of batches of pictures."""
+    """The named views of batches of pictures.
+
+    A maker draws the decisions of one view for the whole batch and returns the work that follows from them, which is
+    done chunk by chunk: on a CPU a few pictures at a time stay in the cache.
+    """
 
     def __init__(self, recipe: Recipe, seed: int) -> None:
         self.recipe = recipe
@@ -215,66 +244,100 @@ class Views:
         unknown = sorted(set(names) - {*self._makers, "plain"})
         if unknown:
             raise ValueError(f"unknown view {', '.join(unknown)}: choose from plain, {', '.join(self._makers)}")
-        streams = [f"{name}{tuple(names[:i]).count(name)}" for i, name in enumerate(names)]
+        _check(images)
+        sizes = _sizes(images, sizes)
         index = index.to(images.device)
-        parts = []
-        for chunk in self._chunks(images):
-            source = _Source(images[chunk], None if sizes is None else sizes[chunk])
-            views = []
-            for name, stream in zip(names, streams, strict=True):
-                if name == "plain":
-                    views.append(self._plain(source))
-                    continue
-                draws = Draws(counter.uniforms(self.seed, epoch, stream, index[chunk], DRAWS_PER_VIEW))
-                views.append(self._makers[name](source, draws))
-            parts.append(views)
-        return tuple(view[0] if len(view) == 1 else torch.cat(view) for view in zip(*parts, strict=True))
+        works = []
+        for i, name in enumerate(names):
+            if name == "plain":
+                works.append(self._plain(sizes))
+                continue
+            stream = f"{name}{tuple(names[:i]).count(name)}"
+            draws = Draws(counter.uniforms(self.seed, epoch, stream, index, DRAWS_PER_VIEW))
+            works.append(self._makers[name](sizes, draws))
+        return self._done(images, works)
 
     def test(self, images: Tensor, sizes: Tensor | None = None) -> Tensor:
         """The test transform: (B, 3, size, size) float32, normalised."""
-        parts = [
-            self._plain(_Source(images[chunk], None if sizes is None else sizes[chunk]))
-            for chunk in self._chunks(images)
-        ]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        _check(images)
+        return self._done(images, [self._plain(_sizes(images, sizes))])[0]
 
-    def _chunks(self, images: Tensor) -> list[slice]:
-        samples = images.shape[0]
-        step = max(1, _CPU_ELEMENTS // (3 * self.recipe.size**2)) if images.device.type == "cpu" else samples
-        return [slice(start, start + step) for start in range(0, samples, max(step, 1))] or [slice(0, 0)]
+    def _done(self, images: Tensor, works: Sequence[Work]) -> tuple[Tensor, ...]:
+        samples, size = images.shape[0], self.recipe.size
+        step = samples
+        if images.device.type == "cpu":
+            step = 1 if size >= _LARGE else _CPU_ELEMENTS // (3 * size**2)
+        results = tuple(torch.empty(samples, 3, size, size, device=images.device) for _ in works)
+        for start in range(0, samples, max(step, 1)):
+            rows = slice(start, start + step)
+            source = _Source(images[rows], size)
+            for work, result in zip(works, results, strict=True):
+                work(source, rows, result[rows])
+        return results
 
     # one view each ----------------------------------------------------------------------------------------------------
 
-    def _weak(self, source: _Source, draws: Draws) -> Tensor:
-        x = self._cropped(source, draws)
-        return self._normalised(ops.apply_rounds(x, *draw_jitter(draws, self.recipe), WEAK_OPERATIONS))
+    def _weak(self, sizes: Tensor, draws: Draws) -> Work:
+        crop = self._crop(sizes, draws)
+        choice, magnitude = draw_jitter(draws, self.recipe)
 
-    def _strong(self, source: _Source, draws: Draws) -> Tensor:
-        x = self._cropped(source, draws)
-        x = ops.apply_rounds(x, *draw_rand_augment(draws), [operation for operation, *_ in RAND_AUGMENT])
-        fill = torch.tensor(CUTOUT_FILL, device=x.device)
-        return self._normalised(ops.erase(x, draw_cutout(draws, self.recipe.size), fill))
+        def work(source: _Source, rows: slice, out: Tensor) -> None:
+            self._normalised(source.worked_on(crop[rows], choice[rows], magnitude[rows], WEAK_OPERATIONS, out))
 
-    def _distill(self, source: _Source, draws: Draws) -> Tensor:
-        if self.recipe.distill == "cifar":
-            x = self._shifted(source, draws)
-            x = ops.erase(x, draw_hole(draws, self.recipe.size), x.new_zeros(3))
+        return work
+
+    def _strong(self, sizes: Tensor, draws: Draws) -> Work:
+        crop = self._crop(sizes, draws)
+        choice, magnitude = draw_rand_augment(draws)
+        box = draw_cutout(draws, self.recipe.size)
+        operations = [operation for operation, *_ in RAND_AUGMENT]
+
+        def work(source: _Source, rows: slice, out: Tensor) -> None:
+            source.worked_on(crop[rows], choice[rows], magnitude[rows], operations, out)
+            self._normalised(ops.erase(out, [edge[rows] for edge in box], CUTOUT_FILL))
+
+        return work
+
+    def _distill(self, sizes: Tensor, draws: Draws) -> Work:
+        recipe = self.recipe
+        if recipe.distill == "strong":
+            return self._strong(sizes, draws)
+        if recipe.distill == "cifar":
+            flip = self._flipped(draws)
+            shift = (draws.take(2) * (2 * DISTILL_PADDING + 1)).to(torch.int64) - DISTILL_PADDING
+            box = draw_hole(draws, recipe.size)
         else:
-            x = self._cropped(source, draws)
-        table = autoaugment.tables(self.recipe.distill, self.recipe.autoaugment, self.recipe.size, x.device)
+            crop = self._crop(sizes, draws)
+        table = autoaugment.tables(recipe.distill, recipe.autoaugment, recipe.size, sizes.device)
         choice, magnitude = autoaugment.draw(table, draws.one(), draws.take(2), draws.take(2))
-        return self._normalised(ops.apply_rounds(x, choice, magnitude, table.operations))
 
-    def _plain(self, source: _Source) -> Tensor:
+        def work_from_shift(source: _Source, rows: slice, out: Tensor) -> None:
+            x = self._shifted(source, sizes[rows], flip[rows], shift[rows])
+            x = ops.erase(x, [edge[rows] for edge in box], (0.0, 0.0, 0.0))
+            rounds = ops.Rounds(choice[rows], magnitude[rows], table.operations)
+            self._normalised(rounds.apply(x.index_select(0, rounds.first), out))
+
+        def work_from_crop(source: _Source, rows: slice, out: Tensor) -> None:
+            self._normalised(source.worked_on(crop[rows], choice[rows], magnitude[rows], table.operations, out))
+
+        return work_from_shift if recipe.distill == "cifar" else work_from_crop
+
+    def _plain(self, sizes: Tensor) -> Work:
         size = self.recipe.size
         if self.recipe.test_resize is None:
-            total = torch.full_like(source.sizes, size)
+            total = torch.full_like(sizes, size)
         else:
             # torchvision cuts the fraction of the longer side off; torch.round takes halves as its centre crop does
-            total = self.recipe.test_resize * source.sizes // source.sizes.amin(1, keepdim=True)
+            total = self.recipe.test_resize * sizes // sizes.amin(1, keepdim=True)
         offset = ((total - size) / 2).round().to(torch.int64)
         zero = torch.zeros_like(total)
-        return self._normalised(source.resampled(*_both_taps(zero, source.sizes, total, offset, size, zero[:, 0] > 0)))
+
+        def work(source: _Source, rows: slice, out: Tensor) -> None:
+            straight = zero[rows, 0] > 0
+            y, x = _both_taps(zero[rows], sizes[rows], total[rows], offset[rows], size, straight)
+            self._normalised(out.copy_(source.resampled(y, x)))
+
+        return work
 
     # steps they share -------------------------------------------------------------------------------------------------
 
@@ -282,50 +345,94 @@ class Views:
         """(B,) bool. The number is drawn even where nothing is flipped, so that recipes draw alike."""
         return (draws.one() < 0.5) & self.recipe.flip
 
-    def _cropped(self, source: _Source, draws: Draws) -> Tensor:
-        box = draw_crop(draws, source.sizes, self.recipe.scale, self.recipe.ratio)
+    def _crop(self, sizes: Tensor, draws: Draws) -> Crop:
+        box = draw_crop(draws, sizes, self.recipe.scale, self.recipe.ratio)
         start, length = torch.stack((box.top, box.left), 1), torch.stack((box.height, box.width), 1)
-        total, zero = torch.full_like(start, self.recipe.size), torch.zeros_like(start)
-        return source.resampled(*_both_taps(start, length, total, zero, self.recipe.size, self._flipped(draws)))
+        return Crop(start, length, self._flipped(draws))
 
-    def _shifted(self, source: _Source, draws: Draws) -> Tensor:
+    def _shifted(self, source: _Source, sizes: Tensor, flip: Tensor, shift: Tensor) -> Tensor:
         """The whole picture, flipped half of the time, then shifted by up to 4 pixels with reflected borders."""
         size = self.recipe.size
-        zero, total = torch.zeros_like(source.sizes), torch.full_like(source.sizes, size)
-        flip = self._flipped(draws)
-        shift = (draws.take(2) * (2 * DISTILL_PADDING + 1)).to(torch.int64) - DISTILL_PADDING
+        zero, total = torch.zeros_like(sizes), torch.full_like(sizes, size)
         where = torch.arange(size, device=shift.device) + shift.unsqueeze(2)  # (B, 2, size)
         # reflection without repeating the border pixel
         where = ((size - 1) - ((size - 1) - where.abs()).abs()).unsqueeze(3)
-        taps = _both_taps(zero, source.sizes, total, zero, size, flip)
-        shifted = [
+        taps = _both_taps(zero, sizes, total, zero, size, flip)
+        y, x = (
             (position.gather(1, rows.expand_as(position)), weight.gather(1, rows.expand_as(weight)))
             for (position, weight), rows in zip(taps, where.unbind(1), strict=True)
-        ]
-        return source.resampled(*shifted)
+        )
+        return source.resampled(y, x)
 
     def _normalised(self, x: Tensor) -> Tensor:
         """Whole levels -> mean 0, standard deviation 1 over the training set. In place."""
-        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (self.recipe.mean, self.recipe.std))
-        factor = (1 / (255 * std)).to(torch.float32).to(x.device).view(1, 3, 1, 1)
-        offset = (-mean / std).to(torch.float32).to(x.device).view(1, 3, 1, 1)
+        factor, offset = _scaling(self.recipe.mean, self.recipe.std, x.device)
         return x.mul_(factor).add_(offset)
 
 
+@cache
+def _scaling(mean: RGB, std: RGB, device: torch.device) -> tuple[Tensor, Tensor]:
+    """What levels are multiplied with, and what is added then."""
+    centre, width = (torch.tensor(v, dtype=torch.float64).view(1, 3, 1, 1) for v in (mean, std))
+    return (1 / (255 * width)).float().to(device), (-centre / width).float().to(device)
+
+
+def _check(images: Tensor) -> None:
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise ValueError(
+            f"pictures must be uint8 (B, 3, H, W) or (B, 1, H, W), not {images.dtype} {tuple(images.shape)}"
+        )
+
+
+def _sizes(images: Tensor, sizes: Tensor | None) -> Tensor:
+    """(B, 2) int64 height and width; without padding, those of the storage."""
+    if sizes is not None:
+        return sizes.to(images.device, torch.int64)
+    return torch.tensor(images.shape[2:], device=images.device).expand(images.shape[0], 2)
+
+
 class _Source:
-    """Pictures of a chunk in the form that resampling reads, made once for all views."""
+    """Pictures of a chunk, for all its views, which are `size` pixels wide and high."""
 
-    def __init__(self, images: Tensor, sizes: Tensor | None) -> None:
-        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
-            raise ValueError(
-                f"pictures must be uint8 (B, 3, H, W) or (B, 1, H, W), not {images.dtype} {tuple(images.shape)}"
-            )
-        self.columns = ops.as_columns(images)
-        whole = torch.tensor(images.shape[2:], device=images.device).expand(images.shape[0], 2)
-        self.sizes = whole if sizes is None else sizes.to(images.device, torch.int64)
+    def __init__(self, images: Tensor, size: int) -> None:
+        self.images, self.size = images, size
 
-    def resampled(self, y: Taps, x: Taps) -> Tensor:
-        """(B, 3, size, size); one grey channel becomes three."""
-        here = torch.arange(self.columns.shape[0], device=self.columns.device)
-        result = ops.resample(self.columns, here, x, y)
+    @cached_property
+    def columns(self) -> Tensor:
+        """The pictures in the form that resampling reads."""
+        return ops.as_columns(self.images)
+
+    def worked_on(
+        self, crop: Crop, choice: Tensor, magnitude: Tensor, operations: Sequence[ops.Operation], out: Tensor
+    ) -> Tensor:
+        """The crops after all rounds of operations: (B, 3, size, size) whole levels, in `out`."""
+        if self.size >= _LARGE and self.images.device.type == "cpu":
+            ops.crop_one_by_one(self.images, crop.start, crop.length, crop.mirror, out)
+            return ops.apply_one_by_one(out, choice, magnitude, operations)
+        rounds = ops.Rounds(choice, magnitude, operations)
+        return rounds.apply(self.cropped(crop[rounds.first], rounds.first), out)
+
+    def cropped(self, crop: Crop, order: Tensor) -> Tensor:
+        """(B, 3, size, size): the k-th crop out of picture order[k]."""
+        longest = max(self.images.shape[2:])
+        if longest > _TABLE_LONGEST:
+            zero = torch.zeros_like(crop.start)
+            y, x = _both_taps(crop.start, crop.length, zero + self.size, zero, self.size, crop.mirror)
+            return self.resampled(y, x, order)
+        position, weight = ops.tap_table(longest, self.size, self.images.device)
+        rows, columns = (crop.length - 1).unbind(1)
+        columns = columns + longest * crop.mirror
+        top, left = crop.start.view(-1, 2, 1, 1).unbind(1)
+        y = (position.index_select(0, rows).add_(top), weight.index_select(0, rows))
+        x = (position.index_select(0, columns).add_(left), weight.index_select(0, columns))
+        return self.resampled(y, x, order)
+
+    def resampled(self, y: Taps, x: Taps, order: Tensor | None = None) -> Tensor:
+        """(B, 3 or 1, size, size), in the order of the pictures unless told otherwise; one grey channel becomes three."""
+        if order is None:
+            order = torch.arange(self.images.shape[0], device=self.images.device)
+        result = ops.resample(self.columns, order, x, y)
         return result.repeat(1, 3, 1, 1) if result.shape[1] == 1 else result
+
+
+Work = Callable[[_Source, slice, Tensor], None]  # pictures of a chunk, its rows, where the result goes

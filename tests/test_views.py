@@ -210,13 +210,13 @@ def test_randaugment_draws_each_operation_equally_often_over_its_whole_range() -
 
 def test_cutout_covers_8_5_percent_on_average() -> None:
     box = views.draw_cutout(draws_for(MANY), 32)
-    covered = ops.erase(torch.zeros(MANY, 3, 32, 32), box, torch.ones(3))
+    covered = ops.erase(torch.zeros(MANY, 3, 32, 32), box, (1.0, 1.0, 1.0))
     assert covered[:, 0].mean() == pytest.approx(0.085, abs=0.003)
 
 
 def test_the_hole_of_the_distillation_view_covers_19_percent() -> None:
     box = views.draw_hole(draws_for(MANY), 32)
-    covered = ops.erase(torch.zeros(MANY, 3, 32, 32), box, torch.ones(3))[:, 0]
+    covered = ops.erase(torch.zeros(MANY, 3, 32, 32), box, (1.0, 1.0, 1.0))[:, 0]
     assert covered.mean() == pytest.approx(0.19, abs=0.005)
     assert covered.sum((1, 2)).max() == 256
 
