@@ -103,19 +103,18 @@ def tap_table(longest: int, size: int, device: torch.device) -> tuple[Tensor, Te
     return taps(zero, length, zero + size, zero, size, torch.arange(2 * longest, device=device) >= longest)
 
 
-def crop_one_by_one(images: Tensor, source: Tensor, start: Tensor, length: Tensor, mirror: Tensor, size: int) -> Tensor:
-    """Crops resized by torch's 8-bit kernel: (N, C, H, W) uint8 -> (B, C, size, size) whole levels.
+def crop_one_by_one(images: Tensor, start: Tensor, length: Tensor, mirror: Tensor, out: Tensor) -> Tensor:
+    """Crops resized by torch's 8-bit kernel: (B, 3 or 1, H, W) uint8 -> (B, 3, size, size) whole levels, in `out`.
 
-    source: (B,) which picture; start, length: (B, 2) along y and x; mirror: (B,) bool. For large pictures on a CPU: the
-    kernel reads the crop alone, and its time hides the loop.
+    start, length: (B, 2) along y and x; mirror: (B,) bool. For large pictures on a CPU: the kernel reads the crop
+    alone, and its time hides the loop.
     """
-    result = torch.empty(source.shape[0], images.shape[1], size, size)
-    boxes = torch.cat((source.unsqueeze(1), start, length, mirror.unsqueeze(1)), 1).tolist()
-    for made, (row, top, left, height, width, mirrored) in zip(result, boxes, strict=True):
-        part = images[row : row + 1, :, top : top + height, left : left + width]
-        resized = F.interpolate(part, size=(size, size), mode="bilinear", antialias=True)[0]
-        made.copy_(resized.flip(2) if mirrored else resized)
-    return result
+    boxes = torch.cat((start, length, mirror.unsqueeze(1)), 1).tolist()
+    for made, image, (top, left, height, width, mirrored) in zip(out, images, boxes, strict=True):
+        part = image[None, :, top : top + height, left : left + width]
+        resized = F.interpolate(part, size=made.shape[1:], mode="bilinear", antialias=True)[0]
+        made.copy_(resized.flip(2) if mirrored else resized)  # one grey channel becomes three
+    return out
 
 
 # colour --------------------------------------------------------------------------------------------------------------
