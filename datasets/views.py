@@ -106,7 +106,7 @@ _GRAY, _NOTHING = 4, 5
 # Elements worked on at once on a CPU: a few intermediate pictures stay in the cache.
 _CPU_ELEMENTS = 1 << 20
 _LARGE = 128  # side of a view from which on a loop over pictures costs nothing beside its work
-_TABLE_LONGEST = 128  # side of a stored picture up to which the weights of all crops are kept in a table
+_SMALL = 32  # side of pictures and views up to which all crops are kept as matrices (8 MB)
 
 
 class Draws:
@@ -402,6 +402,10 @@ class _Source:
         """The pictures in the form that resampling reads."""
         return ops.as_columns(self.images)
 
+    @cached_property
+    def levels(self) -> Tensor:
+        return self.images.to(torch.float32)
+
     def worked_on(
         self, crop: Crop, choice: Tensor, magnitude: Tensor, operations: Sequence[ops.Operation], out: Tensor
     ) -> Tensor:
@@ -414,25 +418,23 @@ class _Source:
 
     def cropped(self, crop: Crop, order: Tensor) -> Tensor:
         """(B, 3, size, size): the k-th crop out of picture order[k]."""
-        longest = max(self.images.shape[2:])
-        if longest > _TABLE_LONGEST:
-            zero = torch.zeros_like(crop.start)
-            y, x = _both_taps(crop.start, crop.length, zero + self.size, zero, self.size, crop.mirror)
-            return self.resampled(y, x, order)
-        position, weight = ops.tap_table(longest, self.size, self.images.device)
-        rows, columns = (crop.length - 1).unbind(1)
-        columns = columns + longest * crop.mirror
-        top, left = crop.start.view(-1, 2, 1, 1).unbind(1)
-        y = (position.index_select(0, rows).add_(top), weight.index_select(0, rows))
-        x = (position.index_select(0, columns).add_(left), weight.index_select(0, columns))
+        if max(self.images.shape[2:]) <= _SMALL and self.size <= _SMALL and self.images.device.type == "cpu":
+            made = ops.crop_by_products(self.levels, order, crop.start, crop.length, crop.mirror, self.size)
+            return _three_channels(made)
+        zero = torch.zeros_like(crop.start)
+        y, x = _both_taps(crop.start, crop.length, zero + self.size, zero, self.size, crop.mirror)
         return self.resampled(y, x, order)
 
     def resampled(self, y: Taps, x: Taps, order: Tensor | None = None) -> Tensor:
-        """(B, 3 or 1, size, size), in the order of the pictures unless told otherwise; one grey channel becomes three."""
+        """(B, 3, size, size), in the order of the pictures unless told otherwise."""
         if order is None:
             order = torch.arange(self.images.shape[0], device=self.images.device)
-        result = ops.resample(self.columns, order, x, y)
-        return result.repeat(1, 3, 1, 1) if result.shape[1] == 1 else result
+        return _three_channels(ops.resample(self.columns, order, x, y))
+
+
+def _three_channels(x: Tensor) -> Tensor:
+    """One grey channel becomes three."""
+    return x.repeat(1, 3, 1, 1) if x.shape[1] == 1 else x
 
 
 Work = Callable[[_Source, slice, Tensor], None]  # pictures of a chunk, its rows, where the result goes
