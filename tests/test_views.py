@@ -179,6 +179,46 @@ def test_crops_agree_with_torchvision_inside_the_valid_area(size: int, recipe: v
         assert (ours[k] - theirs).abs().max() <= 1
 
 
+def some_crops(images: Tensor, recipe: views.Recipe) -> views.Crop:
+    sizes = torch.tensor(images.shape[2:]).expand(len(images), 2)
+    box = views.draw_crop(draws_for(len(images)), sizes, recipe.scale, recipe.ratio)
+    start, length = torch.stack((box.top, box.left), 1), torch.stack((box.height, box.width), 1)
+    return views.Crop(start, length, torch.arange(len(images)) % 2 == 0)
+
+
+@pytest.mark.parametrize("size", [32, 16])
+def test_crops_by_matrix_products_are_those_by_weighted_rows(size: int) -> None:
+    images = pictures(32, count=60)[:, :, :, :28]
+    crop, order = some_crops(images, CIFAR), torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    zero = torch.zeros_like(crop.start)
+    y, x = views._both_taps(crop.start, crop.length, zero + size, zero, size, crop.mirror)
+    rows = ops.resample(ops.as_columns(images), order, x, y)
+    with torch.autocast("cpu", torch.bfloat16):  # as while a method looks at the training set under mixed precision
+        products = ops.crop_by_products(images.float(), order, crop.start, crop.length, crop.mirror, size)
+    assert torch.equal(products, rows)
+
+
+def test_crops_one_by_one_are_torchvisions() -> None:
+    images = pictures(256)
+    crop = some_crops(images, FINE_GRAINED)
+    ours = ops.crop_one_by_one(images, crop.start, crop.length, crop.mirror, torch.empty(len(images), 3, 224, 224))
+    for image, got, start, length, mirrored in zip(
+        images, ours, crop.start.tolist(), crop.length.tolist(), crop.mirror.tolist(), strict=True
+    ):
+        theirs = TF.resized_crop(image, *start, *length, [224, 224], antialias=True)
+        assert torch.equal(got, (TF.horizontal_flip(theirs) if mirrored else theirs).float())
+
+
+def test_rounds_are_the_same_batched_and_one_by_one() -> None:
+    images = pictures(32, count=60).float()
+    choice, magnitude = views.draw_rand_augment(draws_for(60))
+    choice[:, 1] = torch.where(torch.arange(60) % 3 == 0, choice[:, 1], 5)  # a round in which most are left alone
+    operations = [operation for operation, *_ in RAND_AUGMENT]
+    single = ops.apply_one_by_one(images.clone(), choice, magnitude, operations)
+    rounds = ops.Rounds(choice, magnitude, operations)
+    assert torch.equal(rounds.apply(images[rounds.first], torch.empty_like(images)), single)
+
+
 def test_the_test_transform_is_resize_then_centre_crop() -> None:
     photo = TF.resize(photograph(), [300], antialias=True)
     padded = torch.zeros(2, 3, 400, 380, dtype=torch.uint8)
@@ -311,9 +351,12 @@ def test_autoaugment_draws_follow_probabilities_and_signs(reading: Literal["v2",
 ALL = ("weak", "strong", "strong", "distill", "plain")
 
 
-@pytest.mark.parametrize("recipe", [CIFAR, replace(FINE_GRAINED, size=64, autoaugment="extended"), GLYPHS])
+FINE = [replace(FINE_GRAINED, size=64, autoaugment="extended"), replace(FINE_GRAINED, size=128)]
+
+
+@pytest.mark.parametrize("recipe", [CIFAR, *FINE, GLYPHS])
 def test_a_view_does_not_depend_on_batch_order_or_neighbours(recipe: views.Recipe) -> None:
-    images = pictures(72 if recipe.size == 64 else 32, count=40)
+    images = pictures(32 if recipe.size == 32 else 72, count=40)
     index = torch.arange(40) * 17
     make = Views(recipe, seed=3)
     together = make(images, index, ALL, epoch=2)
@@ -327,11 +370,12 @@ def test_a_view_does_not_depend_on_batch_order_or_neighbours(recipe: views.Recip
             assert torch.equal(whole[row], single[0])
 
 
-def test_padding_does_not_change_a_view() -> None:
+@pytest.mark.parametrize("size", [64, 128])  # batched, and one by one
+def test_padding_does_not_change_a_view(size: int) -> None:
     images, index = pictures(72), torch.arange(12)
     padded = torch.full((12, 3, 80, 100), 255, dtype=torch.uint8)
     padded[:, :, :72, :72] = images
-    make = Views(replace(FINE_GRAINED, size=64, test_resize=70), seed=0)
+    make = Views(replace(FINE_GRAINED, size=size, test_resize=size + 6), seed=0)
     sizes = torch.tensor([[72, 72]]).expand(12, 2)
     for a, b in zip(make(images, index, ALL, 0), make(padded, index, ALL, 0, sizes), strict=True):
         assert torch.equal(a, b)
