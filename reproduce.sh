@@ -84,6 +84,6 @@ if [ "${1:-}" = "test" ]; then
     "$python" -m ruff check .
     "$python" -m ruff format --check .
     "$python" -m mypy
-    exec "$python" -m pytest "$@"
+    exec "$python" -m pytest -n 2 "$@"
 fi
 exec "$python" -m benchmark "$@"
