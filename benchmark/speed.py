@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def command(arguments: argparse.Namespace) -> int:
     selection = selection_of(arguments)
     folder = arguments.results / "speed"
     ensure_writable(arguments.results)
-    rounds, device = arguments.rounds, selection.devices[0]
+    rounds = arguments.rounds
     special: dict[str, Callable[[], Any]] = {
         "views": lambda: speed_views.measure(rounds),
         "losses": lambda: speed_losses.measure(rounds),
@@ -48,25 +49,29 @@ def command(arguments: argparse.Namespace) -> int:
         if not chosen:
             announce(arguments, "Speed of training", selection)
             for dataset in selection.datasets:
-                code = max(code, _trainer(selection, dataset, rounds, device, folder))
+                code = max(code, _trainer(selection, dataset, rounds, arguments.quiet, folder))
     if arguments.docs:
         for path in speed_page.write(folder):
             print(f"Written: {path}")
     return code
 
 
-def _trainer(selection: Selection, dataset: str, rounds: int, device: str, folder: Path) -> int:
+def _trainer(selection: Selection, dataset: str, rounds: int, quiet: bool, folder: Path) -> int:
     """All methods on one data set; a method that fails is named and left out."""
+    device = selection.devices[0]
     seed = selection.seeds[0]
     specs = [
         resolve(selection.profile, selection.entry(m), dataset, seed, selection.overrides) for m in selection.methods
     ]
     rows, code = [], COMPLETE
-    place = speed_trainer.on(selection.place, device)
+    place = replace(selection.place, device=device)
     yardstick = resolve(selection.profile, selection.entry(speed_trainer.YARDSTICK), dataset, seed, selection.overrides)
     for spec in specs:
         try:
-            rows.append(speed_trainer.measure(spec, yardstick, place, rounds))
+            row = speed_trainer.measure(spec, yardstick, place, rounds)
+            rows.append(row)
+            if not quiet:  # it takes minutes; nobody should wonder
+                print(f"  {spec.label}: {row['step_ratio']:.2f} of the bare loop in a step", flush=True)
         except Exception as error:  # a broken method must not hide the speed of the others
             print(f"{spec.label} on {dataset}: {sentence(error)}", flush=True)
             code = FAILED

@@ -12,7 +12,7 @@ import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -267,10 +267,6 @@ class Subject:
         rows = self.trainer.task.num_samples
         tables = [b for b in self.trainer.method.buffers() if b.ndim and b.shape[0] == rows]
         return sum(b.numel() * b.element_size() for b in tables) / rows
-
-
-def on(place: Place, device: str) -> Place:
-    return replace(place, device=device)
 
 
 def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dict[str, Any]:
