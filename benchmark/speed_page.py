@@ -45,7 +45,7 @@ def _trainer(rows: Any) -> tuple[list[str], list[list[str]]]:
             f"{row['bare_images_per_second']:.0f}",
             f"{row['ratio']:.2f}",
             f"{row['step_ratio']:.2f}",
-            *(f"{100 * max(row['shares'][name], 0):.1f} %" for name in SHARES),
+            *(f"{100 * share:.1f} %" for share in shares(row["shares"]).values()),
             f"{row['relative_to_proden']:.2f}",
             "–" if row["peak_memory_mb"] is None else f"{row['peak_memory_mb']:.0f}",
             f"{row['state_bytes_per_sample']:.0f}",
@@ -53,6 +53,17 @@ def _trainer(rows: Any) -> tuple[list[str], list[list[str]]]:
         for row in rows
     ]
     return head, body
+
+
+def shares(measured: dict[str, float]) -> dict[str, float]:
+    """Shares of the parts, none negative.
+
+    A method that runs its network again in the state update has that pass in the bare loop too, and both were taken off
+    what is called losses: the surplus belongs to the state.
+    """
+    surplus = min(measured["losses"], 0.0)
+    moved = measured | {"losses": measured["losses"] - surplus, "state": measured["state"] + surplus}
+    return {name: max(moved[name], 0.0) for name in SHARES}
 
 
 def _views(rows: Any) -> tuple[list[str], list[list[str]]]:

@@ -142,6 +142,11 @@ def test_the_page_holds_every_measurement_and_says_what_was_missed() -> None:
     }
 
 
+def test_a_second_pass_in_the_state_update_is_not_counted_twice() -> None:
+    measured = dict.fromkeys(PARTS, 0.0) | {"losses": -0.2, "state": 0.25}
+    assert speed_page.shares(measured) == pytest.approx(dict.fromkeys(PARTS, 0.0) | {"state": 0.05})
+
+
 def test_docs_are_written_from_all_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed_page, "PAGE", tmp_path / "speed.md")
     monkeypatch.setattr(speed_page, "COST", tmp_path / "cost.json")
