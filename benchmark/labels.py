@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.pictures import RECIPES
-from benchmark.runner import dataset_of
+from benchmark.runner import captured, dataset_of
 from benchmark.settings import RunSpec
 from datasets import candidates as sets
 from datasets.annotator import Annotator, Recipe
@@ -87,7 +87,8 @@ def measure(selection: Selection) -> list[dict[str, Any]]:
         spec = selection.specs(selection.methods[:1], [name])[0]
         try:
             dataset = dataset_of(spec, selection.place.data)
-            found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
+            with captured(None):  # a library that tries a download ten times would say so ten times
+                found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
         except (DataError, MethodError) as error:
             rows.append({"dataset": spec.dataset, "missing": str(error)})
             continue
@@ -121,7 +122,8 @@ def show_candidates(selection: Selection, out: Path) -> bool:
         spec = selection.specs(selection.methods[:1], [name])[0]
         try:
             dataset = dataset_of(spec, selection.place.data)
-            found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
+            with captured(None):  # a library that tries a download ten times would say so ten times
+                found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
         except (DataError, MethodError) as error:
             print(f"{spec.dataset} has no card: {error}", file=sys.stderr)
             complete = False

@@ -172,7 +172,8 @@ class Subject:
         trainer.epoch = int(trainer.epochs * STAGE)
         trainer.method.train()
         trainer._set_lr()
-        self.hooks_seconds = self._seconds(self._epoch_hooks)
+        once, always = self._seconds(self._epoch_hooks), self._seconds(self._epoch_hooks)
+        self.hooks_seconds = always + max(once - always, 0.0) / trainer.epochs  # what is done once is spread out
         self.guard = Guard(1 if self.device.type == "cpu" else GUARD_EVERY)
         self.state_seconds = 0.0
         self.update_seconds = 0.0
