@@ -71,7 +71,7 @@ def _trainer(selection: Selection, dataset: str, rounds: int, quiet: bool, folde
             row = speed_trainer.measure(spec, yardstick, place, rounds)
             rows.append(row)
             if not quiet:  # it takes minutes; nobody should wonder
-                print(f"  {spec.label}: {row['step_ratio']:.2f} of the bare loop in a step", flush=True)
+                print(f"  {spec.method}: {row['step_ratio']:.2f} of the bare loop in a step", flush=True)
         except Exception as error:  # a broken method must not hide the speed of the others
             print(f"{spec.label} on {dataset}: {sentence(error)}", flush=True)
             code = FAILED
