@@ -110,22 +110,23 @@ def relevant(runs: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 def measure(runs: pd.DataFrame, plan: Plan, dataset: str, label: str, accuracy: str = "accuracy") -> Measured:
     """One cell, matched on the run's label. Of several finished runs of a seed the last in the frame counts."""
     rows = runs[(runs["dataset"] == dataset) & (runs["label"] == label)]
-    values, problems = {}, []
-    for seed in plan.seeds:
-        own = rows[rows["seed"] == seed]
-        done = own[(own["status"] == "done") & own[accuracy].notna()]
-        if len(done):
-            values[seed] = float(done.iloc[-1][accuracy])
-        elif len(own):
-            problems.append(_problem(seed, own.iloc[-1], accuracy))
-    return Measured(values, len(plan.seeds), tuple(problems))
+    found: dict[int, float] = {}
+    problems: dict[int, str] = {}
+    # Plain tuples: a filter of the frame per seed would be most of the time of a large table.
+    for seed, status, value, reason in zip(rows["seed"], rows["status"], rows[accuracy], rows["reason"], strict=True):
+        if status == "done" and not pd.isna(value):
+            found[seed] = float(value)
+        else:
+            problems[seed] = _problem(seed, status, reason, accuracy)
+    values = {seed: found[seed] for seed in plan.seeds if seed in found}
+    unsolved = [problems[seed] for seed in plan.seeds if seed in problems and seed not in found]
+    return Measured(values, len(plan.seeds), tuple(unsolved))
 
 
-def _problem(seed: int, run: pd.Series, accuracy: str) -> str:
-    if run["status"] == "done":
+def _problem(seed: int, status: str, reason: object, accuracy: str) -> str:
+    if status == "done":
         return f"seed {seed} has no {accuracy}"
-    reason = run["reason"] if isinstance(run["reason"], str) else ""
-    return f"seed {seed} {run['status']}" + (f": {reason}" if reason else "")
+    return f"seed {seed} {status}" + (f": {reason}" if isinstance(reason, str) and reason else "")
 
 
 def unregistered(runs: pd.DataFrame, plan: Plan) -> tuple[MethodInfo, ...]:

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import scipy  # scipy.stats takes a second to import: only what needs it pays, by SciPy's own lazy attribute
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from scipy import special
 
 WIN, TIE, LOSS, MISSING = 1, 0, -1, 9
 TESTS = ("paired", "student", "welch", "wilcoxon")
@@ -52,7 +53,7 @@ def population_std(values: ArrayLike) -> float:
 
 def critical_t(n: int, alpha: float = 0.05) -> float:
     """The |t| that a two-sided one-sample or paired test on n values has to exceed."""
-    return float(stats.t.ppf(1 - alpha / 2, n - 1)) if n > 1 else math.inf
+    return float(special.stdtrit(n - 1, 1 - alpha / 2)) if n > 1 else math.inf
 
 
 def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
@@ -70,7 +71,9 @@ def std_interval(std: float, n: int, confidence: float = 0.95) -> tuple[float, f
         return math.nan, math.nan
     tail = (1 - confidence) / 2
     scale = (n - 1) * std**2
-    return math.sqrt(scale / stats.chi2.ppf(1 - tail, n - 1)), math.sqrt(scale / stats.chi2.ppf(tail, n - 1))
+    return math.sqrt(scale / scipy.stats.chi2.ppf(1 - tail, n - 1)), math.sqrt(
+        scale / scipy.stats.chi2.ppf(tail, n - 1)
+    )
 
 
 def binomial_se(accuracy: float, test_size: int) -> float:
@@ -129,7 +132,7 @@ def paired_t(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, zero_tolerance: fl
         return Comparison(
             n, difference, infinite, n - 1, 0.0, difference, difference, infinite, outcome, flags=("zero_variance",)
         )
-    test = stats.ttest_rel(_floats(a), _floats(b))
+    test = scipy.stats.ttest_rel(_floats(a), _floats(b))
     low, high = t_interval(d, 1 - alpha)
     p = float(test.pvalue)
     outcome = outcome_of(p, difference, alpha)
@@ -192,7 +195,7 @@ def unpaired_t(
             error = np.sqrt(v1 + v2)
         difference = m1 - m2
         t = difference / error
-        p = 2 * stats.t.sf(np.abs(t), df)
+        p = 2 * special.stdtr(df, -np.abs(t))
     # The same rules as for pairs where nothing varies: equal is a tie, different is certain.
     flat, same = error <= ZERO_TOLERANCE, np.abs(difference) <= ZERO_TOLERANCE
     df = np.where(flat, k1 + k2 - 2, df)
@@ -231,7 +234,7 @@ def wilcoxon(a: ArrayLike, b: ArrayLike) -> tuple[float, float]:
     if not d.size:
         return 0.0, 1.0
     # Rounding to the tolerance keeps 0.1 and 0.30000000000000004-0.2 tied.
-    doubled = np.rint(2 * stats.rankdata(np.round(np.abs(d), 9))).astype(np.int64)
+    doubled = np.rint(2 * scipy.stats.rankdata(np.round(np.abs(d), 9))).astype(np.int64)
     total = int(doubled.sum())
     counts = np.zeros(total + 1)  # sign patterns by (doubled) sum of positive ranks
     counts[0] = 1.0
@@ -295,7 +298,7 @@ def _unpaired(x: Array, y: Array, equal_var: bool, alpha: float) -> Comparison:
     test = {k: v.item() for k, v in unpaired_t(*summary, equal_var=equal_var, alpha=alpha).items()}
     difference = mean(x) - mean(y)
     flat = test["error"] <= ZERO_TOLERANCE
-    half = test["error"] * float(stats.t.ppf(1 - alpha / 2, test["df"]))
+    half = test["error"] * float(special.stdtrit(test["df"], 1 - alpha / 2))
     effect = test["t"] if flat else hedges_g(*summary)["hedges_g"].item()
     return Comparison(
         n,
@@ -366,7 +369,7 @@ def friedman(scores: ArrayLike, alpha: float = 0.05, higher_is_better: bool = Tr
             "Friedman's test needs a score of every method on every data set; leave incomplete data sets out."
         )
     n, k = x.shape
-    ranks = stats.rankdata(-x if higher_is_better else x, axis=1)
+    ranks = scipy.stats.rankdata(-x if higher_is_better else x, axis=1)
     average = ranks.mean(axis=0)
     chi2 = max(0.0, float(12 * n / (k * (k + 1)) * ((average**2).sum() - k * (k + 1) ** 2 / 4)))
     sizes = (ranks[:, :, None] == ranks[:, None, :]).sum(axis=-1)  # (N, k): size of the tie that each score is in
@@ -375,16 +378,16 @@ def friedman(scores: ArrayLike, alpha: float = 0.05, higher_is_better: bool = Tr
     rest = n * (k - 1) - chi2
     if rest > ZERO_TOLERANCE:
         f = (n - 1) * chi2 / rest
-        p_f = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1))) if n > 1 else math.nan
+        p_f = float(scipy.stats.f.sf(f, k - 1, (k - 1) * (n - 1))) if n > 1 else math.nan
     else:
         f, p_f = math.inf, 0.0
     return Friedman(
         ranks=ranks,
         average_ranks=average,
         chi2=chi2,
-        p_chi2=float(stats.chi2.sf(chi2, k - 1)),
+        p_chi2=float(scipy.stats.chi2.sf(chi2, k - 1)),
         chi2_tie_corrected=corrected,
-        p_tie_corrected=float(stats.chi2.sf(corrected, k - 1)),
+        p_tie_corrected=float(scipy.stats.chi2.sf(corrected, k - 1)),
         iman_davenport=f,
         p_iman_davenport=p_f,
         q=nemenyi_q(k, alpha),
@@ -398,7 +401,7 @@ def _rank_error(k: int, n: int) -> float:
 
 def nemenyi_q(k: int, alpha: float = 0.05) -> float:
     """Critical value for all pairs of k methods: the studentised range quantile over sqrt 2."""
-    return float(stats.studentized_range.ppf(1 - alpha, k, np.inf)) / math.sqrt(2)
+    return float(scipy.stats.studentized_range.ppf(1 - alpha, k, np.inf)) / math.sqrt(2)
 
 
 def nemenyi_groups(average_ranks: ArrayLike, critical_difference: float) -> NDArray[np.int64]:
@@ -438,8 +441,8 @@ def control_comparison(
     k = len(ranks)
     error = _rank_error(k, n_datasets)
     z = (np.delete(ranks, control) - ranks[control]) / error
-    p = 2 * stats.norm.sf(np.abs(z))
-    q = float(stats.norm.ppf(1 - alpha / (2 * (k - 1))))
+    p = 2 * scipy.stats.norm.sf(np.abs(z))
+    q = float(scipy.stats.norm.ppf(1 - alpha / (2 * (k - 1))))
     return ControlComparison(z, p, holm(p), q, q * error)
 
 
@@ -465,7 +468,9 @@ def bootstrap_mean(values: ArrayLike, alpha: float = 0.05, seed: int = 0) -> tup
     if np.ptp(x) <= ZERO_TOLERANCE:
         return mean(x), mean(x)
     rng = np.random.default_rng(seed)
-    interval = stats.bootstrap((x,), np.mean, confidence_level=1 - alpha, method="BCa", rng=rng).confidence_interval
+    interval = scipy.stats.bootstrap(
+        (x,), np.mean, confidence_level=1 - alpha, method="BCa", rng=rng
+    ).confidence_interval
     return float(interval.low), float(interval.high)
 
 

@@ -7,6 +7,7 @@ and a broken file is an entry with its error, never a crash of the rest. Running
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib
 import importlib.metadata
@@ -50,7 +51,7 @@ class Setting:
 
     def check(self, value: Any) -> Any:
         """The value itself if it fits the annotation (an int becomes a float where a float is wanted)."""
-        return _fit(value, ast.parse(self.annotation, mode="eval").body, self.annotation)
+        return _fit(value, _parsed(self.annotation), self.annotation)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Entry:
     state: str = "none"
     config: dict[str, Setting] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property  # asked once per run of a plan, and resolving a path asks the disk
     def built_in(self) -> bool:
         return self.file.resolve().parent == FOLDER.resolve()
 
@@ -251,6 +252,11 @@ def _from_text(text: str, annotation: str) -> Any:
         return text if annotation == "str" or repr(text) in annotation else ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+
+
+@functools.cache
+def _parsed(annotation: str) -> ast.expr:
+    return ast.parse(annotation, mode="eval").body
 
 
 def _fit(value: Any, wanted: ast.expr, annotation: str) -> Any:
