@@ -59,11 +59,12 @@ def epochs_recorded(folder: Path) -> int:
 
 
 def kill_workers(
-    bench: TinyBenchmark, command: subprocess.Popen[str], per_run: int, rng: random.Random, epochs: int = EPOCHS
+    bench: TinyBenchmark, command: subprocess.Popen[str], per_run: int, rng: random.Random, seconds: float = 0.04
 ) -> Counter[str]:
     """Kill the worker of every run `per_run` times, each at a random moment, until the command ends; kills by method.
 
-    A moment is a number of recorded epochs and some milliseconds: it does not depend on how fast the machine is.
+    A moment is up to two epochs after those that the sitting found, and up to `seconds` more: it falls into start,
+    steps, saving, evaluation and recording alike, on a fast machine as on a slow one.
     """
     kills: Counter[str] = Counter()
     moments: dict[tuple[Path, int], tuple[int, float]] = {}
@@ -74,7 +75,7 @@ def kill_workers(
             if document["status"] != "running" or kills[name] >= per_run:
                 continue
             if sitting not in moments:
-                moments[sitting] = (rng.randrange(epochs - 2), rng.uniform(0, 0.04))
+                moments[sitting] = (epochs_recorded(folder) + rng.randrange(3), rng.uniform(0, seconds))
             if sitting not in due and epochs_recorded(folder) >= moments[sitting][0]:
                 due[sitting] = time.monotonic() + moments[sitting][1]
             if time.monotonic() >= due.get(sitting, float("inf")):

@@ -143,7 +143,7 @@ def test_alone_in_another_order_or_with_more_jobs_a_run_gives_the_same_bytes(
 
 @pytest.mark.soak
 def test_thirteen_methods_killed_twenty_five_times_each(tmp_path: Path) -> None:
-    text = SMALL.replace(f"epochs = {EPOCHS}", "epochs = 40")
+    text = SMALL.replace(f"epochs = {EPOCHS}", "epochs = 80")
     plain = make_forked(tmp_path, text)
     assert plain.run("run").returncode == 0
     expected = by_method(plain)
@@ -156,7 +156,7 @@ def test_thirteen_methods_killed_twenty_five_times_each(tmp_path: Path) -> None:
         if not left:
             break
         command = bench.start("run", "--methods", ",".join(sorted(left)), *OFTEN)
-        kills = kill_workers(bench, command, 2, rng, epochs=6)
+        kills = kill_workers(bench, command, 2, rng, seconds=0.15)
         finish(command, 900)
         for name, count in kills.items():
             total[name] += count
