@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 Operation = Callable[[Tensor, Tensor], Tensor]  # (B, 3, H, W), (B,) -> (B, 3, H, W)
 
 _LUMA = (0.2989, 0.587, 0.114)
+_CACHE_ELEMENTS = 64 * 3 * 32 * 32  # worked on at once on a CPU
 _WEIGHT_UNIT = 2.0**16  # 8-bit levels times 16-bit weights add up without rounding in float32's 24-bit mantissa
 
 
@@ -39,6 +40,12 @@ def _levels(x: Tensor) -> Tensor:
 def _where(comparison: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
     """1.0 where the comparison holds, else 0.0. On a CPU several times faster than a bool and a `where`."""
     return comparison(a, b, out=torch.empty_like(a))
+
+
+def pieces(samples: int, elements: int, device: torch.device) -> Iterator[slice]:
+    """Slices of a batch of pictures of so many elements; on a CPU, few enough that they stay in the cache."""
+    step = max(_CACHE_ELEMENTS // elements, 1) if device.type == "cpu" else max(samples, 1)
+    return (slice(start, min(start + step, samples)) for start in range(0, samples, step))
 
 
 # resampling ----------------------------------------------------------------------------------------------------------
@@ -104,8 +111,8 @@ def tap_table(longest: int, size: int, device: torch.device) -> tuple[Tensor, Te
 
 
 @functools.lru_cache(maxsize=4)
-def crop_matrices(longest: int, size: int, device: torch.device) -> Tensor:
-    """Every crop of `longest` pixels along one axis as a matrix: (2·longest·longest, size, longest).
+def crop_matrices(longest: int, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Every crop of `longest` pixels along y, (longest², size, longest), and along x, (2·longest², longest, size).
 
     The one for `length` pixels from `start` has the number (length − 1)·longest + start, mirrored longest² more.
     """
@@ -113,7 +120,9 @@ def crop_matrices(longest: int, size: int, device: torch.device) -> Tensor:
     start = torch.arange(longest, device=device).view(1, -1, 1, 1)
     column = (position.unsqueeze(1) + start).clamp(max=longest - 1)  # crops that stick out have no use and any value
     matrices = torch.zeros(2 * longest, longest, size, longest, device=device)
-    return matrices.scatter_add_(3, column, weight.unsqueeze(1).expand_as(column)).flatten(0, 1)
+    matrices.scatter_add_(3, column, weight.unsqueeze(1).expand_as(column))
+    # the mirrored half is needed across only, and there from the right, where a product is faster untransposed
+    return matrices[:longest].flatten(0, 1), matrices.flatten(0, 1).mT.contiguous()
 
 
 def crop_by_products(
@@ -126,15 +135,18 @@ def crop_by_products(
     """
     channels, height, width = images.shape[1:]
     longest = max(height, width)
-    matrices = crop_matrices(longest, size, images.device)
+    along_y, along_x = crop_matrices(longest, size, images.device)
     rows, columns = ((length - 1) * longest + start).unbind(1)
-    columns = columns + longest * longest * mirror
-    across = matrices.index_select(0, columns)[:, :, :width].mT
-    down = matrices.index_select(0, rows.repeat_interleave(channels))[:, :, :height]
+    rows, columns = rows.repeat_interleave(channels), columns + longest * longest * mirror
+    result = images.new_empty(len(source), channels, size, size)
     with torch.autocast(images.device.type, enabled=False):  # which would round levels to 8 bits of mantissa
-        x = torch.bmm(images.index_select(0, source).flatten(1, 2), across).add_(0.5).floor_()
-        x = torch.bmm(down, x.view(-1, height, size)).add_(0.5).floor_()
-    return x.view(-1, channels, size, size)
+        for here in pieces(len(source), images[:1].numel(), images.device):
+            across = along_x.index_select(0, columns[here])[:, :width]
+            x = torch.bmm(images.index_select(0, source[here]).flatten(1, 2), across).add_(0.5).floor_()
+            down = along_y.index_select(0, rows[channels * here.start : channels * here.stop])[:, :, :height]
+            made = result[here].view(-1, size, size)
+            torch.bmm(down, x.view(-1, height, size), out=made).add_(0.5).floor_()
+    return result
 
 
 def crop_one_by_one(images: Tensor, start: Tensor, length: Tensor, mirror: Tensor, out: Tensor) -> Tensor:
@@ -198,9 +210,10 @@ def hue(x: Tensor, shift: Tensor) -> Tensor:
     red, green, blue = x.split(1, dim=1)
     largest = torch.maximum(torch.maximum(red, green), blue)
     chroma = largest - torch.minimum(torch.minimum(red, green), blue)
-    inner = (red - green).add_(chroma * 4)  # chroma times the hue in sixths, if blue is the largest
-    inner.add_((blue - red).add_(chroma * 2).sub_(inner).mul_(_where(torch.eq, largest, green)))
-    angle = (green - blue).sub_(inner).mul_(_where(torch.eq, largest, red)).add_(inner).div_(chroma.clamp(min=1))
+    # chroma times the hue in sixths, if blue is the largest, then put right where green or red is
+    angle = (red - green).add_(chroma, alpha=4)
+    angle.addcmul_((blue - red).add_(chroma, alpha=2).sub_(angle), _where(torch.eq, largest, green))
+    angle.addcmul_((green - blue).sub_(angle), _where(torch.eq, largest, red)).div_(chroma.clamp(min=1))
     # distance to the point opposite red, green, blue; |·| − 3 folds the circle
     opposite = torch.tensor([-3.0, 1.0, -1.0], device=x.device).view(1, 3, 1, 1)
     torch.add(angle, _per_sample(shift * 6) + opposite, out=x).abs_().sub_(3).abs_().clamp_(1, 2)
@@ -216,11 +229,14 @@ def sharpness(x: Tensor, factor: Tensor) -> Tensor:
     """
     if min(x.shape[2:]) <= 2:
         return x
-    down = (x[:, :, :-2] + x[:, :, 1:-1]).add_(x[:, :, 2:])
-    inner = x[:, :, 1:-1, 1:-1]
-    blurred = (down[..., :-2] + down[..., 1:-1]).add_(down[..., 2:]).add_(inner * 4).mul_(1 / 13).round_()
-    inner.add_(blurred.sub_(inner).mul_(_per_sample(1 - factor)))
-    return _levels(x)
+    width, flat = x.shape[3], x.view(-1)  # sums over the edge of a picture fall on outermost pixels
+    down = (flat[: -2 * width] + flat[width:-width]).add_(flat[2 * width :])
+    centre = flat[width + 1 : -width - 1]
+    change = torch.zeros_like(x)
+    blurred = torch.add(down[:-2], down[1:-1], out=change.view(-1)[width + 1 : -width - 1]).add_(down[2:])
+    blurred.add_(centre, alpha=4).mul_(1 / 13).round_().sub_(centre)
+    inner = F.pad(x.new_ones(x.shape[2] - 2, width - 2), (1, 1, 1, 1))
+    return _levels(x.add_(change.mul_(_per_sample(1 - factor) * inner)))
 
 
 def autocontrast(x: Tensor, _: Tensor) -> Tensor:
@@ -233,17 +249,16 @@ def autocontrast(x: Tensor, _: Tensor) -> Tensor:
 
 def equalize(x: Tensor, _: Tensor) -> Tensor:
     """Flatten every channel's histogram by Pillow's rule."""
-    planes = x.shape[0] * x.shape[1]
-    pixels = x.shape[2] * x.shape[3]
-    first = torch.arange(planes, device=x.device, dtype=torch.int32).unsqueeze(1) * 256
+    planes, pixels = x.shape[0] * x.shape[1], x.shape[2] * x.shape[3]
+    first = torch.arange(0, 256 * planes, 256, device=x.device, dtype=torch.int32).unsqueeze(1)
     cells = x.reshape(planes, pixels).to(torch.int32).add_(first).view(-1)
-    histogram = torch.bincount(cells, minlength=planes * 256).view(planes, 256)
-    cumulative = histogram.cumsum(1)
-    brightest = histogram.gather(1, cumulative.argmax(1, keepdim=True))
-    step = (pixels - brightest) // 255
-    before = F.pad(cumulative, (1, -1))
-    lookup = ((before + step // 2) // step.clamp(min=1)).clamp_(max=255)
-    lookup = torch.where(step == 0, torch.arange(256, device=x.device), lookup).to(torch.float32)
+    histogram = torch.bincount(cells, minlength=256 * planes).view(planes, 256).to(torch.float32)
+    brightest = histogram.gather(1, x.amax((2, 3)).view(planes, 1).to(torch.int64))
+    step = (pixels - brightest).div_(255).floor_()
+    # quotients of whole numbers far below 2^24 never round up to the next whole number
+    before = histogram.cumsum(1).sub_(histogram)
+    lookup = before.add_((step / 2).floor_()).div_(step.clamp(min=1)).floor_().clamp_(max=255)
+    lookup = torch.where(step == 0, torch.arange(256, device=x.device, dtype=torch.float32), lookup)
     return lookup.view(-1).index_select(0, cells).view_as(x)
 
 
@@ -353,9 +368,10 @@ def erase(x: Tensor, box: Sequence[Tensor], fill: Sequence[float]) -> Tensor:
     row = torch.arange(x.shape[2], device=x.device)
     column = torch.arange(x.shape[3], device=x.device)
     rows, columns = (row >= top) & (row <= bottom), (column >= left) & (column <= right)
-    hole = rows.unsqueeze(2) & columns.unsqueeze(1)
+    hole = rows.to(x.dtype).unsqueeze(2) * columns.to(x.dtype).unsqueeze(1)
+    x.mul_((1 - hole).unsqueeze(1))  # arithmetic on whole levels is exact, and faster than a mask
     for channel, level in zip(x.unbind(1), fill, strict=True):
-        channel.masked_fill_(hole, level)
+        channel.add_(hole, alpha=level)
     return x
 
 

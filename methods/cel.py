@@ -49,7 +49,7 @@ class Dropout(nn.Dropout):
     """The usual dropout; on a CPU, where drawing takes longer than the layers around it, four entries share 64 bits."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu" or not self.training:
+        if x.device.type != "cpu" or not self.training or self.p == 0:
             return super().forward(x)
         dropped = round(self.p * 2**16)  # of 2¹⁶ equally likely 16-bit numbers
         draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)

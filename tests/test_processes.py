@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import multiprocessing
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -49,13 +51,22 @@ def hold(path: Path, held: multiprocessing.synchronize.Event) -> None:
     time.sleep(60)
 
 
-def working(bench: TinyBenchmark, groups: list[int]) -> list[int]:
-    """Which of the commands, given by their process groups, are training right now."""
+def working(bench: TinyBenchmark, groups: list[int]) -> list[tuple[int, Path]]:
+    """Which of the commands, given by their process groups, are training right now, and which run."""
     found = []
     for folder in running(bench, 1):
         with contextlib.suppress(ProcessLookupError, KeyError):
-            found.append(os.getpgid(documents(bench)[folder]["time"]["pid"]))
-    return [number for number, group in enumerate(groups) if group in found]
+            group = os.getpgid(documents(bench)[folder]["time"]["pid"])
+            found += [(number, folder) for number, own in enumerate(groups) if own == group]
+    return found
+
+
+def holder(lock: Path) -> int:
+    """The process that has a lock, as Linux knows it; 0 if none has."""
+    with lock.open("rb") as stream:
+        answer = fcntl.fcntl(stream, fcntl.F_GETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    kind, _, _, _, pid = struct.unpack("hhqqi4x", answer)
+    return 0 if kind == fcntl.F_UNLCK else pid
 
 
 def several_processes(bench: TinyBenchmark, processes: int, runs: int, kills: int, seed: int) -> None:
@@ -65,9 +76,11 @@ def several_processes(bench: TinyBenchmark, processes: int, runs: int, kills: in
     commands = [bench.start(*words) for _ in range(processes)]
     for _ in range(kills):
         busy = wait_until(lambda: working(bench, [command.pid for command in commands]), 120, "a run in training")
-        victim = rng.choice(busy)
+        victim, folder = rng.choice(busy)
+        owner = holder(folder / "lock")
         time.sleep(rng.uniform(0, 0.05))
         os.killpg(commands[victim].pid, signal.SIGKILL)
+        wait_until(lambda lock=folder / "lock", pid=owner: holder(lock) != pid, 1.0, "a lock free of the killed")
         finish(commands[victim])
         commands[victim] = bench.start(*words)
     ends = [finish(command, 600) for command in commands]
@@ -85,7 +98,7 @@ def test_four_processes_with_kills_do_eight_runs_once_each(forked_benchmark: Mak
     alone = forked_benchmark("alone", grid(8))
     assert alone.run("run").returncode == 0
     together = forked_benchmark("together", grid(8))
-    several_processes(together, processes=4, runs=8, kills=2, seed=0)
+    several_processes(together, processes=4, runs=8, kills=3, seed=0)
     assert together.results_only() == alone.results_only()
 
 
