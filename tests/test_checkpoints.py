@@ -10,6 +10,7 @@ import pickle
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from benchmark.store import RunFolder
 from benchmark.trainer import Hooks, Interrupted, Trainer, weights_digest
 from methods.registry import load
 from tests.conftest import make_tiny
+from tests.killing import documents
+from tests.plugins import write_plugin
 
 IDENTITY = "1" * 64
 TINY = """
@@ -53,6 +56,36 @@ queue_size = 32
 Result = tuple[list[dict[str, Any]], str]
 
 
+@dataclass(frozen=True)
+class Victim:
+    """A stopped run whose checkpoints are to be damaged, the folder of another one, and where the bomb would leave a mark."""
+
+    folder: Path
+    identity: str
+    other: Path
+    bomb: Path
+
+    def sealed(self, payload: bytes, identity: str = "") -> bytes:
+        """A file whose digest is right, as somebody who knows the format can make it."""
+        digest = hashlib.sha256(payload).hexdigest()
+        header = {"magic": checkpoint.MAGIC, "identity": identity or self.identity, "sha256": digest}
+        return json.dumps(header).encode() + b"\n" + payload
+
+    def changed(self, change: Callable[[dict[str, Any]], Any]) -> bytes:
+        """A whole checkpoint with a changed state."""
+        state = checkpoint.read(self.folder / checkpoint.CURRENT, self.identity)
+        change(state)
+        return self.sealed(saved(state))
+
+    def damage(self, name: str, folder: Path, rng: random.Random, both: bool) -> list[str]:
+        """Damage the newest generation of a copy of the run, or both; returns the names of the files."""
+        files = [checkpoint.CURRENT, checkpoint.PREVIOUS][: 2 if both else 1]
+        damaged = [MUTATIONS[name](self, (folder / file).read_bytes(), rng) for file in files]
+        for file, content in zip(files, damaged, strict=True):
+            (folder / file).write_bytes(content)
+        return files
+
+
 class Bench:
     """One run that was stopped in the middle of its third epoch, with both generations of checkpoints."""
 
@@ -68,8 +101,9 @@ class Bench:
         self.bomb = folder / "the bomb went off"
         self.expected = self.run(self.specs[0], folder / "whole")
         self.stop_after(self.specs[0], self.stopped, 8)
-        self.other = folder / "other"
-        self.stop_after(self.specs[1], self.other, 5)
+        other = folder / "other"
+        self.stop_after(self.specs[1], other, 5)
+        self.victim = Victim(self.stopped, IDENTITY, other, self.bomb)
         assert {p.name for p in self.stopped.iterdir()} >= {checkpoint.CURRENT, checkpoint.PREVIOUS, "metrics.jsonl"}
 
     def trainer(self, spec: RunSpec, hooks: Hooks | None = None) -> Trainer:
@@ -109,23 +143,10 @@ class Bomb:
         return os.mkdir, (str(self.path),)
 
 
-def with_header(payload: bytes, identity: str = IDENTITY) -> bytes:
-    """A file whose digest is right, as somebody who knows the format can make it."""
-    header = {"magic": checkpoint.MAGIC, "identity": identity, "sha256": hashlib.sha256(payload).hexdigest()}
-    return json.dumps(header).encode() + b"\n" + payload
-
-
 def saved(state: Any) -> bytes:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()
-
-
-def changed(path: Path, change: Callable[[dict[str, Any]], Any]) -> bytes:
-    """A whole checkpoint with a changed state."""
-    state = checkpoint.read(path, IDENTITY)
-    change(state)
-    return with_header(saved(state))
 
 
 def drop_weight(state: dict[str, Any]) -> None:
@@ -146,33 +167,31 @@ def flip(data: bytes, rng: random.Random) -> bytes:
     return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
 
 
-Mutation = Callable[[Bench, bytes, random.Random], bytes]
+Mutation = Callable[[Victim, bytes, random.Random], bytes]
 MUTATIONS: dict[str, Mutation] = {
-    **{f"truncated-{k}": lambda b, d, r: d[: r.randrange(1, len(d))] for k in range(6)},
-    **{f"bit-flipped-{k}": lambda b, d, r: flip(d, r) for k in range(6)},
-    "empty": lambda b, d, r: b"",
-    "one byte": lambda b, d, r: b"{",
-    "header only": lambda b, d, r: d.partition(b"\n")[0],
-    "header and newline": lambda b, d, r: d.partition(b"\n")[0] + b"\n",
-    "zeros": lambda b, d, r: bytes(len(d)),
-    "longer": lambda b, d, r: d + b"tail",
-    "not JSON's kind": lambda b, d, r: b"[1, 2]\n" + d.partition(b"\n")[2],
-    "nested without end": lambda b, d, r: b"[" * 100_000 + b"\n",
-    "another identity": lambda b, d, r: with_header(d.partition(b"\n")[2], "2" * 64),
-    "another method": lambda b, d, r: (b.other / checkpoint.CURRENT).read_bytes(),
-    "a pickle": lambda b, d, r: pickle.dumps(Bomb(b.bomb)),
-    "a pickle behind a header": lambda b, d, r: with_header(pickle.dumps(Bomb(b.bomb))),
-    "a bomb in a state": lambda b, d, r: with_header(saved({"method": Bomb(b.bomb)})),
-    "no state": lambda b, d, r: with_header(saved([1, 2, 3])),
-    "a weight less": lambda b, d, r: changed(b.stopped / checkpoint.CURRENT, drop_weight),
-    "a weight of another shape": lambda b, d, r: changed(b.stopped / checkpoint.CURRENT, widen_weight),
-    "momentum of another shape": lambda b, d, r: changed(b.stopped / checkpoint.CURRENT, momentum_of_another),
-    "an epoch beyond the end": lambda b, d, r: changed(b.stopped / checkpoint.CURRENT, lambda s: s.update(epoch=99)),
-    "an epoch that is text": lambda b, d, r: changed(b.stopped / checkpoint.CURRENT, lambda s: s.update(epoch="1")),
-    "an epoch without records": lambda b, d, r: changed(b.stopped / checkpoint.CURRENT, lambda s: s.update(epoch=3)),
-    "an optimiser of another kind": lambda b, d, r: changed(
-        b.stopped / checkpoint.CURRENT, lambda s: s.update(optimizer=3)
-    ),
+    **{f"truncated-{k}": lambda v, d, r: d[: r.randrange(1, len(d))] for k in range(6)},
+    **{f"bit-flipped-{k}": lambda v, d, r: flip(d, r) for k in range(6)},
+    "empty": lambda v, d, r: b"",
+    "one byte": lambda v, d, r: b"{",
+    "header only": lambda v, d, r: d.partition(b"\n")[0],
+    "header and newline": lambda v, d, r: d.partition(b"\n")[0] + b"\n",
+    "zeros": lambda v, d, r: bytes(len(d)),
+    "longer": lambda v, d, r: d + b"tail",
+    "not JSON's kind": lambda v, d, r: b"[1, 2]\n" + d.partition(b"\n")[2],
+    "nested without end": lambda v, d, r: b"[" * 100_000 + b"\n",
+    "another identity": lambda v, d, r: v.sealed(d.partition(b"\n")[2], "2" * 64),
+    "another method": lambda v, d, r: (v.other / checkpoint.CURRENT).read_bytes(),
+    "a pickle": lambda v, d, r: pickle.dumps(Bomb(v.bomb)),
+    "a pickle behind a header": lambda v, d, r: v.sealed(pickle.dumps(Bomb(v.bomb))),
+    "a bomb in a state": lambda v, d, r: v.sealed(saved({"method": Bomb(v.bomb)})),
+    "no state": lambda v, d, r: v.sealed(saved([1, 2, 3])),
+    "a weight less": lambda v, d, r: v.changed(drop_weight),
+    "a weight of another shape": lambda v, d, r: v.changed(widen_weight),
+    "momentum of another shape": lambda v, d, r: v.changed(momentum_of_another),
+    "an epoch beyond the end": lambda v, d, r: v.changed(lambda s: s.update(epoch=99)),
+    "an epoch that is text": lambda v, d, r: v.changed(lambda s: s.update(epoch="1")),
+    "an epoch without records": lambda v, d, r: v.changed(lambda s: s.update(epoch=3)),
+    "an optimiser of another kind": lambda v, d, r: v.changed(lambda s: s.update(optimizer=3)),
 }
 
 
@@ -189,14 +208,40 @@ def test_a_damaged_checkpoint_changes_no_result_and_runs_no_code(
     bench: Bench, tmp_path: Path, name: str, both: bool
 ) -> None:
     folder = bench.copy(tmp_path / "run")
-    rng = random.Random(name)
-    for file in (checkpoint.CURRENT, checkpoint.PREVIOUS)[: 2 if both else 1]:
-        path = folder / file
-        damaged = MUTATIONS[name](bench, path.read_bytes(), rng)
-        path.write_bytes(damaged)
+    files = bench.victim.damage(name, folder, random.Random(name), both)
     check(bench, folder)
-    aside = sorted(path.name for path in folder.glob("*.damaged"))
-    assert aside == sorted(f"{n}.damaged" for n in (checkpoint.CURRENT, checkpoint.PREVIOUS)[: 2 if both else 1])
+    assert sorted(path.name for path in folder.glob("*.damaged")) == sorted(f"{file}.damaged" for file in files)
+
+
+STOPS = """        if clock.step == 8 and not os.path.exists({marker!r}):
+            raise ValueError("stopped as asked")"""
+
+
+def test_a_sweep_over_damaged_checkpoints_gives_the_results_of_an_undamaged_one(
+    forked_benchmark: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The whole program: one stopped run per kind of damage, and the same command again."""
+    marker, bomb = tmp_path / "go on", tmp_path / "the bomb went off"
+    plugin = write_plugin(tmp_path, "stops", STOPS.format(marker=str(marker)))
+    seeds = ",".join(str(seed) for seed in range(len(MUTATIONS) + 1))  # the last one stays whole
+    words = ("run", "--plugin", str(plugin), "--methods", "stops", "--seeds", seeds, "--checkpoint-seconds", "0")
+    bench = forked_benchmark("damaged", TINY)
+    assert bench.run(*words).returncode == 1
+    folders = {document["seed"]: (path, document) for path, document in documents(bench).items()}
+    assert all(document["status"] == "failed" for _, document in folders.values())
+    other = folders[len(MUTATIONS)][0]
+    for seed, name in enumerate(MUTATIONS):
+        path, document = folders[seed]
+        victim = Victim(path, document["identity"], other, bomb)
+        victim.damage(name, path, random.Random(name), both=seed % 3 == 0)
+    marker.touch()
+    again = bench.run(*words)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.stderr.count("was set aside") >= len(MUTATIONS) >= 30
+    assert not bomb.exists()
+    undamaged = forked_benchmark("undamaged", TINY)
+    assert undamaged.run(*words).returncode == 0
+    assert bench.results_only() == undamaged.results_only()
 
 
 def test_whole_checkpoints_are_used_not_trained_again(bench: Bench, tmp_path: Path) -> None:
@@ -232,8 +277,5 @@ def test_a_kill_between_the_two_renames_of_a_save_loses_one_generation_at_most(b
 @given(seed=st.integers(0, 2**32), name=st.sampled_from(sorted(MUTATIONS)), both=st.booleans())
 def test_five_hundred_mutations(bench: Bench, tmp_path: Path, seed: int, name: str, both: bool) -> None:
     folder = bench.copy(tmp_path / "run")
-    rng = random.Random(seed)
-    for file in (checkpoint.CURRENT, checkpoint.PREVIOUS)[: 2 if both else 1]:
-        path = folder / file
-        path.write_bytes(MUTATIONS[name](bench, path.read_bytes(), rng))
+    bench.victim.damage(name, folder, random.Random(seed), both)
     check(bench, folder)

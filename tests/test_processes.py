@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import multiprocessing
 import os
 import random
@@ -69,6 +70,10 @@ def holder(lock: Path) -> int:
     return 0 if kind == fcntl.F_UNLCK else pid
 
 
+def let_go(lock: Path, owner: int) -> bool:
+    return holder(lock) != owner
+
+
 def several_processes(bench: TinyBenchmark, processes: int, runs: int, kills: int, seed: int) -> None:
     """`processes` commands on one folder, some of them killed and started again; then every run is there, once."""
     rng = random.Random(seed)
@@ -80,7 +85,7 @@ def several_processes(bench: TinyBenchmark, processes: int, runs: int, kills: in
         owner = holder(folder / "lock")
         time.sleep(rng.uniform(0, 0.05))
         os.killpg(commands[victim].pid, signal.SIGKILL)
-        wait_until(lambda lock=folder / "lock", pid=owner: holder(lock) != pid, 1.0, "a lock free of the killed")
+        wait_until(functools.partial(let_go, folder / "lock", owner), 1.0, "a lock without its killed owner")
         finish(commands[victim])
         commands[victim] = bench.start(*words)
     ends = [finish(command, 600) for command in commands]

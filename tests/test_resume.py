@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmark import checkpoint
-from tests.conftest import TinyBenchmark
+from tests.conftest import ROOT, TinyBenchmark
 from tests.forking import make_forked
 from tests.killing import (
     EPOCHS,
@@ -128,17 +130,44 @@ def test_a_stopped_command_saves_says_interrupted_and_resumes(
     assert by_method(bench) == {name: undisturbed[name] for name in ("idgp", "cel")}
 
 
-def test_alone_in_another_order_or_with_more_jobs_a_run_gives_the_same_bytes(
+# The command starts the longest runs first; a pool by itself takes them as they come. Arguments: folder, jobs, methods.
+IN_ORDER = """
+import sys
+from pathlib import Path
+from benchmark.plan import select
+from benchmark.pool import Pool
+from benchmark.runner import Place
+
+folder, jobs, methods = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")
+place = Place(folder / "results", folder / "data")
+selection = select(profile=str(folder / "tiny.toml"), place=place, devices=["cpu"])
+done = Pool(place, ["cpu"] * jobs).run([spec for name in methods for spec in selection.specs([name])])
+sys.exit(any(outcome.status != "done" for _, outcome in done.outcomes))
+"""
+
+
+def in_order(bench: TinyBenchmark, jobs: int, methods: Sequence[str]) -> dict[str, Any]:
+    """The results of a sweep that does the methods in this order on so many workers."""
+    command = [sys.executable, "-c", IN_ORDER, str(bench.folder), str(jobs), ",".join(methods)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    return by_method(bench)
+
+
+def test_alone_in_any_order_and_with_more_jobs_three_methods_give_the_same_bytes(
     forked_benchmark: Make, undisturbed: dict[str, Any]
 ) -> None:
+    three = ("valen", "proden", "dirk")
+    expected = {name: undisturbed[name] for name in three}
     alone = forked_benchmark("alone", SMALL)
-    assert alone.run("run", "--methods", "valen", "--jobs", "1").returncode == 0
-    assert by_method(alone) == {"valen": undisturbed["valen"]}
+    for name in three:
+        assert alone.run("run", "--methods", name, "--jobs", "1").returncode == 0
+    assert by_method(alone) == expected
     company = forked_benchmark("company", SMALL)
     assert company.run("run", "--methods", "proden,average,dirk,valen", "--jobs", "3").returncode == 0
-    assert {k: v for k, v in by_method(company).items() if k != "average"} == {
-        name: undisturbed[name] for name in ("proden", "dirk", "valen")
-    }
+    assert {name: by_method(company)[name] for name in three} == expected
+    for order in (three, three[::-1]):  # in one worker, each after another neighbour
+        assert in_order(forked_benchmark("-".join(order), SMALL), 1, order) == expected
 
 
 @pytest.mark.soak
@@ -168,10 +197,15 @@ def test_thirteen_methods_killed_twenty_five_times_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_all_methods_give_the_same_bytes_alone_and_in_company(
+def test_thirteen_methods_give_the_same_bytes_alone_and_in_any_company(
     forked_benchmark: Make, undisturbed: dict[str, Any]
 ) -> None:
-    bench = forked_benchmark("alone", SMALL)
-    for name in reversed(THIRTEEN.split(",")):
-        assert bench.run("run", "--methods", name, "--jobs", "1").returncode == 0
-    assert by_method(bench) == undisturbed
+    names = THIRTEEN.split(",")
+    alone = forked_benchmark("alone", SMALL)
+    for name in reversed(names):
+        assert alone.run("run", "--methods", name, "--jobs", "1").returncode == 0
+    assert by_method(alone) == undisturbed
+    rng = random.Random(0)
+    for number, jobs in enumerate((1, 1, 1, 2, 3, 5)):
+        order = rng.sample(names, len(names))
+        assert in_order(forked_benchmark(f"order-{number}", SMALL), jobs, order) == undisturbed, order
