@@ -156,9 +156,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def report_failures(progress: Progress) -> int:
     """Say what did not end well; the exit code of `run`."""
-    bad = [(spec, outcome) for spec, outcome in progress.outcomes if outcome.status not in ("done",)]
+    bad = [(spec, outcome) for spec, outcome in progress.outcomes if outcome.status not in ("done", "claimed")]
     for spec, outcome in bad:
         print(f"{spec.dataset} {spec.label} seed {spec.seed}: {outcome.status}: {outcome.reason}")
-    if any(outcome.status != "claimed" for _, outcome in bad):
-        return FAILED
-    return INCOMPLETE if bad else COMPLETE
+    claimed = sum(outcome.status == "claimed" for _, outcome in progress.outcomes)
+    if claimed:
+        print(f"{claimed} run{'s are' if claimed > 1 else ' is'} still in the hands of other processes.")
+    return FAILED if bad else INCOMPLETE if claimed else COMPLETE

@@ -201,30 +201,28 @@ class Pool:
         progress: Progress,
     ) -> None:
         while not self._signal:
+            again = False
             try:
                 spec = queue.popleft()
             except IndexError:
-                if not self.wait or not later:
-                    if not later:
-                        return
-                    spec = later.popleft()
-                    progress.outcomes.append((spec, Outcome("claimed", "another process is doing it")))
-                    continue
                 try:
-                    spec = later.popleft()
+                    spec, again = later.popleft(), True
                 except IndexError:
                     return
-                time.sleep(0.5)
+                if self.wait:
+                    time.sleep(0.5)
             progress.running[slot] = spec
             outcome = self._one(slot, spec, deaths)
             progress.running.pop(slot, None)
             if outcome is None:  # the worker died once: again, from the last checkpoint
                 queue.appendleft(spec)
-            elif outcome.status == "claimed":
+            elif outcome.status == "claimed" and (self.wait or not again):
                 later.append(spec)
-                progress.elsewhere = len(later)
+            elif outcome.status == "claimed":  # at the second look too: it may have been done, or dropped, since
+                progress.outcomes.append((spec, Outcome("claimed", "another process is doing it")))
             else:
                 progress.outcomes.append((spec, outcome))
+            progress.elsewhere = len(later)
 
     def _one(self, slot: int, spec: RunSpec, deaths: Counter[str]) -> Outcome | None:
         started = time.time()

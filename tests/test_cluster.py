@@ -222,37 +222,84 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
                 process.kill()
 
 
-@pytest.mark.slurm
-def test_a_slurm_array_of_the_same_command_shares_one_results_folder(
-    forked_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
-) -> None:
-    programs = ("munged", "slurmctld", "slurmd", "sbatch")
-    if os.geteuid() != 0 or not all(shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") for name in programs):
-        pytest.skip("needs root and Debian's slurm-wlm and munge")
-    os.environ["PATH"] += ":/usr/sbin"
-    bench = forked_benchmark("array", EIGHT)
+def array(environment: dict[str, str], bench: TinyBenchmark, tasks: int, *words: str) -> str:
+    """Submit the same command as an array, as docs/cluster.md has it; returns the job's number."""
     job = bench.folder / "job.sh"
-    words = " ".join(f"'{word}'" for word in bench.arguments("run", "--jobs", "1", "--no-wait"))
-    job.write_text(f"#!/bin/bash\n#SBATCH --array=0-3\n#SBATCH --cpus-per-task=1\ncd '{ROOT}'\nexec {words}\n")
+    command = " ".join(f"'{word}'" for word in bench.arguments("run", "--jobs", "1", "--no-wait", *words))
+    head = f"#!/bin/bash\n#SBATCH --array=0-{tasks - 1}\n#SBATCH --cpus-per-task=1\n#SBATCH --open-mode=append\n"
+    job.write_text(f"{head}cd '{ROOT}'\nexec {command}\n")
+    output = f"--output={bench.folder}/task-%A-%a.out"
+    done = subprocess.run(["sbatch", "--parsable", output, str(job)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def wait_for_array(environment: dict[str, str], job: str) -> None:
+    queue = ["squeue", "-h", "-j", job]
+    wait_until(
+        lambda: not subprocess.run(queue, env=environment, capture_output=True, text=True).stdout.strip(),
+        300,
+        "the end of the array",
+    )
+    time.sleep(1)  # Slurm closes the output files after the queue is empty
+
+
+def outputs(bench: TinyBenchmark, job: str) -> list[str]:
+    return [path.read_text() for path in sorted(bench.folder.glob(f"task-{job}-*.out"))]
+
+
+@pytest.fixture
+def slurm_environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    programs = ("munged", "slurmctld", "slurmd", "sbatch")
+    os.environ["PATH"] += ":/usr/sbin"
+    if os.geteuid() != 0 or not all(shutil.which(name) for name in programs):
+        pytest.skip("needs root and Debian's slurm-wlm and munge")
     folder = tmp_path / "slurm"
     folder.mkdir()
     with slurm(folder) as environment:
-        output = str(bench.folder / "task-%a.out")
-        submitted = subprocess.run(
-            ["sbatch", "--parsable", f"--output={output}", str(job)], env=environment, capture_output=True, text=True
-        )
-        assert submitted.returncode == 0, submitted.stderr
-        queue = ["squeue", "-h", "-j", submitted.stdout.strip()]
-        wait_until(
-            lambda: not subprocess.run(queue, env=environment, capture_output=True, text=True).stdout.strip(),
-            300,
-            "the end of the array",
-        )
-        time.sleep(1)  # Slurm closes the output files after the queue is empty
-    outputs = [path.read_text() for path in sorted(bench.folder.glob("task-*.out"))]
-    assert len(outputs) == 4
+        yield environment
+
+
+@pytest.mark.slurm
+def test_a_slurm_array_of_the_same_command_shares_one_results_folder(
+    forked_benchmark: Make, slurm_environment: dict[str, str], alone: dict[str, Any]
+) -> None:
+    bench = forked_benchmark("array", EIGHT)
+    job = array(slurm_environment, bench, 4)
+    wait_for_array(slurm_environment, job)
+    texts = outputs(bench, job)
+    assert len(texts) == 4
     found = list(documents(bench).values())
-    assert len(found) == 8 and {d["status"] for d in found} == {"done"}, outputs
+    assert len(found) == 8 and {d["status"] for d in found} == {"done"}, texts
     assert {d["time"]["sittings"] for d in found} == {1}
-    assert sum(text.count(" % in ") for text in outputs) == 8
+    assert sum(text.count(" % in ") for text in texts) == 8
     assert bench.results_only() == alone
+
+
+@pytest.mark.slurm
+def test_array_tasks_that_are_cancelled_or_killed_lose_nothing_and_the_next_array_goes_on(
+    forked_benchmark: Make, slurm_environment: dict[str, str]
+) -> None:
+    """`scancel` of one task, kill -9 of a whole other task, then the same array again."""
+    longer = EIGHT.replace("epochs = 6", "epochs = 30")
+    bench = forked_benchmark("array", longer)
+    often = ("--checkpoint-seconds", "0.05")
+    job = array(slurm_environment, bench, 4, *often)
+    wait_until(lambda: len(running(bench, 3)) >= min(2, os.cpu_count() or 1), 120, "tasks in training")
+    subprocess.run(["scancel", f"{job}_0"], env=slurm_environment, check=True)
+    wait_until(lambda: "the same command goes on from here" in "".join(outputs(bench, job)[:1]), 20, "a saved task")
+    stopped = [d for d in documents(bench).values() if d["status"] == "interrupted"]
+    assert len(stopped) == 1  # scancel's SIGTERM reached the command, which saved its run
+    worker = wait_until(lambda: [documents(bench)[f]["time"]["pid"] for f in running(bench, 3)], 120, "another task")
+    parent = int(Path(f"/proc/{worker[0]}/stat").read_text().rpartition(")")[2].split()[1])
+    for pid in (parent, worker[0]):
+        kill(pid)
+    wait_for_array(slurm_environment, job)
+    again = array(slurm_environment, bench, 2, *often)
+    wait_for_array(slurm_environment, again)
+    found = list(documents(bench).values())
+    assert len(found) == 8 and {d["status"] for d in found} == {"done"}, outputs(bench, again)
+    assert sum(d["time"]["sittings"] - 1 for d in found) == 2  # the two that were cut off, once more each
+    whole = forked_benchmark("whole", longer)
+    assert whole.run("run").returncode == 0
+    assert bench.results_only() == whole.results_only()
