@@ -22,7 +22,12 @@ from torch import Tensor
 
 Operation = Callable[[Tensor, Tensor], Tensor]  # (B, 3, H, W), (B,) -> (B, 3, H, W)
 
-_LUMA = (0.2989, 0.587, 0.114)
+# Numbers as tensors: torch makes one out of a Python number at every call, which costs more than a small picture.
+_LUMA = tuple(torch.tensor(weight) for weight in (0.2989, 0.587, 0.114))
+_HALF = torch.tensor(0.5)
+_THREE = torch.tensor(3.0)
+_THIRTEENTH = torch.tensor(1 / 13)
+_STRETCH = torch.tensor(255.999 / 255)
 _CACHE_ELEMENTS = 64 * 3 * 32 * 32  # worked on at once on a CPU
 _WEIGHT_UNIT = 2.0**16  # 8-bit levels times 16-bit weights add up without rounding in float32's 24-bit mantissa
 
@@ -42,10 +47,9 @@ def _where(comparison: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
     return comparison(a, b, out=torch.empty_like(a))
 
 
-def pieces(samples: int, elements: int, device: torch.device) -> Iterator[slice]:
-    """Slices of a batch of pictures of so many elements; on a CPU, few enough that they stay in the cache."""
-    step = max(_CACHE_ELEMENTS // elements, 1) if device.type == "cpu" else max(samples, 1)
-    return (slice(start, min(start + step, samples)) for start in range(0, samples, step))
+def _at_once(images: Tensor) -> int:
+    """How many of these pictures to work on at once: on a CPU, few enough that they stay in the cache."""
+    return max(_CACHE_ELEMENTS // images[0].numel(), 1) if images.device.type == "cpu" else len(images)
 
 
 # resampling ----------------------------------------------------------------------------------------------------------
@@ -80,26 +84,24 @@ def as_columns(images: Tensor) -> Tensor:
     return images.transpose(2, 3).to(torch.float32, memory_format=torch.contiguous_format)
 
 
-def _weighted_rows(table: Tensor, source: Tensor, position: Tensor, weight: Tensor) -> Tensor:
-    """Rows of `table` (N, C, L, M), mixed: picture source[b], rows position[b] with weight[b] -> (B, C, size, M)."""
-    channels, rows, width = table.shape[1:]
-    batch, size, count = position.shape
-    first_row = (source.view(-1, 1) * channels + torch.arange(channels, device=table.device)) * rows
+def _weighted_rows(table: Tensor, position: Tensor, weight: Tensor) -> Tensor:
+    """Rows of `table` (B, C, L, M), mixed: rows position[b] of picture b with weight[b] -> (B, C, size, M)."""
+    batch, channels, rows, width = table.shape
+    size, count = position.shape[1:]
+    first_row = torch.arange(0, batch * channels * rows, rows, device=table.device)
     bags = (first_row.view(batch, channels, 1, 1) + position.unsqueeze(1)).view(-1, count)
     weights = weight.unsqueeze(1).expand(-1, channels, -1, -1).reshape(-1, count)
     mixed = F.embedding_bag(bags, table.reshape(-1, width), mode="sum", per_sample_weights=weights)
-    return mixed.add_(0.5).floor_().view(batch, channels, size, width)
+    return mixed.add_(_HALF).floor_().view(batch, channels, size, width)
 
 
-def resample(columns: Tensor, source: Tensor, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:
+def resample(columns: Tensor, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:
     """Separable resampling, first along x, then along y, rounded to whole levels after each as Pillow does.
 
-    columns: (N, C, W, H) from `as_columns`; source: (B,) which picture; x, y: `taps` of both axes.
-    Returns (B, C, size, size).
+    columns: (B, C, W, H) from `as_columns`; x, y: `taps` of both axes. Returns (B, C, size, size).
     """
-    along_x = _weighted_rows(columns, source, *x)  # (B, C, size, H)
-    here = torch.arange(source.shape[0], device=source.device)
-    return _weighted_rows(along_x.transpose(2, 3).contiguous(), here, *y)
+    along_x = _weighted_rows(columns, *x)  # (B, C, size, H)
+    return _weighted_rows(along_x.transpose(2, 3).contiguous(), *y)
 
 
 @functools.lru_cache(maxsize=8)
@@ -125,27 +127,25 @@ def crop_matrices(longest: int, size: int, device: torch.device) -> tuple[Tensor
     return matrices[:longest].flatten(0, 1), matrices.flatten(0, 1).mT.contiguous()
 
 
-def crop_by_products(
-    images: Tensor, source: Tensor, start: Tensor, length: Tensor, mirror: Tensor, size: int
-) -> Tensor:
+def crop_by_products(images: Tensor, start: Tensor, length: Tensor, mirror: Tensor, size: int) -> Tensor:
     """`resample` of crops of small pictures as two matrix products: no level moves, and nothing has to be transposed.
 
-    images: (N, C, H, W) float32 whole levels; source: (B,) which picture; start, length: (B, 2) along y and x; mirror:
-    (B,) bool. Returns (B, C, size, size). Products of 8 bits with 17 add up within the mantissa in any order.
+    images: (B, C, H, W) uint8; start, length: (B, 2) along y and x; mirror: (B,) bool. Returns (B, C, size, size)
+    uint8. Products of 8 bits with 17 add up within the mantissa in any order.
     """
     channels, height, width = images.shape[1:]
     longest = max(height, width)
     along_y, along_x = crop_matrices(longest, size, images.device)
     rows, columns = ((length - 1) * longest + start).unbind(1)
-    rows, columns = rows.repeat_interleave(channels), columns + longest * longest * mirror
-    result = images.new_empty(len(source), channels, size, size)
+    columns = columns + longest * longest * mirror
+    result = images.new_empty(len(images), channels, size, size)
+    parts = (v.split(_at_once(images)) for v in (images, rows, columns, result))
     with torch.autocast(images.device.type, enabled=False):  # which would round levels to 8 bits of mantissa
-        for here in pieces(len(source), images[:1].numel(), images.device):
-            across = along_x.index_select(0, columns[here])[:, :width]
-            x = torch.bmm(images.index_select(0, source[here]).flatten(1, 2), across).add_(0.5).floor_()
-            down = along_y.index_select(0, rows[channels * here.start : channels * here.stop])[:, :, :height]
-            made = result[here].view(-1, size, size)
-            torch.bmm(down, x.view(-1, height, size), out=made).add_(0.5).floor_()
+        for image, row, column, made in zip(*parts, strict=True):
+            across = along_x.index_select(0, column)[:, :width]
+            x = torch.bmm(image.to(torch.float32).flatten(1, 2), across).add_(_HALF).floor_()
+            down = along_y.index_select(0, row.repeat_interleave(channels))[:, :, :height]
+            made.copy_(torch.bmm(down, x.view(-1, height, size)).add_(_HALF).view_as(made).to(torch.int16))
     return result
 
 
@@ -168,7 +168,7 @@ def crop_one_by_one(images: Tensor, start: Tensor, length: Tensor, mirror: Tenso
 
 def _luma(x: Tensor) -> Tensor:
     """(B, 1, H, W) whole grey levels."""
-    red, green, blue = x.split(1, dim=1)
+    red, green, blue = x.chunk(3, dim=1)
     return (red * _LUMA[0]).add_(green * _LUMA[1]).add_(blue * _LUMA[2]).floor_()
 
 
@@ -207,7 +207,7 @@ def hue(x: Tensor, shift: Tensor) -> Tensor:
     With V the largest and V − C the smallest channel, a channel whose own hue lies d sixths of a circle away is
     V − C·clip(d − 1, 0, 1): so no sector has to be looked up.
     """
-    red, green, blue = x.split(1, dim=1)
+    red, green, blue = x.chunk(3, dim=1)
     largest = torch.maximum(torch.maximum(red, green), blue)
     chroma = largest - torch.minimum(torch.minimum(red, green), blue)
     # chroma times the hue in sixths, if blue is the largest, then put right where green or red is
@@ -216,10 +216,10 @@ def hue(x: Tensor, shift: Tensor) -> Tensor:
     angle.addcmul_((green - blue).sub_(angle), _where(torch.eq, largest, red)).div_(chroma.clamp(min=1))
     # distance to the point opposite red, green, blue; |·| − 3 folds the circle
     opposite = torch.tensor([-3.0, 1.0, -1.0], device=x.device).view(1, 3, 1, 1)
-    torch.add(angle, _per_sample(shift * 6) + opposite, out=x).abs_().sub_(3).abs_().clamp_(1, 2)
+    torch.add(angle, _per_sample(shift * 6) + opposite, out=x).abs_().sub_(_THREE).abs_().clamp_(1, 2)
     # torchvision goes back to 8 bits by cutting off value·255.999, with values in [0, 1]
-    chroma.mul_(255.999 / 255)
-    return torch.sub(largest.mul_(255.999 / 255).add_(chroma), x.mul_(chroma), out=x).floor_()
+    chroma.mul_(_STRETCH)
+    return torch.sub(largest.mul_(_STRETCH).add_(chroma), x.mul_(chroma), out=x).floor_()
 
 
 def sharpness(x: Tensor, factor: Tensor) -> Tensor:
@@ -234,7 +234,7 @@ def sharpness(x: Tensor, factor: Tensor) -> Tensor:
     centre = flat[width + 1 : -width - 1]
     change = torch.zeros_like(x)
     blurred = torch.add(down[:-2], down[1:-1], out=change.view(-1)[width + 1 : -width - 1]).add_(down[2:])
-    blurred.add_(centre, alpha=4).mul_(1 / 13).round_().sub_(centre)
+    blurred.add_(centre, alpha=4).mul_(_THIRTEENTH).round_().sub_(centre)
     inner = F.pad(x.new_ones(x.shape[2] - 2, width - 2), (1, 1, 1, 1))
     return _levels(x.add_(change.mul_(_per_sample(1 - factor) * inner)))
 
@@ -270,7 +270,7 @@ def posterize(x: Tensor, bits: Tensor) -> Tensor:
 
 def solarize(x: Tensor, threshold: Tensor) -> Tensor:
     above = _where(torch.ge, x, _per_sample(threshold))
-    return x.sub_(above.mul_(255)).abs_()  # |x − 255| = 255 − x above the threshold, |x| below
+    return x.sub_(above, alpha=255).abs_()  # |x − 255| = 255 − x above the threshold, |x| below
 
 
 def invert(x: Tensor, _: Tensor) -> Tensor:
@@ -280,19 +280,23 @@ def invert(x: Tensor, _: Tensor) -> Tensor:
 # geometry ------------------------------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=8)
+def _centred(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Positions of columns (W,) and rows (H, 1) about the centre, and half of the width and the height (1, 2, 1)."""
+    column, row = (torch.arange(side, device=device) + 0.5 * (1 - side) for side in (width, height))
+    return column, row.view(-1, 1), torch.tensor([0.5 * width, 0.5 * height], device=device).view(1, 2, 1)
+
+
 def affine(x: Tensor, matrix: Tensor, fill: float = 0.0) -> Tensor:
     """Nearest-neighbour affine map; `fill` outside.
 
     matrix: (B, 6) rows (a, b, c, d, e, f): the source of (x, y) is (ax + by + c, dx + ey + f), in pixels about the
     picture's centre.
     """
-    height, width = x.shape[2:]
-    half = torch.tensor([0.5 * width, 0.5 * height], device=x.device).view(1, 2, 1)
+    column, row, half = _centred(*x.shape[2:], x.device)
     # (B,) each after the division, so that the map goes to the interval [-1, 1] which grid_sample speaks
     a, b, c, d, e, f = (matrix.to(torch.float32).view(-1, 2, 3) / half).view(-1, 6, 1, 1).unbind(1)
-    column = torch.arange(width, device=x.device) + 0.5 * (1 - width)
-    row = (torch.arange(height, device=x.device) + 0.5 * (1 - height)).view(-1, 1)
-    grid = x.new_empty(x.shape[0], height, width, 2)
+    grid = x.new_empty(x.shape[0], *x.shape[2:], 2)
     torch.add(column * a, row * b + c, out=grid[..., 0])
     torch.add(column * d, row * e + f, out=grid[..., 1])
     if not fill:
@@ -303,35 +307,42 @@ def affine(x: Tensor, matrix: Tensor, fill: float = 0.0) -> Tensor:
 
 @dataclass(frozen=True)
 class Warp:
-    """An operation that is an affine map: neighbours of this kind can share one call of `affine`."""
+    """An operation that is an affine map: a turn by `turn`·magnitude degrees, plus magnitude·`direction`.
 
-    matrix: Callable[[Tensor, int, int], Tensor]  # magnitude (B,), height, width -> (B, 6)
+    Neighbours of this kind can share one call of `affine`.
+    """
+
+    direction: Callable[[int, int], Sequence[float]] = lambda height, width: (0, 0, 0, 0, 0, 0)
+    turn: float = 0.0
     fill: float = 0.0
 
     def __call__(self, x: Tensor, magnitude: Tensor) -> Tensor:
-        return affine(x, self.matrix(magnitude, x.shape[2], x.shape[3]), self.fill)
+        (numbers,) = _warp_numbers((self,), *x.shape[2:], x.device)
+        return affine(x, _warp_matrices(numbers, magnitude), self.fill)
 
 
-def _from_identity(magnitude: Tensor, *direction: float) -> Tensor:
-    """(B, 6): the identity map plus magnitude times `direction`."""
-    identity_map = torch.tensor([1.0, 0, 0, 0, 1, 0], dtype=torch.float64, device=magnitude.device)
-    return torch.tensor(direction, dtype=torch.float64, device=magnitude.device) * magnitude.unsqueeze(1) + identity_map
+@functools.lru_cache(maxsize=32)
+def _warp_numbers(operations: tuple[Operation, ...], height: int, width: int, device: torch.device) -> Tensor:
+    """(O, 7) float64: turn and direction of each operation, zeros for one that is not a warp."""
+    rows = [(o.turn, *o.direction(height, width)) if isinstance(o, Warp) else (0.0,) * 7 for o in operations]
+    return torch.tensor(rows, dtype=torch.float64, device=device)
 
 
-def _rotation(degrees: Tensor, height: int, width: int) -> Tensor:
-    angle = torch.deg2rad(degrees)
+def _warp_matrices(numbers: Tensor, magnitude: Tensor) -> Tensor:
+    """(…, 7) and (…) -> (…, 6), as `affine` takes them."""
+    angle = torch.deg2rad(numbers[..., 0] * magnitude)
     cos, sin, zero = torch.cos(angle), torch.sin(angle), torch.zeros_like(angle)
-    return torch.stack((cos, -sin, zero, sin, cos, zero), 1)
+    return torch.stack((cos, -sin, zero, sin, cos, zero), -1) + numbers[..., 1:] * magnitude.unsqueeze(-1)
 
 
 # counter-clockwise, in degrees, about the centre
-rotate = Warp(_rotation)
+rotate = Warp(turn=1.0)
 # by a slope, about the top-left corner
-shear_x = Warp(lambda slope, height, width: _from_identity(slope, 0, 1, height / 2, 0, 0, 0))
-shear_y = Warp(lambda slope, height, width: _from_identity(slope, 0, 0, 0, 1, 0, width / 2))
+shear_x = Warp(lambda height, width: (0, 1, height / 2, 0, 0, 0))
+shear_y = Warp(lambda height, width: (0, 0, 0, 1, 0, width / 2))
 # by a fraction of the side, to the left or upwards if positive
-translate_x = Warp(lambda fraction, height, width: _from_identity(fraction, 0, 0, width, 0, 0, 0))
-translate_y = Warp(lambda fraction, height, width: _from_identity(fraction, 0, 0, 0, 0, 0, height))
+translate_x = Warp(lambda height, width: (0, 0, width, 0, 0, 0))
+translate_y = Warp(lambda height, width: (0, 0, 0, 0, 0, height))
 
 
 def shear_x_bicubic(x: Tensor, slope: Tensor, fill: float = 0.0) -> Tensor:
@@ -375,72 +386,53 @@ def erase(x: Tensor, box: Sequence[Tensor], fill: Sequence[float]) -> Tensor:
     return x
 
 
-def _in_slices(operations: Sequence[Operation], x: Tensor, magnitude: Tensor, sizes: Sequence[int]) -> None:
-    """Operation k on the next sizes[k] samples, in place; adjacent warps with one fill in one go."""
-    start = 0
-    work = [pair for pair in zip(operations, magnitude.split(list(sizes)), strict=True) if pair[1].shape[0]]
-    for fill, group in itertools.groupby(work, key=lambda pair: pair[0].fill if isinstance(pair[0], Warp) else None):
-        if fill is None:
-            for operation, m in group:
-                part = x[start : start + m.shape[0]]
-                result = operation(part, m)
-                if result is not part:
-                    part.copy_(result)
-                start += m.shape[0]
-        else:
-            matrix = torch.cat([warp.matrix(m, *x.shape[2:]) for warp, m in group if isinstance(warp, Warp)])
-            part = x[start : start + matrix.shape[0]]
-            part.copy_(affine(part, matrix, fill))
-            start += matrix.shape[0]
+def _groups(operations: Sequence[Operation], counts: Sequence[int], most: int) -> Iterator[tuple[Operation, int]]:
+    """Which operation takes how many of the next samples; adjacent warps with one fill go together."""
+    work = zip(operations, counts, strict=True)
+    for _, run in itertools.groupby(work, key=lambda pair: pair[0].fill if isinstance(pair[0], Warp) else pair[0]):
+        same, sizes = zip(*run, strict=True)
+        for left in range(sum(sizes), 0, -most):
+            yield same[0], min(left, most)
 
 
-class Rounds:
-    """For each column r in turn: operations[choice[b, r]] with magnitude[b, r] on sample b.
+def apply_in_rounds(x: Tensor, choice: Tensor, magnitude: Tensor, operations: tuple[Operation, ...]) -> Tensor:
+    """For each column r in turn: operations[choice[b, r]] with magnitude[b, r] on sample b. In place.
 
-    choice: (B, R) int64; magnitude: (B, R). In each round the batch is put into the order of the operations, so that
-    every operation works on one slice, in place. A round in which most samples are left as they are takes only the
-    others out and puts them back.
+    x: (B, 3, H, W) uint8; choice: (B, R) int64; magnitude: (B, R). Each operation takes its samples out, as many at
+    once as the cache holds, and puts them back; between the rounds all of them are small as bytes.
     """
+    rounds = choice.shape[1]
+    offsets = torch.arange(rounds, device=choice.device) * len(operations)
+    counts = torch.bincount((choice + offsets).view(-1), minlength=rounds * len(operations)).view(rounds, -1).tolist()
+    orders = torch.argsort(choice, dim=0, stable=True)
+    choice, magnitude = choice.gather(0, orders), magnitude.gather(0, orders)
+    matrix = _warp_matrices(_warp_numbers(operations, *x.shape[2:], x.device)[choice], magnitude)
+    store = _words(x)
+    for r in range(rounds):
+        group, sizes = zip(*_groups(operations, counts[r], _at_once(x)), strict=True)
+        settings = (v[:, r].split(sizes) for v in (orders, magnitude, matrix))
+        for operation, rows, m, matrices in zip(group, *settings, strict=True):
+            if operation is not identity:
+                part = x.index_select(0, rows).to(torch.float32)
+                warped = isinstance(operation, Warp)
+                part = affine(part, matrices, operation.fill) if warped else operation(part, m)
+                store.index_copy_(0, rows, _words(as_bytes(part)))
+    return x
 
-    def __init__(self, choice: Tensor, magnitude: Tensor, operations: Sequence[Operation]) -> None:
-        self.operations = operations
-        self.rounds = choice.shape[1]
-        offsets = torch.arange(self.rounds, device=choice.device) * len(operations)
-        counts = torch.bincount((choice + offsets).view(-1), minlength=self.rounds * len(operations))
-        self.sizes: list[list[int]] = counts.view(self.rounds, -1).tolist()
-        orders = torch.argsort(choice, dim=0, stable=True)
-        self.magnitudes = magnitude.gather(0, orders).unbind(1)
-        self.places = torch.argsort(orders, dim=0).unbind(1)  # places[r][b]: where sample b is in round r
-        self.orders = orders.unbind(1)
 
-    @property
-    def first(self) -> Tensor:
-        """(B,) the samples in the order of the first round."""
-        return self.orders[0]
+def as_bytes(x: Tensor) -> Tensor:
+    """Levels as uint8, fractions cut off. By way of int16, since a CPU casts floats to uint8 one by one."""
+    return x.to(torch.int16).to(torch.uint8)
 
-    def apply(self, x: Tensor, out: Tensor) -> Tensor:
-        """x: (B, 3, H, W) in the order `first`. The result is in the order of the samples, in `out`."""
-        _in_slices(self.operations, x, self.magnitudes[0], self.sizes[0])
-        places = self.places[0]
-        for r in range(1, self.rounds):
-            order, magnitude, sizes = self.orders[r], self.magnitudes[r], list(self.sizes[r])
-            idle = self.operations.index(identity) if identity in self.operations else None
-            if idle is not None and 2 * sizes[idle] > len(order):
-                start, stop = sum(sizes[:idle]), sum(sizes[: idle + 1])
-                sizes[idle] = 0
-                here = places.index_select(0, torch.cat((order[:start], order[stop:])))
-                part = x.index_select(0, here)
-                _in_slices(self.operations, part, torch.cat((magnitude[:start], magnitude[stop:])), sizes)
-                x.index_copy_(0, here, part)
-            else:
-                x = x.index_select(0, places.index_select(0, order))
-                _in_slices(self.operations, x, magnitude, sizes)
-                places = self.places[r]
-        return torch.index_select(x, 0, places, out=out)
+
+def _words(x: Tensor) -> Tensor:
+    """(B, …) uint8 -> (B, n) of the same memory in units of eight bytes, if they divide it: fewer elements to place."""
+    flat = x.flatten(1)
+    return flat if flat.shape[1] % 8 else flat.view(torch.int64)
 
 
 def apply_one_by_one(x: Tensor, choice: Tensor, magnitude: Tensor, operations: Sequence[Operation]) -> Tensor:
-    """What `Rounds` does, in place and without moving pictures: for large ones, which fill the cache by themselves."""
+    """What `apply_in_rounds` does, on levels and without moving pictures: for large ones, which fill the cache by themselves."""
     for row, picked in enumerate(choice.tolist()):
         part = x[row : row + 1]
         for r, pick in enumerate(picked):

@@ -104,7 +104,7 @@ WEAK_OPERATIONS: tuple[ops.Operation, ...] = (
 )
 _GRAY, _NOTHING = 4, 5
 # Elements worked on at once on a CPU: a few intermediate pictures stay in the cache.
-_CPU_ELEMENTS = 1 << 20
+_CPU_ELEMENTS = 1 << 23
 _LARGE = 128  # side of a view from which on a loop over pictures costs nothing beside its work
 _SMALL = 32  # side of pictures and views up to which all crops are kept as matrices (8 MB)
 
@@ -290,7 +290,7 @@ class Views:
         crop = self._crop(sizes, draws)
         choice, magnitude = draw_rand_augment(draws)
         box = draw_cutout(draws, self.recipe.size)
-        operations = [operation for operation, *_ in RAND_AUGMENT]
+        operations = tuple(operation for operation, *_ in RAND_AUGMENT)
 
         def work(source: _Source, rows: slice, out: Tensor) -> None:
             source.worked_on(crop[rows], choice[rows], magnitude[rows], operations, out)
@@ -314,8 +314,8 @@ class Views:
         def work_from_shift(source: _Source, rows: slice, out: Tensor) -> None:
             x = self._shifted(source, sizes[rows], flip[rows], shift[rows])
             x = ops.erase(x, [edge[rows] for edge in box], (0.0, 0.0, 0.0))
-            rounds = ops.Rounds(choice[rows], magnitude[rows], table.operations)
-            self._normalised(rounds.apply(x.index_select(0, rounds.first), out))
+            made = ops.apply_in_rounds(ops.as_bytes(x), choice[rows], magnitude[rows], table.operations)
+            self._normalised(out.copy_(made))
 
         def work_from_crop(source: _Source, rows: slice, out: Tensor) -> None:
             self._normalised(source.worked_on(crop[rows], choice[rows], magnitude[rows], table.operations, out))
@@ -402,34 +402,27 @@ class _Source:
         """The pictures in the form that resampling reads."""
         return ops.as_columns(self.images)
 
-    @cached_property
-    def levels(self) -> Tensor:
-        return self.images.to(torch.float32)
-
     def worked_on(
-        self, crop: Crop, choice: Tensor, magnitude: Tensor, operations: Sequence[ops.Operation], out: Tensor
+        self, crop: Crop, choice: Tensor, magnitude: Tensor, operations: tuple[ops.Operation, ...], out: Tensor
     ) -> Tensor:
         """The crops after all rounds of operations: (B, 3, size, size) whole levels, in `out`."""
         if self.size >= _LARGE and self.images.device.type == "cpu":
             ops.crop_one_by_one(self.images, crop.start, crop.length, crop.mirror, out)
             return ops.apply_one_by_one(out, choice, magnitude, operations)
-        rounds = ops.Rounds(choice, magnitude, operations)
-        return rounds.apply(self.cropped(crop[rounds.first], rounds.first), out)
+        return out.copy_(ops.apply_in_rounds(self.cropped(crop), choice, magnitude, operations))
 
-    def cropped(self, crop: Crop, order: Tensor) -> Tensor:
-        """(B, 3, size, size): the k-th crop out of picture order[k]."""
+    def cropped(self, crop: Crop) -> Tensor:
+        """(B, 3, size, size) uint8."""
         if max(self.images.shape[2:]) <= _SMALL and self.size <= _SMALL and self.images.device.type == "cpu":
-            made = ops.crop_by_products(self.levels, order, crop.start, crop.length, crop.mirror, self.size)
+            made = ops.crop_by_products(self.images, crop.start, crop.length, crop.mirror, self.size)
             return _three_channels(made)
         zero = torch.zeros_like(crop.start)
         y, x = _both_taps(crop.start, crop.length, zero + self.size, zero, self.size, crop.mirror)
-        return self.resampled(y, x, order)
+        return ops.as_bytes(self.resampled(y, x))
 
-    def resampled(self, y: Taps, x: Taps, order: Tensor | None = None) -> Tensor:
-        """(B, 3, size, size), in the order of the pictures unless told otherwise."""
-        if order is None:
-            order = torch.arange(self.images.shape[0], device=self.images.device)
-        return _three_channels(ops.resample(self.columns, order, x, y))
+    def resampled(self, y: Taps, x: Taps) -> Tensor:
+        """(B, 3, size, size) whole levels."""
+        return _three_channels(ops.resample(self.columns, x, y))
 
 
 def _three_channels(x: Tensor) -> Tensor:

@@ -171,7 +171,7 @@ def test_crops_agree_with_torchvision_inside_the_valid_area(size: int, recipe: v
     start, length = torch.stack((box.top, box.left), 1), torch.stack((box.height, box.width), 1)
     zero, total = torch.zeros_like(start), torch.full_like(start, recipe.size)
     y, x = views._both_taps(start, length, total, zero, recipe.size, flip)
-    ours = ops.resample(ops.as_columns(images), torch.arange(len(images)), x, y)
+    ours = ops.resample(ops.as_columns(images), x, y)
     for k, image in enumerate(images):
         area = (int(box.top[k]), int(box.left[k]), int(box.height[k]), int(box.width[k]))
         theirs = TF.resized_crop(image, *area, [recipe.size, recipe.size], antialias=True)
@@ -189,13 +189,13 @@ def some_crops(images: Tensor, recipe: views.Recipe) -> views.Crop:
 @pytest.mark.parametrize("size", [32, 16])
 def test_crops_by_matrix_products_are_those_by_weighted_rows(size: int) -> None:
     images = pictures(32, count=60)[:, :, :, :28]
-    crop, order = some_crops(images, CIFAR), torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    crop = some_crops(images, CIFAR)
     zero = torch.zeros_like(crop.start)
     y, x = views._both_taps(crop.start, crop.length, zero + size, zero, size, crop.mirror)
-    rows = ops.resample(ops.as_columns(images), order, x, y)
+    rows = ops.resample(ops.as_columns(images), x, y)
     with torch.autocast("cpu", torch.bfloat16):  # as while a method looks at the training set under mixed precision
-        products = ops.crop_by_products(images.float(), order, crop.start, crop.length, crop.mirror, size)
-    assert torch.equal(products, rows)
+        products = ops.crop_by_products(images, crop.start, crop.length, crop.mirror, size)
+    assert torch.equal(products.float(), rows)
 
 
 def test_crops_one_by_one_are_torchvisions() -> None:
@@ -209,14 +209,15 @@ def test_crops_one_by_one_are_torchvisions() -> None:
         assert torch.equal(got, (TF.horizontal_flip(theirs) if mirrored else theirs).float())
 
 
-def test_rounds_are_the_same_batched_and_one_by_one() -> None:
-    images = pictures(32, count=60).float()
-    choice, magnitude = views.draw_rand_augment(draws_for(60))
-    choice[:, 1] = torch.where(torch.arange(60) % 3 == 0, choice[:, 1], 5)  # a round in which most are left alone
-    operations = [operation for operation, *_ in RAND_AUGMENT]
-    single = ops.apply_one_by_one(images.clone(), choice, magnitude, operations)
-    rounds = ops.Rounds(choice, magnitude, operations)
-    assert torch.equal(rounds.apply(images[rounds.first], torch.empty_like(images)), single)
+@pytest.mark.parametrize("size", [32, 13])
+def test_rounds_are_the_same_batched_and_one_by_one(size: int) -> None:
+    images = pictures(size, count=200)
+    choice, magnitude = views.draw_rand_augment(draws_for(200))
+    choice[:, 1] = torch.where(torch.arange(200) % 3 == 0, choice[:, 1], 5)  # a round in which most are left alone
+    choice[:, 2] = torch.where(torch.arange(200) % 4 == 0, choice[:, 2], 2)  # one in which many get the same
+    operations = tuple(operation for operation, *_ in RAND_AUGMENT)
+    single = ops.apply_one_by_one(images.float(), choice, magnitude, operations)
+    assert torch.equal(ops.apply_in_rounds(images, choice, magnitude, operations).float(), single)
 
 
 def test_the_test_transform_is_resize_then_centre_crop() -> None:
