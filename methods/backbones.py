@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from methods.base import Backbone
 from methods.registry import MethodError, did_you_mean
 
+CHARACTERS = Path(__file__).parent / "weights" / "small-cnn-characters.safetensors"  # made by benchmark.pretrain
+
 
 class BackboneError(MethodError):
     """A network that cannot be built; one sentence."""
@@ -85,6 +87,14 @@ def he_normal_(module: nn.Module) -> None:
             nn.init.zeros_(layer.bias)
 
 
+def small_cnn_characters(channels: int = 3, pretrained: bool = True, weights: str = "") -> Backbone:
+    """The small network as it stands after learning 71 printed characters: the short trainings' ImageNet."""
+    network = SmallCNN(channels)
+    if pretrained or weights:
+        load_weights(network, Path(weights) if weights else CHARACTERS)
+    return network
+
+
 def resnet18_cifar() -> Backbone:
     """ResNet-18 with a 3×3 stride-1 stem and no max-pool: 32×32 gives a 4×4×512 map."""
     from torchvision.models import resnet18
@@ -138,13 +148,14 @@ def load_weights(network: nn.Module, path: Path) -> None:
         )
 
 
-NAMES = ("small-cnn", "resnet18-cifar", "resnet34-imagenet", "mlp", "linear", "timm:NAME")
+NAMES = ("small-cnn", "small-cnn-characters", "resnet18-cifar", "resnet34-imagenet", "mlp", "linear", "timm:NAME")
 
 
 def factory(name: str, input_dim: int = 3, pretrained: bool = True, weights: str = "") -> Callable[[], Backbone]:
     """A function that builds the named encoder; `input_dim` is channels for pictures, features for tables."""
     known: dict[str, Callable[[], Backbone]] = {
         "small-cnn": partial(SmallCNN, input_dim),
+        "small-cnn-characters": partial(small_cnn_characters, input_dim, pretrained, weights),
         "resnet18-cifar": resnet18_cifar,
         # The torchvision ImageNet weights, not timm's default recipe of the same network.
         "resnet34-imagenet": partial(from_timm, "resnet34.tv_in1k", pretrained, weights),
