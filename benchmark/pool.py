@@ -15,21 +15,23 @@ import time
 import uuid
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError, UsageError
-from benchmark.runner import DEATHS_ALLOWED, Outcome, Place, execute, find, now, prepare, sentence, start_worker
+from benchmark.files import is_locked
+from benchmark.runner import DEATHS_ALLOWED, ROOT, Outcome, Place, execute, find, now, prepare, sentence, start_worker
 from benchmark.settings import RunSpec
-from benchmark.store import warn
+from benchmark.store import RunFolder, warn
 
 if TYPE_CHECKING:
     from joblib.externals.loky import ProcessPoolExecutor
 
 GRACE = 7.0  # seconds for workers to save after a signal
+WORKERS_SECONDS = 60  # for the first dask worker to come
 
 
 @dataclass
@@ -272,16 +274,17 @@ class Pool:
         except (OSError, TimeoutError, ValueError) as error:
             raise CandidError(f"No dask scheduler answers at {scheduler} ({type(error).__name__}).") from None
         place = replace(self.place, results=self.place.results.resolve(), data=self.place.data.resolve())
+        remotely = remote_calls(str(ROOT))
         waiting = {spec.digest: spec for spec in specs}
-        with client, joblib.parallel_config(backend="dask", wait_for_workers_timeout=60):
+        backend = joblib.parallel_config(backend="dask", wait_for_workers_timeout=60)
+        with client, backend, self._following(waiting, progress, display):
+            _check_workers(client, scheduler, remotely, place.results)
             for attempt in range(len(specs) + 1):
-                tasks = (joblib.delayed(execute_remotely)(spec, place) for spec in waiting.values())
+                tasks = (joblib.delayed(remotely)("execute_remotely", *_plain(s, place)) for s in waiting.values())
                 parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered", pre_dispatch="all")
                 try:
                     for digest, outcome in parallel(tasks):
-                        progress.outcomes.append((waiting.pop(digest), outcome))
-                        if display is not None:
-                            display(progress)
+                        progress.outcomes.append((waiting.pop(digest), Outcome(**outcome)))
                 except KilledWorker as error:
                     # Dask blames every task that a dying worker had, not only the one that killed it: the rest again.
                     warn(f"a dask worker died repeatedly ({error.last_worker.address}); going on with what is left.")
@@ -292,20 +295,97 @@ class Pool:
             progress.outcomes.append((spec, Outcome("failed", "dask workers kept dying on it")))
         return progress
 
+    @contextlib.contextmanager
+    def _following(
+        self, waiting: Mapping[str, RunSpec], progress: Progress, display: Callable[[Progress], Any] | None
+    ) -> Iterator[None]:
+        """Show runs on other machines while they go on: whose lock is held is being trained."""
+        if display is None:
+            yield
+            return
+        folders: dict[str, RunFolder] = {}
+        over = threading.Event()
+
+        def follow() -> None:
+            while not over.wait(1.0):
+                for digest, spec in list(waiting.items()):
+                    if digest not in folders and (found := find(self.place.results, spec)) is not None:
+                        folders[digest] = found[0]
+                training = [s for d, s in list(waiting.items()) if d in folders and is_locked(folders[d].lock.path)]
+                progress.running = dict(enumerate(training))
+                display(progress)
+
+        follower = threading.Thread(target=follow, daemon=True)
+        follower.start()
+        try:
+            yield
+        finally:
+            over.set()
+            follower.join()
+            progress.running = {}
+            display(progress)
+
+
+# on dask workers ------------------------------------------------------------------------------------------------------
+def remote_calls(root: str) -> Callable[..., Any]:
+    """A function for dask that calls another of this module by name, with plain values.
+
+    `dask worker` and `dask scheduler` do not look for modules in the folder in which they were started, so nothing that
+    is sent may refer to this program. An inner function is sent as its code, and it finds the checkout by its path.
+    """
+
+    def remotely(name: str, *values: Any) -> Any:
+        import sys
+
+        if root not in sys.path:
+            sys.path.insert(0, root)
+        from benchmark import pool
+
+        return getattr(pool, name)(*values)
+
+    return remotely
+
+
+def _check_workers(client: Any, scheduler: str, remotely: Callable[..., Any], results: Path) -> None:
+    """Before anything is sent: that there is a worker, and that each finds this program and the results folder."""
+    try:
+        client.wait_for_workers(1, timeout=WORKERS_SECONDS)
+    except TimeoutError:
+        raise CandidError(f"No dask worker came to {scheduler} within {WORKERS_SECONDS} s; start some first.") from None
+    for worker, answer in client.run(remotely, "present", str(results), on_error="return").items():
+        if isinstance(answer, BaseException):
+            raise CandidError(
+                f"The dask worker {worker} cannot use {ROOT} ({answer}); it must be there on all machines."
+            )
+        if not answer:
+            raise CandidError(f"The dask worker {worker} does not see the results folder {results}; it must be shared.")
+
+
+def present(folder: str) -> bool:
+    """Asked on a worker: whether it sees the folder of the one who asks."""
+    return Path(folder).is_dir()
+
+
+def _plain(spec: RunSpec, place: Place) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both as plain values."""
+    return asdict(spec), {key: str(v) if isinstance(v, Path) else v for key, v in asdict(place).items()}
+
 
 _one_run = threading.Lock()  # of a dask worker with several threads: torch's generator belongs to the whole process
 
 
-def execute_remotely(spec: RunSpec, place: Place) -> tuple[str, Outcome]:
+def execute_remotely(spec: dict[str, Any], place: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """One run on a dask worker. If another worker has it (a lost one that lives on), wait until that ends."""
     import torch
 
+    wanted = RunSpec(**spec)
+    here = Place(**place | {key: Path(place[key]) for key in ("results", "data")})
     device = "cuda" if torch.cuda.is_available() else "cpu"
     while True:
         with _one_run:
-            outcome = execute(spec, replace(place, device=device))
+            outcome = execute(wanted, replace(here, device=device))
         if outcome.status != "claimed":
-            return spec.digest, outcome
+            return wanted.digest, asdict(outcome)
         time.sleep(0.5)
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from benchmark.errors import CandidError
+from benchmark.pool import _check_workers, remote_calls
 from tests.conftest import ROOT, TinyBenchmark
 from tests.forking import make_forked
 from tests.killing import documents, finish, kill, running, wait_until
@@ -56,7 +58,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def dask_cluster(folder: Path, workers: int, threads: int = 1) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """A scheduler and workers as they are started by hand, on loopback."""
+    """A scheduler and workers as they are started by hand, on loopback, in a folder that is not the checkout's."""
     port = free_port()
     address = f"tcp://127.0.0.1:{port}"
     environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": "False"}
@@ -65,7 +67,7 @@ def dask_cluster(folder: Path, workers: int, threads: int = 1) -> Iterator[tuple
     def start(module: str, *words: str) -> subprocess.Popen[bytes]:
         log = (folder / f"{module}-{len(processes)}.log").open("wb")
         process = subprocess.Popen(
-            [sys.executable, "-m", f"distributed.cli.{module}", *words], cwd=ROOT, stdout=log, stderr=log,
+            [sys.executable, "-m", f"distributed.cli.{module}", *words], cwd=folder, stdout=log, stderr=log,
             start_new_session=True, env=environment,
         )  # fmt: skip
         processes.append(process)
@@ -138,6 +140,24 @@ def test_a_scheduler_that_is_not_there_is_one_sentence(forked_benchmark: Make) -
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("reproduce.sh: No dask scheduler answers at tcp://127.0.0.1")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [(TimeoutError(), "No dask worker came to tcp://host:1"), (False, "does not see the results folder"),
+     (ModuleNotFoundError("No module named 'benchmark'"), "it must be there on all machines")],
+)  # fmt: skip
+def test_a_cluster_that_cannot_work_is_one_sentence_before_anything_is_sent(answer: Any, words: str) -> None:
+    class Client:
+        def wait_for_workers(self, number: int, timeout: float) -> None:
+            if isinstance(answer, TimeoutError):
+                raise answer
+
+        def run(self, *_: Any, **__: Any) -> dict[str, Any]:
+            return {"tcp://host:2": answer}
+
+    with pytest.raises(CandidError, match=words):
+        _check_workers(Client(), "tcp://host:1", remote_calls("/nowhere"), Path("/nowhere"))
 
 
 # Slurm ----------------------------------------------------------------------------------------------------------------
