@@ -7,6 +7,7 @@ which makes a new worker ready at once.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -39,6 +40,7 @@ class Progress:
     """What a display shows; the pool writes it, the display reads it."""
 
     total: int
+    preparing: dict[int, str] = field(default_factory=dict)  # by slot: data sets whose candidate labels are being made
     running: dict[int, RunSpec] = field(default_factory=dict)  # by slot
     outcomes: list[tuple[RunSpec, Outcome]] = field(default_factory=list)
     elsewhere: int = 0
@@ -93,7 +95,7 @@ class Pool:
             import torch._dynamo  # noqa: F401  optimisers import it at their first step, which takes seconds
 
             import benchmark.trainer  # noqa: F401  torch, before the workers are forked
-        unusable = self._prepare(specs)
+        unusable = self._prepare(specs, progress, display)
         queue: deque[RunSpec] = deque()
         for spec in specs:
             reason = unusable.get(_shared_key(spec))
@@ -153,7 +155,9 @@ class Pool:
         with self._guard:
             return [pid for executor in self._executors.values() for pid in list(executor._processes or ())]
 
-    def _prepare(self, specs: Sequence[RunSpec]) -> dict[str, str]:
+    def _prepare(
+        self, specs: Sequence[RunSpec], progress: Progress, display: Callable[[Progress], Any] | None
+    ) -> dict[str, str]:
         """Annotators and candidate sets first, each once, so that no slot waits for another's."""
         first: dict[str, RunSpec] = {}
         for spec in specs:
@@ -171,12 +175,14 @@ class Pool:
                     group = pending.popleft()
                 except IndexError:
                     return
+                progress.preparing[slot] = group[0][1].dataset
                 for key, spec in group:
                     try:
                         reasons[key] = self._submit(slot, prepare, spec).result()
                     except (CancelledError, Exception) as error:
                         self._discard(slot)
                         reasons[key] = f"preparing {spec.dataset} failed: {_death(error)}"
+                progress.preparing.pop(slot, None)
 
         threads = [threading.Thread(target=serve, args=(slot,), daemon=True) for slot in range(len(self.slots))]
         for thread in threads:
@@ -188,6 +194,8 @@ class Pool:
                     for pid in self._pids():
                         _kill(pid, signal.SIGKILL)
                     raise Stopped(self._signal)
+                if display is not None:
+                    display(progress)
                 time.sleep(0.05)
         finally:
             for number, handler in previous.items():
@@ -266,6 +274,7 @@ class Pool:
         try:
             import joblib
             from distributed import Client, KilledWorker
+            from joblib._dask import DaskDistributedBackend
         except ImportError:
             raise CandidError("--backend dask needs the extra `cluster`: pip install dask distributed.") from None
         progress = Progress(len(specs))
@@ -276,11 +285,18 @@ class Pool:
         place = replace(self.place, results=self.place.results.resolve(), data=self.place.data.resolve())
         remotely = remote_calls(str(ROOT))
         waiting = {spec.digest: spec for spec in specs}
-        backend = joblib.parallel_config(backend="dask", wait_for_workers_timeout=60)
+
+        class Remote(DaskDistributedBackend):
+            """On a cluster with one core joblib would do the work in this process, which is not where it was wanted."""
+
+            def effective_n_jobs(self, n_jobs: int) -> int:
+                return max(2, super().effective_n_jobs(n_jobs))
+
+        backend = joblib.parallel_config(backend=Remote(client=client))
         with client, backend, self._following(waiting, progress, display):
             _check_workers(client, scheduler, remotely, place.results)
             for attempt in range(len(specs) + 1):
-                tasks = (joblib.delayed(remotely)("execute_remotely", *_plain(s, place)) for s in waiting.values())
+                tasks = [joblib.delayed(remotely)("execute_remotely", *_plain(s, place)) for s in waiting.values()]
                 parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered", pre_dispatch="all")
                 try:
                     for digest, outcome in parallel(tasks):
@@ -290,6 +306,11 @@ class Pool:
                     warn(f"a dask worker died repeatedly ({error.last_worker.address}); going on with what is left.")
                     if attempt < len(specs):
                         continue
+                except (asyncio.CancelledError, CancelledError):
+                    raise CandidError(
+                        f"The connection to the dask scheduler at {scheduler} was lost; when it is there again, "
+                        f"the same command goes on from here."
+                    ) from None
                 break
         for spec in waiting.values():
             progress.outcomes.append((spec, Outcome("failed", "dask workers kept dying on it")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from benchmark.settings import RunSpec
 from benchmark.store import RunFolder
 
 BAR = 30
+PATIENCE = 10.0  # seconds before plain output says what it waits for
 
 
 def display_for(quiet: bool, results: Path) -> Callable[[Progress], None] | None:
@@ -40,12 +42,17 @@ def duration(seconds: float) -> str:
 
 
 class Lines:
-    """One plain line per finished run."""
+    """One plain line per finished run, and per data set whose candidate labels take their time."""
 
     def __init__(self) -> None:
         self.shown = 0
+        self.prepared: set[str] = set()
 
     def __call__(self, progress: Progress) -> None:
+        if time.time() - progress.started > PATIENCE:
+            for name in sorted(set(progress.preparing.values()) - self.prepared):
+                self.prepared.add(name)
+                print(f"{name}: making its candidate labels", flush=True)
         for spec, outcome in progress.outcomes[self.shown :]:
             self.shown += 1
             if not outcome.skipped:
@@ -57,26 +64,36 @@ class Terminal:
 
     def __init__(self, results: Path) -> None:
         self.results = results
-        self.shown, self.height, self.last = 0, 0, 0.0
+        self.shown, self.height, self.last, self.ended = 0, 0, 0.0, False
         self.folders: dict[str, RunFolder] = {}
         self.since: dict[str, tuple[float, int]] = {}  # when this process first saw a run, and at which epoch
 
     def __call__(self, progress: Progress) -> None:
         finished = progress.outcomes[self.shown :]
         over = not progress.running and len(progress.outcomes) >= progress.total
-        if not finished and not over and time.time() - self.last < 0.5:
+        if not finished and (self.ended if over else time.time() - self.last < 0.5):
             return
-        self.last = time.time()
+        self.last, self.ended = time.time(), over
         out = [f"\x1b[{self.height}A\x1b[J"] if self.height else []
         for spec, outcome in finished:
             self.shown += 1
             if not outcome.skipped:
                 out.append(outcome_line(spec, outcome) + "\n")
-        lines = [] if over else [self._job(spec) for _, spec in sorted(progress.running.items())]
+        width, height = shutil.get_terminal_size()
+        lines = [] if over else self._jobs(progress, max(1, height - 3))
         lines.append(self._bar(progress))
+        lines = [line[: width - 1] for line in lines]  # one that wraps would be two, and the next redraw one too short
         self.height = 0 if over else len(lines)
         sys.stdout.write("".join(out) + "".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
+
+    def _jobs(self, progress: Progress, most: int) -> list[str]:
+        """What is going on, a line each, in as many lines as there is room for."""
+        running = sorted(progress.running.items())
+        room = most if len(running) <= most else most - 1
+        lines = [f"  {name}: making its candidate labels" for name in sorted(set(progress.preparing.values()))]
+        lines += [self._job(spec) for _, spec in running[:room]]
+        return lines + ([f"  and {len(running) - room} more"] if len(running) > room else [])
 
     def _job(self, spec: RunSpec) -> str:
         head = f"  {spec.dataset} {spec.label} seed {spec.seed}"

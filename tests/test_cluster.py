@@ -24,6 +24,7 @@ from tests.killing import documents, finish, kill, running, wait_until
 from tests.plugins import DIES_LATE, write_plugin
 
 Make = Callable[..., TinyBenchmark]
+Cluster = tuple[str, subprocess.Popen[bytes], list[subprocess.Popen[bytes]]]  # address, scheduler, workers
 EIGHT = """
 title = "eight"
 seeds = [0, 1, 2, 3]
@@ -57,7 +58,7 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def dask_cluster(folder: Path, workers: int, threads: int = 1) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+def dask_cluster(folder: Path, workers: int, threads: int = 1) -> Iterator[Cluster]:
     """A scheduler and workers as they are started by hand, on loopback, in a folder that is not the checkout's."""
     port = free_port()
     address = f"tcp://127.0.0.1:{port}"
@@ -74,10 +75,10 @@ def dask_cluster(folder: Path, workers: int, threads: int = 1) -> Iterator[tuple
         return process
 
     try:
-        start("dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
+        scheduler = start("dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
         options = ("--nthreads", str(threads), "--no-nanny", "--no-dashboard", "--local-directory", str(folder))
         started = [start("dask_worker", address, *options) for _ in range(workers)]
-        yield address, started
+        yield address, scheduler, started
     finally:
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
@@ -89,7 +90,7 @@ def test_dask_does_every_run_once_although_a_worker_is_killed(
     forked_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
 ) -> None:
     bench = forked_benchmark("dask", EIGHT)
-    with dask_cluster(tmp_path, workers=2) as (address, workers):
+    with dask_cluster(tmp_path, workers=2) as (address, _, workers):
         command = bench.start("run", "--backend", "dask", "--scheduler", address, "--checkpoint-seconds", "0.05")
         pids = {worker.pid for worker in workers}
 
@@ -113,7 +114,7 @@ def test_a_run_that_kills_its_dask_workers_is_given_up_and_the_others_go_on(
 ) -> None:
     bench = forked_benchmark("dask", EIGHT)
     plugin = write_plugin(tmp_path, "dies-late", DIES_LATE)
-    with dask_cluster(tmp_path, workers=3) as (address, _):
+    with dask_cluster(tmp_path, workers=3) as (address, _, _):
         words = ("--backend", "dask", "--scheduler", address, "--seeds", "0", "--plugin", str(plugin))
         done = bench.run("run", *words)
     states = {d["method"]: d for d in documents(bench).values()}
@@ -127,7 +128,7 @@ def test_a_dask_worker_with_several_threads_does_one_run_at_a_time(
 ) -> None:
     """torch's generator and thread count belong to the process: two runs in it at once would disturb each other."""
     bench = forked_benchmark("dask", EIGHT)
-    with dask_cluster(tmp_path, workers=1, threads=4) as (address, _):
+    with dask_cluster(tmp_path, workers=1, threads=4) as (address, _, _):
         done = bench.run("run", "--seeds", "0,1", "--backend", "dask", "--scheduler", address)
     assert done.returncode == 0, done.stdout + done.stderr
     assert bench.results_only() == {k: v for k, v in alone.items() if k.split("/")[2] in ("0", "1")}
@@ -140,6 +141,23 @@ def test_a_scheduler_that_is_not_there_is_one_sentence(forked_benchmark: Make) -
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("reproduce.sh: No dask scheduler answers at tcp://127.0.0.1")
     assert "Traceback" not in done.stderr
+
+
+def test_one_worker_does_the_work_itself_and_a_lost_scheduler_is_one_sentence(
+    forked_benchmark: Make, tmp_path: Path
+) -> None:
+    bench = forked_benchmark("dask", EIGHT)
+    with dask_cluster(tmp_path, workers=1) as (address, scheduler, (worker,)):
+        words = ("--backend", "dask", "--scheduler", address, "--seeds", "0")
+        assert bench.run("run", *words, "--methods", "cc").returncode == 0
+        (document,) = documents(bench).values()
+        assert document["time"]["pid"] == worker.pid
+        command = bench.start("run", *words, "--epochs", "500")
+        wait_until(lambda: running(bench, 1), 60, "a run in training")
+        kill(scheduler.pid)
+        code, _, err = finish(command, 60)
+    assert code == 1
+    assert "Traceback" not in err and "was lost" in err.splitlines()[-1], err
 
 
 @pytest.mark.parametrize(
