@@ -17,7 +17,7 @@ RECIPES = {
     "digits": views.DIGITS,
 }
 TEST_BATCH = 256
-TOGETHER = 256 * 32 * 32  # pixels of one view that are made at once
+TOGETHER = 1024 * 32 * 32  # pixels of one view that are made at once: 12 MB of results
 CACHE_LIMIT = 2**30  # bytes of prepared test pictures that are kept instead of being made anew at every evaluation
 
 

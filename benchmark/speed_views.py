@@ -1,6 +1,7 @@
 """How fast the batched views are, against the same recipes one picture at a time with Pillow, in the same run.
 
-Both sides take turns, so that a busy machine slows both; times are CPU seconds of this process on one thread.
+Small pictures are made as many at once as in training. Both sides take turns, so that a busy machine slows both; times
+are CPU seconds of this process on one thread.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from benchmark.pictures import TOGETHER
 from benchmark.speed_timing import one_thread, seconds
 from datasets.reference_pipeline import ReferenceViews
 from datasets.views import CIFAR, FINE_GRAINED, Recipe, Views
@@ -90,4 +92,4 @@ def _batched(recipe: Recipe, images: Tensor, sizes: Tensor | None) -> Callable[[
 def measure(rounds: int = 5) -> dict[str, dict[str, Any]]:
     """Microseconds per picture for the weak and strong pair on both sides, their ratio, and the goal, by size."""
     with one_thread():
-        return {"32px": _small(rounds, batch=256), "224px": _large(rounds, batch=32)}
+        return {"32px": _small(rounds, batch=TOGETHER // 32**2), "224px": _large(rounds, batch=32)}

@@ -47,7 +47,7 @@ def _where(comparison: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
     return comparison(a, b, out=torch.empty_like(a))
 
 
-def _at_once(images: Tensor) -> int:
+def at_once(images: Tensor) -> int:
     """How many of these pictures to work on at once: on a CPU, few enough that they stay in the cache."""
     return max(_CACHE_ELEMENTS // images[0].numel(), 1) if images.device.type == "cpu" else len(images)
 
@@ -139,7 +139,7 @@ def crop_by_products(images: Tensor, start: Tensor, length: Tensor, mirror: Tens
     rows, columns = ((length - 1) * longest + start).unbind(1)
     columns = columns + longest * longest * mirror
     result = images.new_empty(len(images), channels, size, size)
-    parts = (v.split(_at_once(images)) for v in (images, rows, columns, result))
+    parts = (v.split(at_once(images)) for v in (images, rows, columns, result))
     with torch.autocast(images.device.type, enabled=False):  # which would round levels to 8 bits of mantissa
         for image, row, column, made in zip(*parts, strict=True):
             across = along_x.index_select(0, column)[:, :width]
@@ -409,7 +409,7 @@ def apply_in_rounds(x: Tensor, choice: Tensor, magnitude: Tensor, operations: tu
     matrix = _warp_matrices(_warp_numbers(operations, *x.shape[2:], x.device)[choice], magnitude)
     store = _words(x)
     for r in range(rounds):
-        group, sizes = zip(*_groups(operations, counts[r], _at_once(x)), strict=True)
+        group, sizes = zip(*_groups(operations, counts[r], at_once(x)), strict=True)
         settings = (v[:, r].split(sizes) for v in (orders, magnitude, matrix))
         for operation, rows, m, matrices in zip(group, *settings, strict=True):
             if operation is not identity:

@@ -103,8 +103,8 @@ WEAK_OPERATIONS: tuple[ops.Operation, ...] = (
     ops.identity,
 )
 _GRAY, _NOTHING = 4, 5
-# Elements worked on at once on a CPU: a few intermediate pictures stay in the cache.
-_CPU_ELEMENTS = 1 << 23
+# Elements of a view made at once on a CPU; the more, the fewer calls. As bytes they still stay in the cache.
+_CPU_ELEMENTS = 3 << 20
 _LARGE = 128  # side of a view from which on a loop over pictures costs nothing beside its work
 _SMALL = 32  # side of pictures and views up to which all crops are kept as matrices (8 MB)
 
@@ -268,11 +268,13 @@ class Views:
         if images.device.type == "cpu":
             step = 1 if size >= _LARGE else _CPU_ELEMENTS // (3 * size**2)
         results = tuple(torch.empty(samples, 3, size, size, device=images.device) for _ in works)
-        for start in range(0, samples, max(step, 1)):
-            rows = slice(start, start + step)
-            source = _Source(images[rows], size)
-            for work, result in zip(works, results, strict=True):
-                work(source, rows, result[rows])
+        # No bookkeeping for gradients inside; the results, made outside, may be saved for a backward pass.
+        with torch.inference_mode():
+            for start in range(0, samples, max(step, 1)):
+                rows = slice(start, start + step)
+                source = _Source(images[rows], size)
+                for work, result in zip(works, results, strict=True):
+                    work(source, rows, result[rows])
         return results
 
     # one view each ----------------------------------------------------------------------------------------------------
@@ -282,7 +284,7 @@ class Views:
         choice, magnitude = draw_jitter(draws, self.recipe)
 
         def work(source: _Source, rows: slice, out: Tensor) -> None:
-            self._normalised(source.worked_on(crop[rows], choice[rows], magnitude[rows], WEAK_OPERATIONS, out))
+            self._finished(source.worked_on(crop[rows], choice[rows], magnitude[rows], WEAK_OPERATIONS), out)
 
         return work
 
@@ -293,8 +295,8 @@ class Views:
         operations = tuple(operation for operation, *_ in RAND_AUGMENT)
 
         def work(source: _Source, rows: slice, out: Tensor) -> None:
-            source.worked_on(crop[rows], choice[rows], magnitude[rows], operations, out)
-            self._normalised(ops.erase(out, [edge[rows] for edge in box], CUTOUT_FILL))
+            made = source.worked_on(crop[rows], choice[rows], magnitude[rows], operations)
+            self._finished(made, out, [edge[rows] for edge in box])
 
         return work
 
@@ -315,10 +317,10 @@ class Views:
             x = self._shifted(source, sizes[rows], flip[rows], shift[rows])
             x = ops.erase(x, [edge[rows] for edge in box], (0.0, 0.0, 0.0))
             made = ops.apply_in_rounds(ops.as_bytes(x), choice[rows], magnitude[rows], table.operations)
-            self._normalised(out.copy_(made))
+            self._finished(made, out)
 
         def work_from_crop(source: _Source, rows: slice, out: Tensor) -> None:
-            self._normalised(source.worked_on(crop[rows], choice[rows], magnitude[rows], table.operations, out))
+            self._finished(source.worked_on(crop[rows], choice[rows], magnitude[rows], table.operations), out)
 
         return work_from_shift if recipe.distill == "cifar" else work_from_crop
 
@@ -335,7 +337,7 @@ class Views:
         def work(source: _Source, rows: slice, out: Tensor) -> None:
             straight = zero[rows, 0] > 0
             y, x = _both_taps(zero[rows], sizes[rows], total[rows], offset[rows], size, straight)
-            self._normalised(out.copy_(source.resampled(y, x)))
+            self._finished(source.resampled(y, x), out)
 
         return work
 
@@ -364,10 +366,14 @@ class Views:
         )
         return source.resampled(y, x)
 
-    def _normalised(self, x: Tensor) -> Tensor:
-        """Whole levels -> mean 0, standard deviation 1 over the training set. In place."""
+    def _finished(self, x: Tensor, out: Tensor, box: Sequence[Tensor] = ()) -> None:
+        """Whole levels, with the box painted over, -> mean 0 and standard deviation 1 over the training set, in `out`."""
         factor, offset = _scaling(self.recipe.mean, self.recipe.std, x.device)
-        return x.mul_(factor).add_(offset)
+        for part, made, *edges in zip(*(v.split(ops.at_once(x)) for v in (x, out, *box)), strict=True):
+            made.copy_(part)
+            if edges:
+                ops.erase(made, edges, CUTOUT_FILL)
+            made.mul_(factor).add_(offset)
 
 
 @cache
@@ -402,14 +408,13 @@ class _Source:
         """The pictures in the form that resampling reads."""
         return ops.as_columns(self.images)
 
-    def worked_on(
-        self, crop: Crop, choice: Tensor, magnitude: Tensor, operations: tuple[ops.Operation, ...], out: Tensor
-    ) -> Tensor:
-        """The crops after all rounds of operations: (B, 3, size, size) whole levels, in `out`."""
+    def worked_on(self, crop: Crop, choice: Tensor, magnitude: Tensor, operations: tuple[ops.Operation, ...]) -> Tensor:
+        """The crops after all rounds of operations: (B, 3, size, size) whole levels, uint8 or float32."""
         if self.size >= _LARGE and self.images.device.type == "cpu":
-            ops.crop_one_by_one(self.images, crop.start, crop.length, crop.mirror, out)
-            return ops.apply_one_by_one(out, choice, magnitude, operations)
-        return out.copy_(ops.apply_in_rounds(self.cropped(crop), choice, magnitude, operations))
+            made = torch.empty(self.images.shape[0], 3, self.size, self.size)
+            ops.crop_one_by_one(self.images, crop.start, crop.length, crop.mirror, made)
+            return ops.apply_one_by_one(made, choice, magnitude, operations)
+        return ops.apply_in_rounds(self.cropped(crop), choice, magnitude, operations)
 
     def cropped(self, crop: Crop) -> Tensor:
         """(B, 3, size, size) uint8."""
