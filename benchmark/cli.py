@@ -32,6 +32,16 @@ class Parser(argparse.ArgumentParser):
         sys.exit(USAGE)
 
 
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of seconds above 0")
+    return value
+
+
 def parser() -> argparse.ArgumentParser:
     common = Parser(add_help=False)
     group = common.add_argument_group("common options")
@@ -58,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--no-wait", action="store_true", help="do not wait for runs that another process is doing")
     group.add_argument("--retry-diverged", action="store_true", help="run diverged runs again (same seed, same end)")
     group.add_argument("--track", choices=("tensorboard", "wandb"), help="also record curves there (extra `track`)")
-    group.add_argument("--step-seconds", type=float, default=3600.0, metavar="S",
+    group.add_argument("--step-seconds", type=_seconds, default=3600.0, metavar="S",
                        help="a step that takes longer is given up as endless")  # fmt: skip
     group.add_argument("--checkpoint-seconds", type=float, help=argparse.SUPPRESS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -106,10 +107,15 @@ def train(arguments: argparse.Namespace, selection: Selection, specs: Sequence[R
     slots = parse_jobs(arguments.jobs, selection.devices)
     if arguments.backend == "dask" and not arguments.scheduler:
         raise UsageError("--backend dask needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")
+    if arguments.scheduler and arguments.backend != "dask":
+        raise UsageError(f"--scheduler {arguments.scheduler} is for --backend dask; write both or neither.")
+    if arguments.scheduler and not re.fullmatch(r"(\w+://)?[^/]+:\d+", arguments.scheduler):
+        raise UsageError(f"--scheduler {arguments.scheduler}: that is no address; write it as tcp://host:8786.")
     now = standing(specs, arguments.results)
     todo = sorted(now.todo, key=lambda s: -cost(s, selection.entry(s.method)))
     if not arguments.quiet:
-        print(plan_line(selection, now, slots), flush=True)
+        where = arguments.scheduler or f"{len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}"
+        print(plan_line(selection, now, where), flush=True)
     if arguments.dry_run or not todo:
         return Progress(0)
     ensure_writable(arguments.results)
@@ -121,7 +127,7 @@ def train(arguments: argparse.Namespace, selection: Selection, specs: Sequence[R
     return pool.run(todo, display)
 
 
-def plan_line(selection: Selection, now: object, slots: Sequence[str]) -> str:
+def plan_line(selection: Selection, now: object, where: str) -> str:
     """The plan in one line: how many runs, how many of them are there, on what."""
     from benchmark.plan import Standing
 
@@ -132,7 +138,7 @@ def plan_line(selection: Selection, now: object, slots: Sequence[str]) -> str:
             counts.append(f"{now.count(state)} {state}")
     return (
         f"Plan: {len(now.specs)} runs, {', '.join(counts)}, {len(now.todo)} to do "
-        f"on {len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}; results in {selection.place.results}."
+        f"on {where}; results in {selection.place.results}."
     )
 
 

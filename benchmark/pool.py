@@ -31,6 +31,7 @@ from benchmark.store import RunFolder, warn
 if TYPE_CHECKING:
     from joblib.externals.loky import ProcessPoolExecutor
 
+MOST_JOBS = 1024
 GRACE = 7.0  # seconds for workers to save after a signal
 WORKERS_SECONDS = 60  # for the first dask worker to come
 
@@ -63,6 +64,8 @@ def parse_jobs(text: str | None, devices: Sequence[str]) -> list[str]:
     number, _, per = text.partition("/")
     if not number.isdecimal() or int(number) < 1 or per not in ("", "gpu"):
         raise UsageError(f"--jobs {text}: write a whole number, or K/gpu for K runs on each GPU.")
+    if int(number) > MOST_JOBS:
+        raise UsageError(f"--jobs {text}: that is more than one machine can do at once; {MOST_JOBS} is the most.")
     if per == "gpu":
         if devices[0] == "cpu":
             raise UsageError(f"--jobs {text}: there is no GPU here; write --jobs {number}.")
