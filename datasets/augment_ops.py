@@ -1,7 +1,7 @@
 """Picture operations on a batch in which every sample has its own magnitude.
 
-Pictures are (B, 3, H, W) float32 holding whole grey levels 0…255: the values an 8-bit picture would hold, without the
-casts. Each operation returns such a batch and agrees with `torchvision.transforms.v2.functional` on uint8. It may
+Pictures are (B, 3, H, W) float32 holding whole grey levels 0…255: the values an 8-bit picture would hold, and does
+where it waits for its next operation. Each operation returns such a batch and agrees with `torchvision.transforms.v2.functional` on uint8. It may
 overwrite the batch it was given: fresh memory costs more than the arithmetic.
 
 A sample's result must not depend on its neighbours in the batch. So only arithmetic whose result does not depend on
@@ -391,8 +391,9 @@ def _groups(operations: Sequence[Operation], counts: Sequence[int], most: int) -
     work = zip(operations, counts, strict=True)
     for _, run in itertools.groupby(work, key=lambda pair: pair[0].fill if isinstance(pair[0], Warp) else pair[0]):
         same, sizes = zip(*run, strict=True)
-        for left in range(sum(sizes), 0, -most):
-            yield same[0], min(left, most)
+        total = sum(sizes)
+        pieces = max(round(total / most), 1)  # of equal sizes: a small one costs as many calls
+        yield from ((same[0], total * (k + 1) // pieces - total * k // pieces) for k in range(pieces) if total)
 
 
 def apply_in_rounds(x: Tensor, choice: Tensor, magnitude: Tensor, operations: tuple[Operation, ...]) -> Tensor:
@@ -427,12 +428,12 @@ def as_bytes(x: Tensor) -> Tensor:
 
 def _words(x: Tensor) -> Tensor:
     """(B, …) uint8 -> (B, n) of the same memory in units of eight bytes, if they divide it: fewer elements to place."""
-    flat = x.flatten(1)
+    flat = x.view(len(x), -1)
     return flat if flat.shape[1] % 8 else flat.view(torch.int64)
 
 
 def apply_one_by_one(x: Tensor, choice: Tensor, magnitude: Tensor, operations: Sequence[Operation]) -> Tensor:
-    """What `apply_in_rounds` does, on levels and without moving pictures: for large ones, which fill the cache by themselves."""
+    """What `apply_in_rounds` does, on float32 levels and without moving them: a large picture fills the cache alone."""
     for row, picked in enumerate(choice.tolist()):
         part = x[row : row + 1]
         for r, pick in enumerate(picked):
