@@ -1,8 +1,9 @@
 """Picture operations on a batch in which every sample has its own magnitude.
 
 Pictures are (B, 3, H, W) float32 holding whole grey levels 0…255: the values an 8-bit picture would hold, and does
-where it waits for its next operation. Each operation returns such a batch and agrees with `torchvision.transforms.v2.functional` on uint8. It may
-overwrite the batch it was given: fresh memory costs more than the arithmetic.
+where it waits for its next operation. Each operation returns such a batch and agrees with
+`torchvision.transforms.v2.functional` on uint8. It may overwrite the batch it was given: fresh memory costs more than
+the arithmetic.
 
 A sample's result must not depend on its neighbours in the batch. So only arithmetic whose result does not depend on
 how the work is cut up is used: single correctly rounded operations, and sums and products that are exact because they
