@@ -367,7 +367,7 @@ class Views:
         return source.resampled(y, x)
 
     def _finished(self, x: Tensor, out: Tensor, box: Sequence[Tensor] = ()) -> None:
-        """Whole levels, with the box painted over, -> mean 0 and standard deviation 1 over the training set, in `out`."""
+        """Whole levels, with the box painted over, -> mean 0, standard deviation 1 over the training set, in `out`."""
         factor, offset = _scaling(self.recipe.mean, self.recipe.std, x.device)
         for part, made, *edges in zip(*(v.split(ops.at_once(x)) for v in (x, out, *box)), strict=True):
             made.copy_(part)
