@@ -73,7 +73,7 @@ def print_estimate(arguments: argparse.Namespace, selection: Selection, specs: S
     heaviest = sorted((costs[s.method, s.dataset].checkpoint_bytes for s in now.todo), reverse=True)[: len(slots)]
     print(
         f"Disk             {records / MEGABYTE:.0f} MB of records; up to {2 * sum(heaviest) / MEGABYTE:.0f} MB of "
-        f"checkpoints while {len(slots)} runs are going on; {_free(arguments.results) / GIGABYTE:.0f} GB are free"
+        f"checkpoints with {len(slots)} at a time; {_free(arguments.results) / GIGABYTE:.0f} GB are free"
     )
     print(
         f"Measured         {len(measured)} of {len(costs)} pairs of method and data set, a few steps each, here and now"

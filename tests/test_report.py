@@ -20,7 +20,7 @@ import pytest
 from benchmark.cli import parser
 from benchmark.errors import CandidError
 from benchmark.figures import style_of
-from benchmark.report import compact, embed, fingerprint, up_to_date, write_report
+from benchmark.report import MARK, compact, embed, fingerprint, up_to_date, write_report
 from benchmark.report_curves import MISSING, epoch_grid, quantise, thin
 from benchmark.settings import Override
 from tests import chromium
@@ -332,9 +332,14 @@ def test_the_page_is_left_alone_until_something_changes(store: Path) -> None:
 
 
 def test_the_same_results_give_the_same_page(store: Path) -> None:
-    first = report(store).read_bytes()
-    (store / "report.html").unlink()
-    assert report(store).read_bytes() == first
+    """Byte for byte, in processes that order sets differently; but for the mark, which follows every edit of the code."""
+    pages = []
+    for seed in ("0", "1"):
+        out = store / f"{seed}.html"
+        command = [sys.executable, "-m", "benchmark", "report", "--results", str(store), "--out", str(out)]
+        subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True)
+        pages.append(MARK.sub(b"", out.read_bytes()))
+    assert pages[0] == pages[1]
 
 
 def test_a_run_that_is_going_on_is_told_from_one_that_was_cut_off(store: Path) -> None:
