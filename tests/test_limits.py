@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import resource
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmark import checkpoint
 from benchmark.store import runs
+from benchmark.trainer import GUARD_EVERY, Diverged, Guard
 from tests.conftest import TinyBenchmark
 from tests.forking import make_forked
 from tests.killing import documents
@@ -83,6 +87,70 @@ def test_a_full_disk_ends_the_run_with_its_reason_and_keeps_the_last_checkpoint(
     assert bench.run(*words).returncode == 0
     (document,) = documents(bench).values()
     assert document["status"] == "done" and document["time"]["sittings"] == 2
+
+
+def test_a_disk_that_is_full_for_one_run_is_not_so_for_the_next(small_disk: Path, tmp_path: Path) -> None:
+    """The second checkpoint of a large method does not fit; what it had written is given back, and others go on."""
+    plugin = write_plugin(tmp_path, "big", BIG_STATE)
+    bench = make_forked(small_disk, TWO)
+    words = ("run", "--plugin", str(plugin), "--methods", "big,proden,cc", "--jobs", "1", "--checkpoint-seconds", "0")
+    done = bench.run(*words)
+    states = by_method(bench)
+    assert done.returncode == 1
+    assert {name: d["status"] for name, d in states.items()} == {"big": "failed", "proden": "done", "cc": "done"}
+    assert states["big"]["reason"].startswith("no space left on the disk")
+    (folder,) = (path for path, document in documents(bench).items() if document["method"] == "big")
+    checkpoint.read(folder / checkpoint.CURRENT, states["big"]["identity"])  # whole
+    assert not list(folder.glob(".*.tmp"))
+    subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
+    assert bench.run(*words).returncode == 0
+    assert by_method(bench)["big"]["time"]["sittings"] == 2
+
+
+FREEZES = """
+        folder = {folder!r}
+        if clock.step == 12 and not os.path.exists({marker!r}):
+            open({marker!r}, "w").close()
+            import glob, subprocess
+            subprocess.run(["chattr", "+i", *glob.glob(folder)], check=True)"""
+
+
+def test_a_folder_that_turns_read_only_ends_its_run_and_keeps_the_last_checkpoint(
+    forked_benchmark: Make, tmp_path: Path
+) -> None:
+    """As a disk that the system mounts read-only after an error, for the folder of one run alone."""
+    bench = forked_benchmark("bench", TWO)
+    pattern, marker = str(bench.results / "runs/*/*/freezes/*"), tmp_path / "frozen"
+    if subprocess.run(["chattr", "+i", str(bench.folder)], capture_output=True).returncode:
+        pytest.skip("this machine does not allow files to be made immutable")
+    subprocess.run(["chattr", "-i", str(bench.folder)], check=True)
+    plugin = write_plugin(tmp_path, "freezes", FREEZES.format(folder=pattern, marker=str(marker)))
+    words = ("run", "--plugin", str(plugin), "--methods", "freezes,proden", "--jobs", "1", "--checkpoint-seconds", "0")
+    try:
+        done = bench.run(*words)
+    finally:
+        subprocess.run(["chattr", "-R", "-i", str(bench.results)], check=True)
+    (folder,) = bench.results.glob("runs/*/*/freezes/*")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert re.search(r"freezes seed 0: failed: .*Operation not permitted", done.stdout)
+    assert by_method(bench)["proden"]["status"] == "done"
+    state = checkpoint.read(folder / checkpoint.CURRENT, documents(bench)[folder]["identity"])
+    assert (state["epoch"], state["step_in_epoch"]) == (2, 0)
+    assert "freezes seed 0: interrupted" in bench.run("status").stdout  # its record could not be written either
+    again = bench.run(*words)
+    assert again.returncode == 0, again.stdout
+    assert by_method(bench)["freezes"]["time"]["sittings"] == 2
+
+
+def test_on_an_accelerator_a_loss_that_is_no_number_is_noticed_within_fifty_steps() -> None:
+    """There the losses are looked at together, because each look waits for the device; the step named is the first."""
+    assert GUARD_EVERY <= 50
+    for first in range(60):
+        guard = Guard(GUARD_EVERY)
+        with pytest.raises(Diverged, match=rf"at step {first} \(training rows {first}, 7\)"):
+            for step in range(first + 50):
+                loss = torch.tensor(math.nan if step >= first else 1.0)
+                guard.watch(step, loss, torch.tensor([step, 7]))
 
 
 def test_a_file_that_may_not_grow_fails_its_own_run_alone(forked_benchmark: Make, tmp_path: Path) -> None:
