@@ -130,7 +130,7 @@ def verdict(document: Document) -> list[str]:
 
 
 def goal_of(document: Document) -> float:
-    return SMALL_GOAL if document["backbone"] == SMALL else LARGE_GOAL
+    return SMALL_GOAL if document["backbone"].startswith(SMALL) else LARGE_GOAL
 
 
 # The page -----------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def page(documents: Sequence[Document]) -> str:
     for document in documents:
         by_kind.setdefault(document["kind"], []).append(document)
     parts = ["# Speed", NOTICE, INTRODUCTION]
-    for document in sorted(by_kind.get("trainer", []), key=lambda d: d["backbone"] != SMALL):
+    for document in sorted(by_kind.get("trainer", []), key=lambda d: not d["backbone"].startswith(SMALL)):
         pictures = " × ".join(map(str, document["pictures"]))
         title = f"## Training: {document['dataset']}, {document['backbone']}"
         setting = (

@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,7 +171,10 @@ def test_the_quick_profile_is_described_as_it_is() -> None:
     assert f"cut to {glyphs['classes']} classes, {glyphs['train']:,} training pictures" in text
     assert f"{quick['train']['epochs']} epochs, batch {quick['train']['batch']}" in text
     assert f"train.holdout={quick['train']['holdout']}" in text
-    values = {entry["method"]: entry for entry in quick["values"] if entry["dataset"] == "*"}
+    values: dict[str, dict[str, Any]] = {}
+    for entry in quick["values"]:
+        if entry["dataset"] == "*":
+            values.setdefault(entry["method"], {}).update(entry)
     cel, side = values["cel"], values["valen"]["recon_side"]
     assert (
         f"length is {cel['embedding_length']}, its feed-forward width {cel['feed_forward']}, with {cel['heads']}"
