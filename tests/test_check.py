@@ -120,6 +120,16 @@ def test_an_endless_step_is_named_within_a_minute(tmp_path: Path) -> None:
     assert done.returncode == 1 and f"endless.py:{broken.line}: it did not end" in done.stdout
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("broken", (*UNREADABLE, *DEFECTS, *ENDLESS), ids=lambda broken: broken.name)
+def test_the_command_names_every_defect_with_its_line_within_a_minute(broken: Broken, tmp_path: Path) -> None:
+    path = broken.write(tmp_path)
+    done = check(path)
+    text = done.stdout + done.stderr
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert (str(path) if broken.name == "not-registered" else f"{path}:{broken.line}:") in text and broken.words in text
+
+
 def test_a_missing_file_gets_one_sentence(tmp_path: Path) -> None:
     done = check(tmp_path / "nowhere.py")
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "does not exist" in done.stderr
