@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,6 +52,21 @@ class Selection:
         extra: Sequence[Override] = (),
     ) -> list[RunSpec]:
         """The grid of runs, seeds innermost."""
+        if methods is None and datasets is None and variant is None and not extra:
+            return list(self._grid)
+        return self._resolved(methods, datasets, variant, extra)
+
+    @functools.cached_property  # asked for when arguments are checked, and again by what needs the runs
+    def _grid(self) -> list[RunSpec]:
+        return self._resolved(None, None, None, ())
+
+    def _resolved(
+        self,
+        methods: Iterable[str] | None,
+        datasets: Iterable[str] | None,
+        variant: Mapping[str, Any] | None,
+        extra: Sequence[Override],
+    ) -> list[RunSpec]:
         return [
             resolve(self.profile, self.entry(method), dataset, seed, (*self.overrides, *extra), variant)
             for dataset in (self.datasets if datasets is None else datasets)

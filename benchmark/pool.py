@@ -7,7 +7,6 @@ which makes a new worker ready at once.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -275,6 +274,8 @@ class Pool:
     ) -> Progress:
         """Through joblib's dask back-end: every dask worker is a slot, and a lost worker's runs go to another."""
         try:
+            import asyncio
+
             import joblib
             from distributed import Client, KilledWorker
             from joblib._dask import DaskDistributedBackend

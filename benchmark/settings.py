@@ -231,7 +231,7 @@ class RunSpec:
     overrides: dict[str, Any] = field(hash=False, default_factory=dict)
     paths: dict[str, str] = field(hash=False, default_factory=dict)  # plugin, weights, dataset: where files lie here
 
-    @property
+    @functools.cached_property  # every count of a plan asks for it
     def digest(self) -> str:
         """SHA-256 of the configuration in canonical JSON."""
         return digest_of(self.config)
