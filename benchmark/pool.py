@@ -181,7 +181,7 @@ class Pool:
                 for key, spec in group:
                     try:
                         reasons[key] = self._submit(slot, prepare, spec).result()
-                    except (CancelledError, Exception) as error:
+                    except BaseException as error:  # whatever a worker died of must not end this slot
                         self._discard(slot)
                         reasons[key] = f"preparing {spec.dataset} failed: {_death(error)}"
                 progress.preparing.pop(slot, None)
@@ -240,7 +240,7 @@ class Pool:
         started = time.time()
         try:
             return self._submit(slot, execute, spec).result()
-        except (CancelledError, Exception) as error:
+        except BaseException as error:  # whatever a worker died of must not end this slot
             self._discard(slot)
             if self._signal:
                 return Outcome("interrupted", "stopped")

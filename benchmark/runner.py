@@ -219,7 +219,7 @@ def _attempt(
                 status = "interrupted"
             except Diverged as error:
                 status, reason = "diverged", str(error)
-            except Exception as error:
+            except BaseException as error:  # SystemExit too: a method must not end the worker that does others' runs
                 status = "oom" if is_out_of_memory(error) else "failed"
                 reason = sentence(error)
                 if status == "oom":

@@ -143,11 +143,13 @@ def test_broken_plug_ins_do_not_stop_a_sweep(tiny_benchmark: TinyBenchmark) -> N
     paths = [broken.write(tiny_benchmark.folder) for broken in (*UNREADABLE, *DEFECTS)]
     options = [word for path in paths for word in ("--plugin", str(path))]
     methods = ",".join(("syntax-error", *(broken.name for broken in DEFECTS), "proden"))
-    done = tiny_benchmark.run("run", "--methods", methods, "--seeds", "0", "--epochs", "1", *options)
+    words = ("--seeds", "0", "--epochs", "1", "--jobs", "1")  # one slot: what breaks it would stop all the rest
+    done = tiny_benchmark.run("run", "--methods", methods, *words, *options)
     assert done.returncode == 1, done.stderr
     documents = {document["method"]: document for document in tiny_benchmark.documents()}
     assert documents["proden"]["status"] == "done"
-    for name in ("no-predict", "plain-tensor", "wrong-shape", "loss-per-sample", "no-gradient"):
+    assert set(documents) == {"proden", *(broken.name for broken in DEFECTS)}
+    for name in ("no-predict", "plain-tensor", "wrong-shape", "loss-per-sample", "no-gradient", "quits"):
         assert documents[name]["status"] == "failed" and documents[name]["reason"], name
     assert all(broken.words in done.stderr for broken in UNREADABLE)
     log = next(tiny_benchmark.results.glob("runs/*/*/talks/*/log.txt"))
