@@ -270,6 +270,7 @@ def curve_panels(
             ends = _draw_curves(axes, epochs, panel, metric)
             axes.set_title(panel.title, fontsize=10, loc="left")
             axes.set_xlabel("Epoch")
+            axes.xaxis.get_major_locator().set_params(integer=True)  # there is no epoch 1.5
             if not ends:
                 axes.text(0.5, 0.5, "no runs", transform=axes.transAxes, ha="center", color="#777777")
                 continue
