@@ -40,7 +40,18 @@ def test_a_network_can_be_chosen_and_a_wrong_number_of_rounds_is_refused(tiny_be
     bench = tiny_benchmark
     refused = bench.run("speed", "--rounds", "0")
     assert refused.returncode == 2 and "--rounds" in refused.stderr
-    words = ["--methods", "cc", "--datasets", "digits", "--rounds", "1", "--set", "train.batch=4"]
+    words = [
+        "--methods",
+        "cc",
+        "--datasets",
+        "digits",
+        "--rounds",
+        "1",
+        "--set",
+        "train.batch=4",
+        "--set",
+        "dataset.test=20",
+    ]
     bench.run("speed", *words, "--set", "backbone.name=resnet18-cifar", check=True)
     document = json.loads((bench.results / "speed" / "digits-resnet18-cifar.json").read_text())
     assert document["backbone"] == "resnet18-cifar" and speed_page.goal_of(document) == speed_page.LARGE_GOAL
