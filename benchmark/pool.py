@@ -8,6 +8,7 @@ which makes a new worker ready at once.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -282,6 +283,7 @@ class Pool:
         except ImportError:
             raise CandidError("--backend dask needs the extra `cluster`: pip install dask distributed.") from None
         progress = Progress(len(specs))
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost scheduler is one sentence of ours
         try:
             client = Client(scheduler, timeout="10s")
         except (OSError, TimeoutError, ValueError) as error:
