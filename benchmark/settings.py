@@ -336,8 +336,10 @@ def resolve(
                 if key not in ("method", "dataset", "source"):
                     put("method" if key in entry.config else "train", key, value, values["source"])
     for key, value in (variant or {}).items():
+        usual = sections["method"].get(key)
         put("method", key, value, "variant")
-        chosen[key] = sections["method"][key]
+        if sections["method"][key] != usual:  # the profile's own value makes no variant: the run is the plain method's
+            chosen[key] = sections["method"][key]
     for override in overrides:
         if override.scope == "dataset":
             dataset_settings[override.key] = literal(override.text)

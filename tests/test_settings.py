@@ -163,3 +163,14 @@ def test_canonical_json_refuses_what_json_has_not() -> None:
     assert canonical({"b": 1, "a": [1.0, "ä"]}) == '{"a":[1.0,"ä"],"b":1}'
     with pytest.raises(ValueError):
         canonical(float("nan"))
+
+
+def test_a_variant_with_the_profile_s_own_value_is_the_plain_run() -> None:
+    """The default point of a sensitivity plot must not hide a table's run under another label."""
+    profile, cel = load_profile("quick"), discover().get("cel")
+    plain = resolve(profile, cel, "glyphs", 0)
+    length = plain.config["method"]["config"]["embedding_length"]
+    same = resolve(profile, cel, "glyphs", 0, variant={"embedding_length": length})
+    other = resolve(profile, cel, "glyphs", 0, variant={"embedding_length": 2 * length})
+    assert (same.digest, same.label, same.overrides) == (plain.digest, "cel", {})
+    assert other.digest != plain.digest and other.label == f"cel[embedding_length={2 * length}]"
