@@ -354,6 +354,10 @@ def plot(arguments: argparse.Namespace) -> int:
                 known = ", ".join(sorted(set(frame[column])))
                 raise UsageError(f"--{option}: no run of '{unknown[0]}' in {results}; there are {known}.")
             frame = frame[frame[column].isin(wanted) | frame["label"].isin(wanted)]
+    named = (arguments.methods or "").split(",")
+    if frame["method"].nunique() > 1:  # between methods their variants would only clutter, unless they are asked for
+        plain = frame["label"] == frame["method"]
+        frame = frame[plain | frame["label"].isin(named) | ~frame["method"].isin(set(frame["method"][plain]))]
     if len(frame["profile"].unique()) > 1:  # runs of several profiles side by side are told apart
         frame = frame.assign(label=frame["label"] + " (" + frame["profile"] + ")")
     panels = [
