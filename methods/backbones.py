@@ -130,6 +130,8 @@ def load_weights(network: nn.Module, path: Path) -> None:
     """A state dict from disk (.pth or .safetensors), never a pickle; the classifier's entries may be missing or extra."""
     if not path.is_file():
         raise BackboneError(f"The weight file {path} does not exist; correct backbone.weights.")
+    unusable = f"The weight file {path} is no plain state dict; save one with torch.save(model.state_dict(), …) or as .safetensors."
+    state: Any
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -137,9 +139,11 @@ def load_weights(network: nn.Module, path: Path) -> None:
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise BackboneError(f"The weight file {path} cannot be read as a plain state dict: {error}") from error
-    inner: Any = state.get("state_dict", state)
+    except Exception as error:  # torch's own words are a page long
+        raise BackboneError(unusable) from error
+    inner = state.get("state_dict", state) if isinstance(state, dict) else state
+    if not isinstance(inner, dict):
+        raise BackboneError(unusable)
     missing, unexpected = network.load_state_dict(inner, strict=False)
     stray = [key for key in unexpected if not key.startswith(("fc.", "classifier.", "head."))]
     if missing or stray:

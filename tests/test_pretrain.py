@@ -2,13 +2,14 @@
 
 import tomllib
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
 from benchmark import pretrain
 from benchmark.settings import PROFILES
 from datasets import digits, glyphs
-from methods.backbones import CHARACTERS, factory
+from methods.backbones import CHARACTERS, BackboneError, factory
 
 
 def test_it_has_seen_no_character_of_the_quick_profile(tmp_path):
@@ -58,3 +59,12 @@ def test_it_can_be_made_anew():
     (first, accuracy), (again, _) = (pretrain.pretrain(dataset, epochs=2) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert accuracy > 100 / dataset.num_classes
+
+
+@pytest.mark.parametrize("content", ["not a tensor file", torch.zeros(3)])
+def test_a_file_that_holds_no_weights_is_one_sentence(tmp_path, content):
+    path = tmp_path / "weights.pth"
+    path.write_text(content) if isinstance(content, str) else torch.save(content, path)
+    with pytest.raises(BackboneError, match=r"weights\.pth is no plain state dict") as caught:
+        factory("small-cnn-characters", weights=str(path))()
+    assert "\n" not in str(caught.value)
