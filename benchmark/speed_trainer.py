@@ -1,18 +1,21 @@
 """What a method's training costs beside the bare loop of its networks, and where the difference goes.
 
-The bare loop is found, not written: one step of the method is watched, and every outermost call of a network is noted
-with its inputs, whether it was made for gradients, and the gradient that came back. The loop repeats these calls and
-backward passes on the tensors it has kept, with a step of the same optimiser wherever the method took one, and does
-nothing else. So it is right for any method, plug-ins included.
+The bare loop is found, not written: some steps of the method are watched, and every outermost call of a network is
+noted with its inputs, whether it was made for gradients, and the gradient that came back. The loop repeats these calls
+and backward passes on the tensors it has kept, with a step of the same optimiser wherever the method took one, and does
+nothing else. So it is right for any method, plug-ins included. The two take turns step by step, because a machine's
+speed changes within a second.
 """
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,6 +44,7 @@ from methods.registry import load
 YARDSTICK = "proden"  # the method whose step is 1 in the docs' cost column
 PARTS = ("views", "losses", "state", "logging", "hooks", "evaluation", "checkpoints")
 ROUND_SECONDS = 0.5  # of training in one round, at least one step
+RECORDED = 8  # steps that the bare loop repeats in turn: fresh data for every step, as in training
 
 STAGE = 0.75  # of training: warm-ups are over
 Batches = list[tuple[Tensor, tuple[Tensor, ...]]]  # positions and views
@@ -59,7 +63,7 @@ class Call:
 
 @dataclass
 class Recording:
-    """The calls of one step, with None wherever the optimiser took a step."""
+    """The calls of some steps, with None wherever the optimiser took a step."""
 
     events: list[Call | None] = field(default_factory=list)
 
@@ -114,10 +118,10 @@ def _kept(argument: Any) -> Any:
 
 
 class BareLoop:
-    """Forward and backward passes and optimiser steps of a recording, and nothing else."""
+    """Forward and backward passes and optimiser steps of recorded steps, one after the other, and nothing else."""
 
-    def __init__(self, recording: Recording, trainer: Trainer) -> None:
-        self.events = recording.events
+    def __init__(self, recordings: list[Recording], trainer: Trainer) -> None:
+        self.recordings = itertools.cycle(recordings)
         self.autocast = trainer.autocast
         settings = trainer.settings
         # lr 0 costs the same and leaves the weights alone, so that the trainer can go on with them
@@ -128,13 +132,17 @@ class BareLoop:
             weight_decay=settings["weight_decay"],
             fused=True,
         )
-        calls = [event for event in self.events if event is not None]
-        self.inputs = [a for c in calls for a in (*c.arguments, *c.keywords.values()) if isinstance(a, Tensor)]
+
+    def steps(self, batches: Batches) -> None:
+        """As many as there are batches; the tensors are its own."""
+        for _ in batches:
+            self.step()
 
     def step(self) -> None:
         outputs: list[Tensor] = []
         gradients: list[Tensor] = []
-        for event in self.events:
+        events = next(self.recordings).events
+        for event in events:
             if event is None:
                 self.sgd.zero_grad(set_to_none=True)
                 if outputs:
@@ -148,17 +156,10 @@ class BareLoop:
                 if gradient is not None:
                     outputs.append(tensor)
                     gradients.append(gradient)
-        for tensor in self.inputs:
-            tensor.grad = None
-
-    def seconds(self, count: int, device: torch.device) -> float:
-        """Seconds per step."""
-
-        def steps() -> None:
-            for _ in range(count):
-                self.step()
-
-        return speed_timing.seconds(steps, device) / count
+        for event in events:
+            for tensor in (*event.arguments, *event.keywords.values()) if event is not None else ():
+                if isinstance(tensor, Tensor):
+                    tensor.grad = None
 
 
 class Subject:
@@ -219,34 +220,30 @@ class Subject:
         spent = self._seconds(lambda: batches.extend(next(source) for _ in range(together)))
         return batches, spent
 
-    def steps(self, batches: Batches, count: int) -> None:
-        for k in range(count):
-            self.trainer.step(*batches[k % len(batches)], self.guard)
+    def steps(self, batches: Batches) -> None:
+        for batch in batches:
+            self.trainer.step(*batch, self.guard)
         self.guard.check()
 
-    def timed(self, batches: Batches, count: int) -> dict[str, float]:
-        """Seconds per step, and of its parts."""
-        self.update_seconds = self.state_seconds = 0.0
-        step = self._seconds(lambda: self.steps(batches, count)) / count
-        update, state = self.update_seconds / count, self.state_seconds / count
-        return {"step": step, "update": update, "state": state, "logging": step - update}
-
     def bare_loop(self) -> BareLoop:
-        """The networks' part of one step; that step trains as any other."""
-        recording, trainer = Recording(), self.trainer
+        """The networks' part of some steps; these train as any other."""
+        trainer = self.trainer
+        recordings: list[Recording] = []
         minimise = trainer.optimizer.minimise
 
         def noted(loss: Tensor) -> None:
             minimise(loss)
-            recording.events.append(None)
+            recordings[-1].events.append(None)
 
         trainer.optimizer.minimise = noted  # type: ignore[method-assign]
         try:
-            with recording.watching():
-                self.steps(self.block()[0], 1)
+            for batch in self.block()[0][:RECORDED]:
+                recordings.append(Recording())
+                with recordings[-1].watching():
+                    self.steps([batch])
         finally:
             trainer.optimizer.minimise = minimise  # type: ignore[method-assign]
-        return BareLoop(recording, trainer)
+        return BareLoop(recordings, trainer)
 
     def evaluation_seconds(self) -> float:
         """One evaluation, test pictures being prepared already as from the second epoch on."""
@@ -278,20 +275,31 @@ def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dic
         reference = subject if spec.method == yardstick.method else Subject(yardstick, place)
     trainer, device = subject.trainer, subject.device
     bare = subject.bare_loop()
-    batches, _ = subject.block()
-    count = _steps_in_a_round(subject, batches)
-    own_batches = reference.block()[0]
-    reference.steps(own_batches, 1)
+    count = _steps_in_a_round(subject)
+    own_batches = itertools.cycle(reference.block()[0])
+    turns: dict[str, Callable[[Batches], Any]] = {
+        "step": subject.steps,
+        "bare": bare.steps,
+        "yardstick": lambda part: reference.steps([next(own_batches) for _ in part]),
+    }
+    if reference is subject:
+        del turns["yardstick"]
     samples = []
     for _ in range(rounds):
         batches, views = subject.block()
-        samples.append({"views": views / len(batches), **subject.timed(batches, count)})
-        samples[-1]["bare"] = bare.seconds(count, device)
-        samples[-1]["relative"] = samples[-1]["step"] / (
-            reference.timed(own_batches, count)["step"] if reference is not subject else samples[-1]["step"]
-        )
-    for sample in samples:
-        sample["losses"] = sample["update"] - sample["state"] - sample["bare"]
+        sample = dict.fromkeys(turns, 0.0)
+        subject.update_seconds = subject.state_seconds = 0.0
+        at_once = 1 if device.type == "cpu" else count  # an accelerator is waited for after every turn
+        for start in range(0, count, at_once):
+            part = [batches[k % len(batches)] for k in range(start, start + at_once)]
+            for name, work in turns.items():
+                sample[name] += subject._seconds(partial(work, part)) / count
+        update = subject.update_seconds / count
+        beyond = max(update - sample["bare"], 0.0)
+        sample["state"] = min(subject.state_seconds / count, beyond)  # a second forward pass is in the bare loop, too
+        sample["losses"], sample["logging"] = beyond - sample["state"], sample["step"] - update
+        sample["relative"] = sample["step"] / sample.pop("yardstick", sample["step"])
+        samples.append(sample | {"views": views / len(batches)})
     middle = {key: median(sample[key] for sample in samples) for key in samples[0]}
     per_epoch = {"hooks": subject.hooks_seconds}
     per_epoch["evaluation"] = subject.evaluation_seconds() / trainer.settings["eval_every"]
@@ -319,9 +327,10 @@ def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dic
     }
 
 
-def _steps_in_a_round(subject: Subject, batches: Batches) -> int:
-    subject.steps(batches, 1)
-    one = subject._seconds(lambda: subject.steps(batches, 1))
+def _steps_in_a_round(subject: Subject) -> int:
+    batches = subject.block()[0][:1]
+    subject.steps(batches)
+    one = subject._seconds(lambda: subject.steps(batches))
     return max(1, min(round(ROUND_SECONDS / max(one, 1e-6)), 50))
 
 
@@ -347,6 +356,7 @@ def _peak_here(spec: RunSpec, place: Place) -> float:
     device = torch.device(place.device)
     reset_peak_memory(device)
     subject = Subject(spec, place)
-    subject.steps(subject.block()[0], 2)
+    for _ in range(2):
+        subject.steps(subject.block()[0][:1])
     subject.evaluation_seconds()
     return peak_memory_mb(device)

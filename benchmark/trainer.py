@@ -63,6 +63,7 @@ class Optimizer:
             weight_decay=train["weight_decay"],
             fused=True,
         )
+        self.parameters: list[Tensor] = [p for group in self.sgd.param_groups for p in group["params"]]
         self.scaler = torch.amp.GradScaler(device.type, enabled=train["amp"] == "float16")
 
     def set_lr(self, lr: float) -> None:
@@ -70,7 +71,8 @@ class Optimizer:
             group["lr"] = lr * group.get("lr_scale", 1.0)
 
     def minimise(self, loss: Tensor) -> None:
-        self.sgd.zero_grad(set_to_none=True)
+        for parameter in self.parameters:  # `zero_grad` takes ten times as long
+            parameter.grad = None
         self.scaler.scale(loss).backward()
         self.scaler.step(self.sgd)
         self.scaler.update()
@@ -87,15 +89,16 @@ class Optimizer:
 
 
 class Means:
-    """Running means of what steps log, kept on the device so that logging never waits for it."""
+    """Running means of what steps log, kept on the accelerator if there is one, so that logging never waits for it."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
+        self.sums: dict[str, Tensor | float] = {}
         self.counts: dict[str, int] = {}
 
     def add(self, name: str, value: Tensor) -> None:
-        value = value.detach().double()
-        self.sums[name] = self.sums[name] + value if name in self.sums else value
+        # On a CPU nothing waits, and adding numbers is cheaper than adding tensors.
+        number = value.item() if value.device.type == "cpu" else value.detach().double()
+        self.sums[name] = self.sums[name] + number if name in self.sums else number
         self.counts[name] = self.counts.get(name, 0) + 1
 
     def read(self) -> dict[str, float]:
@@ -105,7 +108,8 @@ class Means:
         return {"sums": dict(self.sums), "counts": dict(self.counts)}
 
     def restore(self, state: Mapping[str, Any], device: torch.device) -> None:
-        self.sums = {name: value.to(device) for name, value in state["sums"].items()}
+        sums = state["sums"].items()
+        self.sums = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in sums}
         self.counts = dict(state["counts"])
 
 

@@ -15,13 +15,13 @@ Wrong candidates are kept: for each candidate class, the pictures assigned to it
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     ContrastiveClassifier,
@@ -46,21 +46,17 @@ def positive_weights(assigned: Tensor, candidates: Tensor, confidence: Tensor, p
 
     A candidate class that no picture is assigned to adds nothing, and the others are not rescaled for it.
     """
-    same = assigned[:, None] == assigned
+    same = (assigned[:, None] == assigned).to(confidence.dtype)
     members = same.sum(0)  # n_{ŷ_j} ≥ 1
     if positive_norm == "per_view":  # the positives that there really are: two views each, without the anchor
-        members = 2 * members - same.long()
+        members = 2 * members - same
     weights = (confidence * candidates)[:, assigned] / members
     return weights.repeat(2, 2).fill_diagonal_(0.0)
 
 
 def contrastive_loss(embeddings: Tensor, weights: Tensor, temperature: float, base_temperature: float) -> Tensor:
     """L_con; embeddings get gradient as anchors and as contrast. (2B, d), (2B, 2B) -> scalar."""
-    similarity = (embeddings / temperature) @ embeddings.T
-    others = similarity.clone()
-    others.diagonal().fill_(-math.inf)
-    log_p = similarity - torch.logsumexp(others, dim=1, keepdim=True)
-    return -(temperature / base_temperature) * (weights * log_p).sum(1).mean()
+    return temperature / base_temperature * fused.contrastive_loss(embeddings, None, weights, temperature)
 
 
 @register

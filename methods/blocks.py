@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from methods import fused
 from methods.base import Backbone, Task
 
 
@@ -26,27 +29,24 @@ def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
     """Softmax restricted to `mask`, 0 outside; a row with an empty mask gives zeros. (B, C), (B, C) -> (B, C)."""
     logits = at_least_float32(logits)
     mask = mask.bool()
-    lowest = torch.finfo(logits.dtype).min
-    weights = torch.softmax(logits.masked_fill(~mask, lowest), dim=1)
-    return weights.masked_fill(~mask, 0.0)
+    return torch.softmax(torch.where(mask, logits, torch.finfo(logits.dtype).min), dim=1) * mask
 
 
 def masked_logsumexp(logits: Tensor, mask: Tensor) -> Tensor:
     """log Σ exp over the masked entries of each row; −inf for an empty mask. (B, C) -> (B,)."""
-    logits = at_least_float32(logits)
-    return torch.logsumexp(logits.masked_fill(~mask.bool(), -math.inf), dim=1)
+    return torch.logsumexp(torch.where(mask.bool(), at_least_float32(logits), -math.inf), dim=1)
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """−(1/B) Σ_i Σ_j t_ij log softmax(z_i)_j, targets constant. (B, C), (B, C) -> scalar."""
     log_p = F.log_softmax(at_least_float32(logits), dim=1)
-    return -(targets.detach().to(log_p.dtype) * log_p).sum(1).mean()
+    return (log_p * targets.detach().to(log_p.dtype)).sum() / -log_p.shape[0]
 
 
 def masked_argmax(scores: Tensor, mask: Tensor) -> Tensor:
     """arg max inside the mask, ties to the lowest index. (B, C) -> (B,)."""
     lowest = torch.finfo(scores.dtype).min
-    return scores.clamp_min(lowest / 2).masked_fill(~mask.bool(), lowest).argmax(1)
+    return torch.where(mask.bool(), scores.clamp_min(lowest / 2), lowest).argmax(1)
 
 
 def linear_ramp(position: float, length: float, top: float = 1.0) -> float:
@@ -54,14 +54,15 @@ def linear_ramp(position: float, length: float, top: float = 1.0) -> float:
     return top if length <= 0 else top * min(max(position / length, 0.0), 1.0)
 
 
-def full_precision(like: Tensor) -> torch.autocast:
+def full_precision(like: Tensor) -> AbstractContextManager[Any]:
     """Context in which products of float32 tensors stay float32 under mixed precision (autocast would lower them)."""
-    return torch.autocast(like.device.type, enabled=False)
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def unit(x: Tensor) -> Tensor:
     """Rows scaled to length 1, at least in float32; a zero row stays zero. (B, D) -> (B, D)."""
-    return F.normalize(at_least_float32(x), dim=1)
+    return fused.unit(at_least_float32(x))
 
 
 def moco_loss(queries: Tensor, keys: Tensor, queue: Tensor, tau: float, filled: Tensor | None = None) -> Tensor:
@@ -95,9 +96,7 @@ def ring_write(pointer: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
 def ema_update(target: nn.Module, source: nn.Module, momentum: float) -> None:
     """Parameters of `target` ← m·target + (1−m)·source; buffers are left alone."""
     ours: list[Tensor] = list(target.parameters())
-    theirs = [p.detach() for p in source.parameters()]
-    torch._foreach_mul_(ours, momentum)
-    torch._foreach_add_(ours, theirs, alpha=1.0 - momentum)
+    torch._foreach_lerp_(ours, list(source.parameters()), 1.0 - momentum)
 
 
 def pool(feature_map: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     at_least_float32,
@@ -101,16 +102,13 @@ def class_affinities(h: Tensor, candidates: Tensor, variant: Variant = "paper") 
     n = inside.sum(1)
     cross_pairs = n * (h.shape[1] - n)
     with full_precision(h):
-        lengths = torch.linalg.vector_norm(h, dim=2).clamp_min(1e-12)
-        # Dividing the 0/1 weights instead of h sums unit vectors without making them.
-        sums = (torch.stack((inside, outside), 1) / lengths[:, None]) @ h  # (B, 2, l)
-        a, rest = sums.unbind(1)
+        a, rest = fused.unit_sums(h, torch.stack((inside, outside), 1)).unbind(1)
         square = (a * a).sum(1)
         if variant == "paper":
             return square / n**2, (a * rest).sum(1) / cross_pairs.clamp_min(1)
         # A singleton has no pair: 0 by rule, because (‖A‖² − 1)/1e-6 would be rounding noise.
         s = torch.where(n > 1, (square - n) / (n * (n - 1) + 1e-6), torch.zeros_like(n))
-        embeddings = h / lengths[..., None]
+        embeddings = F.normalize(h, dim=2)
         cosines = (embeddings @ embeddings.mT).abs()
         d = 2 * torch.einsum("bj,bjk,bk->b", inside, cosines, outside) / (2 * cross_pairs + 1e-6)
         return s, d
@@ -247,7 +245,8 @@ class CEL(Method):
         config = self.config
         (h_weak, z_weak), (h_strong, z_strong) = (self.network(view) for view in batch.views)
         targets = self.label_confidence[batch.index]
-        loss = soft_cross_entropy(z_weak, targets) + soft_cross_entropy(z_strong, targets)
+        # Both views at once: twice the mean over 2B rows.
+        loss = 2 * soft_cross_entropy(torch.cat((z_weak, z_strong)), targets.repeat(2, 1))
         logs = {"cls": loss.detach()}
         if config.alpha != 0:
             cal = class_associative_loss((h_weak, h_strong), batch.candidates, config.gamma1, config.cal_variant)

@@ -21,13 +21,13 @@ The repository calls λ = 0 "DIRK" and λ = 1, its default, "DIRK-REF". Here `di
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task, ViewName
 from methods.blocks import (
     Classifier,
@@ -79,20 +79,16 @@ def weighted_contrastive_loss(
     Student features get gradient as anchors and as columns. Queue rows without a candidate are empty slots.
     """
     queue_features, queue_confidence, queue_candidates = queue
-    columns = torch.cat((students, keys, queue_features))
     all_confidence = torch.cat((confidence, confidence, queue_confidence))
     all_candidates = torch.cat((candidates, candidates, queue_candidates.to(candidates.dtype)))
+    filled = all_candidates.any(1)
     with full_precision(students):
-        similarity = students @ columns.T / feat_temp
         alike = unit(confidence) @ unit(all_confidence).T / dist_temp
-        positives = positive_pairs(confidence, candidates, all_confidence, all_candidates)
-        is_column = all_candidates.any(1).expand(len(students), -1).clone()
-        is_column.diagonal().fill_(False)  # a student is no column of its own row
-        weights = masked_softmax(alike, positives & is_column)  # sums to 1: the own key is always a positive
-        total = masked_logsumexp(similarity, is_column)
-        if log_eps > 0:  # released: added after the division by e^{1/τ}, the similarity to oneself
-            total = torch.logaddexp(total, total.new_tensor(1 / feat_temp + math.log(log_eps)))
-        return feat_temp / base_temp * (total - (weights * similarity).sum(1)).mean()
+        positives = positive_pairs(confidence, candidates, all_confidence, all_candidates) & filled
+        positives.fill_diagonal_(False)  # a student is no column of its own row
+        weights = masked_softmax(alike, positives)  # sums to 1: the own key is always a positive
+        others = torch.cat((keys, queue_features))
+        return feat_temp / base_temp * fused.contrastive_loss(students, others, weights, feat_temp, filled, log_eps)
 
 
 @register

@@ -72,11 +72,9 @@ def leveraged_terms(
             losses = -torch.where(inside, probability + eps, 1 - probability + eps).log()
         else:
             losses = -torch.where(inside, log_p, log_one_minus(log_p))
-    weighted = weights * losses
-    zero = torch.zeros_like(weighted)
     return (
-        lw0 * torch.where(inside, weighted, zero).sum(1).mean(),
-        lw * torch.where(inside, zero, weighted).sum(1).mean(),
+        (losses * (weights * inside)).sum() * (lw0 / len(losses)),
+        (losses * (weights * ~inside)).sum() * (lw / len(losses)),
     )
 
 

@@ -15,13 +15,13 @@ The classifier chooses positives and prototypes; the prototypes choose the soft 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     ContrastiveClassifier,
@@ -51,19 +51,9 @@ def supervised_contrastive_loss(
     queries: Tensor, keys: Tensor, queue: Tensor, positives: Tensor, tau: float, denominator_eps: float = 0.0
 ) -> Tensor:
     """L_cont; queries get gradient as anchors and as contrast. (B, d), (B, d), (M, d), (B, 2B+M) -> scalar."""
-    size, scaled = len(queries), queries / tau
-    others = torch.cat((keys, queue))  # apart from the queries, for no gradient goes to them
-    logits = torch.cat(((scaled @ queries.T).fill_diagonal_(-math.inf), scaled @ others.T), dim=1)
-    log_sum = torch.logsumexp(logits, dim=1)
-    if (
-        denominator_eps > 0
-    ):  # the released code adds it after shifting each row by its maximum, the anchor itself included
-        top = torch.maximum(logits.amax(1), (scaled * queries).sum(1)).detach()
-        log_sum = torch.logaddexp(log_sum, top + math.log(denominator_eps))
-    weights = positives.to(queries.dtype)
-    # Σ_t q·A_t = q·Σ_t A_t: summing rows first spares passes over (B, 2B+M) and their backward.
-    sums = weights[:, :size] @ queries + weights[:, size:] @ others
-    return (log_sum - (scaled * sums).sum(1) / weights.sum(1)).mean()
+    weights = positives.to(queries.dtype)  # first: arithmetic on bool and integers is many times slower
+    weights = weights / weights.sum(1, keepdim=True)
+    return fused.contrastive_loss(queries, torch.cat((keys, queue)), weights, tau, eps=denominator_eps)
 
 
 def updated_prototypes(prototypes: Tensor, queries: Tensor, labels: Tensor, gamma: float, normalise: str) -> Tensor:
@@ -77,11 +67,11 @@ def updated_prototypes(prototypes: Tensor, queries: Tensor, labels: Tensor, gamm
         for at, query in zip(labels.split(1), queries.split(1), strict=True):
             rows.index_copy_(0, at, unit(gamma * rows.index_select(0, at) + (1 - gamma) * query))
         return rows
-    followers = (labels[:, None] == labels).triu(1).sum(1)
     members = labels == torch.arange(len(prototypes), device=labels.device)[:, None]  # (C, B)
-    pulls = members * ((1 - gamma) * torch.pow(gamma, followers.to(queries.dtype)))
-    kept = torch.pow(gamma, members.sum(1, keepdim=True).to(queries.dtype))
-    return unit(kept * prototypes + pulls @ queries)
+    places = members.cumsum(1, dtype=queries.dtype)
+    counts = places[:, -1:]
+    pulls = torch.pow(gamma, counts - places) * members
+    return unit(torch.addmm(torch.pow(gamma, counts) * prototypes, pulls, queries, alpha=1 - gamma))
 
 
 def nearest_candidate(queries: Tensor, prototypes: Tensor, candidates: Tensor) -> Tensor:
@@ -91,8 +81,7 @@ def nearest_candidate(queries: Tensor, prototypes: Tensor, candidates: Tensor) -
 
 def moved_targets(targets: Tensor, nearest: Tensor, phi: float) -> Tensor:
     """Eq. 6: φ s + (1−φ) onehot(nearest). (B, C), (B,) -> (B, C)."""
-    hit = nearest[:, None] == torch.arange(targets.shape[1], device=targets.device)
-    return phi * targets + (1 - phi) * hit
+    return (phi * targets).scatter_(1, nearest[:, None], 1 - phi, reduce="add")
 
 
 def phi_at(epoch: int, epochs: int, start: float, end: float, lag: int = 0, before_first: float = 0.99) -> float:

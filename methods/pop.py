@@ -108,9 +108,9 @@ class POP(Method):
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         weights = self.label_weights[batch.index]
         # One pass per view: batch-norm statistics are each view's own.
-        logits = [self.network(view) for view in batch.views]
-        loss = torch.stack([soft_cross_entropy(z, weights) for z in logits]).mean()
-        return Step(loss, carry=logits[0].detach())
+        logits = torch.cat([self.network(view) for view in batch.views])
+        loss = soft_cross_entropy(logits, weights.repeat(len(batch.views), 1))
+        return Step(loss, carry=logits[: len(weights)].detach())
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
         # The shrunken sets, not batch.candidates: with those, removed labels would come back.

@@ -62,8 +62,8 @@ class Proden(Method):
     label_confidence: Tensor
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
-        logits = self.network(batch.views[0])
-        return Step(soft_cross_entropy(logits, self.label_confidence[batch.index]), carry=logits.detach())
+        logits, confidence = self.network(batch.views[0]), self.label_confidence[batch.index]
+        return Step(soft_cross_entropy(logits, confidence), carry=(logits.detach(), confidence))
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
         config = self.config
@@ -71,13 +71,10 @@ class Proden(Method):
             return
         if config.update == "iterative" and (clock.epoch + 1) % max(1, clock.epochs_of(config.iterative_every)):
             return
-        self.label_confidence[batch.index] = updated_confidence(
-            step.carry,
-            batch.candidates,
-            self.label_confidence[batch.index],
-            config.mask_from,
-            sudden=config.update == "sudden",
-        ).to(self.label_confidence.dtype)
+        logits, confidence = step.carry
+        sudden = config.update == "sudden"
+        updated = updated_confidence(logits, batch.candidates, confidence, config.mask_from, sudden)
+        self.label_confidence[batch.index] = updated.to(confidence.dtype)
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)

@@ -85,7 +85,8 @@ def dirichlet_kl(alpha: Tensor, prior: float = 1.0) -> Tensor:
 def batch_adjacency(neighbours: Tensor, index: Tensor) -> Tensor:
     """The batch's block of the directed row-normalised graph with self-loops. (N, k), (B,) -> (B, B)."""
     linked = (neighbours[index].unsqueeze(1) == index[None, :, None]).any(2)
-    return (linked | (index.unsqueeze(1) == index)) / (neighbours.shape[1] + 1)
+    linked |= index.unsqueeze(1) == index
+    return linked.to(torch.float32) / (neighbours.shape[1] + 1)
 
 
 def similarity(sample: Tensor) -> Tensor:

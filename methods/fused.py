@@ -1,0 +1,104 @@
+"""Pieces of losses whose gradient is written down instead of recorded: the same numbers in fewer, larger operations.
+
+Autograd would walk a dozen small nodes back for each of these; with small networks that takes as long as the network.
+Gradients of gradients are not defined. Shapes: B batch, C classes, M other rows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+
+class _Unit(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min_(1e-12)
+        rows = x / length
+        ctx.save_for_backward(rows, length)
+        return rows
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        rows, length = ctx.saved_tensors
+        along = (gradient * rows).sum(1, keepdim=True)
+        return torch.addcmul(gradient, rows, along, value=-1).div_(length)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Rows scaled to length 1; a zero row stays zero. (B, D) -> (B, D)."""
+    return _Unit.apply(x)
+
+
+class _UnitSums(Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, weights: Tensor) -> Tensor:
+        lengths = torch.linalg.vector_norm(vectors, dim=2).clamp_min_(1e-12)
+        scaled = weights / lengths[:, None]  # dividing the weights sums unit vectors without making them
+        ctx.save_for_backward(vectors, lengths, scaled)
+        return scaled @ vectors
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        vectors, lengths, scaled = ctx.saved_tensors
+        # ∂/∂h_j of Σ w_j ⟨g, h_j/‖h_j‖⟩ is w_j/‖h_j‖ (g − ⟨g, e_j⟩ e_j)
+        along = ((gradient @ vectors.mT) * scaled).sum(1) / lengths.square()  # (B, C)
+        return torch.baddbmm(vectors * along[..., None], scaled.mT, gradient, beta=-1), None
+
+
+def unit_sums(vectors: Tensor, weights: Tensor) -> Tensor:
+    """Σ_j w_kj h_j/‖h_j‖ of each sample; weights constant. (B, C, l), (B, K, C) -> (B, K, l)."""
+    return _UnitSums.apply(vectors, weights)
+
+
+class _Contrast(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, anchors: Tensor, others: Tensor | None, weights: Tensor, filled: Tensor | None, tau: float, eps: float
+    ) -> Tensor:
+        size = len(anchors)
+        columns = anchors if others is None else torch.cat((anchors, others))
+        logits = (anchors / tau) @ columns.T
+        top = logits.amax(1, keepdim=True) if eps > 0 else None
+        lowest = torch.finfo(logits.dtype).min / 4  # finite, so that a weight of 0 times it is 0
+        if filled is not None:
+            logits = torch.where(filled, logits, lowest)
+        logits.fill_diagonal_(lowest)
+        if top is None:
+            log_p = torch.log_softmax(logits, dim=1)
+        else:
+            log_p = logits - torch.logaddexp(torch.logsumexp(logits, 1, keepdim=True), top + math.log(eps))
+        loss = (weights * log_p).sum() / -size
+        pull = torch.addcmul(weights, log_p.exp_(), weights.sum(1, keepdim=True), value=-1).div_(-size * tau)
+        ctx.save_for_backward(torch.addmm(pull[:, :size].T @ anchors, pull, columns))
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        (by_anchors,) = ctx.saved_tensors
+        return gradient * by_anchors, None, None, None, None, None
+
+
+def contrastive_loss(
+    anchors: Tensor,
+    others: Tensor | None,
+    weights: Tensor,
+    tau: float,
+    filled: Tensor | None = None,
+    eps: float = 0.0,
+) -> Tensor:
+    """−(1/B) Σ_a Σ_b w_ab log exp(z_a·z_b/τ) / Σ_{k≠a} exp(z_a·z_k/τ), b and k over [anchors; others].
+
+    (B, d), (M, d), (B, B+M) -> scalar. Anchors get gradient on both sides, all else is constant; w_aa is 0. `filled`
+    (B+M,) names the columns that exist. `eps` is added to the sum after the row's largest term, the anchor's with
+    itself included, has been taken out of it, as released codes do.
+    """
+    return _Contrast.apply(anchors, others, weights, filled, tau, eps)
