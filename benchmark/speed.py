@@ -77,8 +77,14 @@ def _trainer(selection: Selection, dataset: str, rounds: int, quiet: bool, folde
             code = FAILED
     if rows:
         document = {"kind": "trainer", **_about(device, rounds), **_setting(specs[0], selection), "rows": rows}
-        _finish(folder, f"{document['dataset']}-{document['backbone'].replace(':', '-')}", document)
+        _finish(folder, _name(document), document)
     return code
+
+
+def _name(document: dict[str, Any]) -> str:
+    """One file per setting, so that the docs can show several."""
+    pictures = "x".join(map(str, document["pictures"]))
+    return f"{document['dataset']}-{document['backbone'].replace(':', '-')}-{pictures}-batch{document['batch']}"
 
 
 def _setting(spec: RunSpec, selection: Selection) -> dict[str, Any]:
@@ -87,6 +93,7 @@ def _setting(spec: RunSpec, selection: Selection) -> dict[str, Any]:
     images, _ = dataset.train.batch(torch.arange(1))
     return {
         "profile": spec.profile,
+        "overrides": [f"{o.scope}.{o.key}={o.text}" for o in selection.overrides],
         "dataset": spec.dataset,
         "backbone": spec.config["backbone"]["name"] or dataset.backbone,
         "batch": spec.config["train"]["batch"],

@@ -147,8 +147,8 @@ def write(folder: Path) -> list[Path]:
 
 
 def is_quick(document: Document) -> bool:
-    """Whether it timed the profile's own networks; a larger one may have been asked for by --set."""
-    return document["kind"] == "trainer" and document["profile"] == "quick" and goal_of(document) == SMALL_GOAL
+    """Whether it timed what the profile runs; another network, size or batch may have been asked for by --set."""
+    return document["kind"] == "trainer" and document["profile"] == "quick" and not document["overrides"]
 
 
 def cost(documents: Sequence[Document]) -> dict[str, dict[str, float]]:
@@ -168,12 +168,14 @@ def page(documents: Sequence[Document]) -> str:
     for document in documents:
         by_kind.setdefault(document["kind"], []).append(document)
     parts = ["# Speed", NOTICE, INTRODUCTION]
-    for document in sorted(by_kind.get("trainer", []), key=lambda d: not d["backbone"].startswith(SMALL)):
+    order = sorted(by_kind.get("trainer", []), key=lambda d: (not is_quick(d), not d["backbone"].startswith(SMALL)))
+    for document in order:
         pictures = " × ".join(map(str, document["pictures"]))
-        title = f"## Training: {document['dataset']}, {document['backbone']}"
+        title = f"## Training: {document['dataset']}, {document['backbone']}, {pictures}, batch {document['batch']}"
+        changed = ", ".join(f"`{override}`" for override in document["overrides"])
         setting = (
-            f"Profile `{document['profile']}`, pictures {pictures}, {document['classes']} classes, "
-            f"batch {document['batch']}. {machine(document)}"
+            f"Profile `{document['profile']}`{f' with {changed}' if changed else ' as it runs'}, "
+            f"{document['classes']} classes. {machine(document)}"
         )
         parts += [title, setting, table(*cells(document)), *verdict(document)]
     budget = budget_table([d for d in documents if is_quick(d)])

@@ -295,9 +295,9 @@ def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dic
             for name, work in turns.items():
                 sample[name] += subject._seconds(partial(work, part)) / count
         update = subject.update_seconds / count
-        beyond = max(update - sample["bare"], 0.0)
-        sample["state"] = min(subject.state_seconds / count, beyond)  # a second forward pass is in the bare loop, too
-        sample["losses"], sample["logging"] = beyond - sample["state"], sample["step"] - update
+        sample["state"] = subject.state_seconds / count
+        sample["losses"] = update - sample["state"] - sample["bare"]
+        sample["logging"] = sample["step"] - update
         sample["relative"] = sample["step"] / sample.pop("yardstick", sample["step"])
         samples.append(sample | {"views": views / len(batches)})
     middle = {key: median(sample[key] for sample in samples) for key in samples[0]}

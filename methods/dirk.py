@@ -50,11 +50,12 @@ def rectify(logits: Tensor, candidates: Tensor) -> Tensor:
     """Eq. (R) in log space: a = sigmoid(x), so nothing is divided and nothing underflows. (B, C), (B, C) -> (B, C)."""
     v = at_least_float32(logits)
     inside = candidates.bool()
-    best_outside = v.masked_fill(inside, -torch.inf).amax(1)
-    worst_inside = v.masked_fill(~inside, torch.inf).amin(1)
-    x = best_outside - worst_inside - masked_logsumexp(v, ~inside) + torch.logsumexp(v, 1)
+    best_outside = torch.where(inside, -torch.inf, v).amax(1)
+    worst_inside = torch.where(inside, v, torch.inf).amin(1)
+    outside = ~inside
+    x = best_outside - worst_inside - masked_logsumexp(v, outside) + torch.logsumexp(v, 1)
     x = torch.where(inside.all(1), torch.inf, x)[:, None]  # no non-candidate: a = 1
-    return torch.sigmoid(x) * masked_softmax(v, inside) + torch.sigmoid(-x) * masked_softmax(v, ~inside)
+    return (masked_softmax(v, inside) + masked_softmax(v, outside)) * torch.sigmoid(torch.where(inside, x, -x))
 
 
 def positive_pairs(confidence: Tensor, candidates: Tensor, all_confidence: Tensor, all_candidates: Tensor) -> Tensor:
@@ -81,14 +82,18 @@ def weighted_contrastive_loss(
     queue_features, queue_confidence, queue_candidates = queue
     all_confidence = torch.cat((confidence, confidence, queue_confidence))
     all_candidates = torch.cat((candidates, candidates, queue_candidates.to(candidates.dtype)))
-    filled = all_candidates.any(1)
     with full_precision(students):
-        alike = unit(confidence) @ unit(all_confidence).T / dist_temp
-        positives = positive_pairs(confidence, candidates, all_confidence, all_candidates) & filled
+        directions = unit(all_confidence)
+        alike = directions[: len(students)] @ directions.T / dist_temp
+        positives = positive_pairs(confidence, candidates, all_confidence, all_candidates)
         positives.fill_diagonal_(False)  # a student is no column of its own row
         weights = masked_softmax(alike, positives)  # sums to 1: the own key is always a positive
         others = torch.cat((keys, queue_features))
-        return feat_temp / base_temp * fused.contrastive_loss(students, others, weights, feat_temp, filled, log_eps)
+        return (
+            feat_temp
+            / base_temp
+            * fused.contrastive_loss(students, others, weights, feat_temp, all_candidates.any(1), log_eps)
+        )
 
 
 @register

@@ -130,7 +130,8 @@ def pixel_target(images: Tensor, size: int) -> Tensor:
     images = at_least_float32(images)
     if images.dim() == 2:
         return F.adaptive_avg_pool1d(images.unsqueeze(1), size).squeeze(1)
-    return F.adaptive_avg_pool2d(images, math.isqrt(size // images.shape[1])).flatten(1)
+    side = math.isqrt(size // images.shape[1])
+    return (images if images.shape[-2:] == (side, side) else F.adaptive_avg_pool2d(images, side)).flatten(1)
 
 
 def warmup_epochs(fraction: float, clock: Clock) -> int:

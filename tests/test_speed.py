@@ -21,7 +21,7 @@ from tests.conftest import TinyBenchmark
 def test_the_command_measures_methods_against_their_bare_loops(tiny_benchmark: TinyBenchmark) -> None:
     bench = tiny_benchmark
     done = bench.run("speed", "--methods", "proden,pico", "--datasets", "digits", "--rounds", "1", check=True)
-    document = json.loads((bench.results / "speed" / "digits-small-cnn.json").read_text())
+    document = json.loads((bench.results / "speed" / "digits-small-cnn-3x16x16-batch32.json").read_text())
     assert document["kind"] == "trainer" and document["rounds"] == 1
     assert [row["method"] for row in document["rows"]] == ["proden", "pico"]
     for row in document["rows"]:
@@ -53,7 +53,7 @@ def test_a_network_can_be_chosen_and_a_wrong_number_of_rounds_is_refused(tiny_be
         "dataset.test=20",
     ]
     bench.run("speed", *words, "--set", "backbone.name=resnet18-cifar", check=True)
-    document = json.loads((bench.results / "speed" / "digits-resnet18-cifar.json").read_text())
+    document = json.loads((bench.results / "speed" / "digits-resnet18-cifar-3x16x16-batch4.json").read_text())
     assert document["backbone"] == "resnet18-cifar" and speed_page.goal_of(document) == speed_page.LARGE_GOAL
 
 
@@ -136,7 +136,7 @@ def measurements() -> list[dict[str, object]]:
         "peak_memory_mb": 500.4,
         "state_bytes_per_sample": 80.0,
     }
-    setting = {"profile": "quick", "dataset": "glyphs", "backbone": "small-cnn", "batch": 16, "seeds": 3}
+    setting = {"profile": "quick", "dataset": "glyphs", "backbone": "small-cnn", "batch": 16, "seeds": 3, "overrides": []}
     trainer = about("trainer") | setting | {"pictures": [3, 16, 16], "classes": 20, "rows": [row]}
     views = {"per_sample_us": 1000.0, "batched_us": 100.0, "ratio": 10.0, "goal": 12.0, "met": False}
     return [trainer, about("views") | {"rows": {"32px": views}}]
