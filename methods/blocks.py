@@ -26,10 +26,10 @@ def uniform_confidence(candidates: Tensor, dtype: torch.dtype = torch.float32) -
 
 
 def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
-    """Softmax restricted to `mask`, 0 outside; a row with an empty mask gives zeros. (B, C), (B, C) -> (B, C)."""
+    """Softmax restricted to `mask`, 0 outside; a row with an empty mask gives zeros. (…, C), (…, C) -> (…, C)."""
     logits = at_least_float32(logits)
     mask = mask.bool()
-    return torch.softmax(torch.where(mask, logits, torch.finfo(logits.dtype).min), dim=1) * mask
+    return torch.softmax(torch.where(mask, logits, torch.finfo(logits.dtype).min), dim=-1) * mask
 
 
 def masked_logsumexp(logits: Tensor, mask: Tensor) -> Tensor:

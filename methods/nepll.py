@@ -45,10 +45,10 @@ ClassThreshold = Literal["selected_mean", "class_mean"]
 
 
 def normalized_entropy(weights: Tensor, candidates: Tensor) -> Tensor:
-    """Entropy over the candidates divided by log|S|, 0 for singletons. (B, C), (B, C) -> (B,) in [0, 1]."""
+    """Entropy over the candidates divided by log|S|, 0 for singletons. (…, B, C), (B, C) -> (…, B) in [0, 1]."""
     mask = candidates.to(weights.dtype)
-    size = mask.sum(1)
-    entropy = -(torch.xlogy(weights, weights) * mask).sum(1)
+    size = mask.sum(-1)
+    entropy = -(torch.xlogy(weights, weights) * mask).sum(-1)
     return torch.where(size > 1, entropy / size.clamp_min(2).log(), 0.0)
 
 
@@ -81,39 +81,42 @@ def expand(
     T: float,
     lam: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Selection (B,), label weights in force (B, C) and next κ for one network in the expansion phase.
+    """Selection, label weights in force and next κ in the expansion phase, of one network or with a dimension for two.
 
-    `agree` (B,): both networks predict the same candidate; `weights` (B, C): the stored ones; tau (C,), kappa ().
+    logits (…, B, C), candidates (B, C), `agree` (B,): both networks predict the same candidate, selected (…, B),
+    `weights` (…, B, C): the stored ones, tau (…, C), kappa (…) -> (…, B), (…, B, C), (…).
     """
     posterior = masked_softmax(logits, candidates)
     ne = normalized_entropy(posterior, candidates)
-    well = ~selected & (ne < tau[posterior.argmax(1)])
-    rest = ~selected & ~well
-    under = rest & agree & (ne < kappa)
+    rest = ~selected
+    well = rest & (ne < tau.gather(-1, posterior.argmax(-1)))
+    rest = rest & ~well
+    under = rest & agree & (ne < kappa[..., None])
     # t^(1/T), normalised, is the softmax at temperature T: no logarithm of a weight that may have underflowed.
     sharpened = masked_softmax(at_least_float32(logits) / T, candidates)
-    in_force = torch.where(well[:, None], posterior, weights.to(posterior.dtype))
-    in_force = torch.where(under[:, None], sharpened, in_force)
+    in_force = torch.where(well[..., None], posterior, weights.to(posterior.dtype))
+    in_force = torch.where(under[..., None], sharpened, in_force)
     mean = masked_mean(ne, rest).to(kappa.dtype)
-    return selected | well | under, in_force, torch.where(rest.any(), lam * kappa + (1 - lam) * mean, kappa)
+    return selected | well | under, in_force, torch.where(rest.any(-1), lam * kappa + (1 - lam) * mean, kappa)
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the masked rows, 0 (without gradient) if there is none. (B,), (B,) bool -> scalar."""
-    return (values * mask.to(values.dtype)).sum() / mask.sum().clamp_min(1)
+    """Mean over the masked rows, 0 (without gradient) if there is none. (…, B), (…, B) bool -> (…)."""
+    mask = mask.to(values.dtype)
+    return (values * mask).sum(-1) / mask.sum(-1).clamp_min(1)
 
 
 def selected_cross_entropy(logits: Tensor, targets: Tensor, selected: Tensor) -> Tensor:
-    """Soft cross-entropy averaged over the selected rows. (B, C), (B, C), (B,) -> scalar."""
-    log_p = F.log_softmax(at_least_float32(logits), dim=1)
-    return masked_mean(-(targets.detach().to(log_p.dtype) * log_p).sum(1), selected)
+    """Soft cross-entropy averaged over the selected rows. (…, B, C), (…, B, C), (…, B) -> (…)."""
+    log_p = F.log_softmax(at_least_float32(logits), dim=-1)
+    return -masked_mean((log_p * targets.detach().to(log_p.dtype)).sum(-1), selected)
 
 
 def complementary_loss(logits: Tensor, candidates: Tensor, unselected: Tensor) -> Tensor:
-    """−Σ_{j∉S} log(1 + 1e-7 − p_j), averaged over the unselected rows. (B, C), (B, C), (B,) -> scalar."""
-    log_p = F.log_softmax(at_least_float32(logits), dim=1)
+    """−Σ_{j∉S} log(1 + 1e-7 − p_j), averaged over the unselected rows. (…, B, C), (B, C), (…, B) -> (…)."""
+    log_p = F.log_softmax(at_least_float32(logits), dim=-1)
     log_not = torch.log(EPSILON - torch.expm1(log_p))  # 1 + 1e-7 − p would round the floor in float32
-    return masked_mean(-log_not.masked_fill(candidates.bool(), 0.0).sum(1), unselected)
+    return -masked_mean(torch.where(candidates.bool(), 0.0, log_not).sum(-1), unselected)
 
 
 def mix(values: Tensor, order: Tensor, coefficient: Tensor) -> Tensor:
@@ -205,47 +208,44 @@ class NEPLL(Method):
             self.selected[k], self.tau[k] = selected, tau
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
-        weak = [network(batch.views[0]) for network in self.networks]
-        posterior = torch.stack([masked_softmax(u.detach(), batch.candidates) for u in weak])
+        weak = torch.stack([network(batch.views[0]) for network in self.networks])  # (2, B, C)
+        posterior = masked_softmax(weak.detach(), batch.candidates)
         weights = self.weights[:, batch.index]
         carry = {"posterior": posterior}
         if self.warming(clock):
-            losses = [soft_cross_entropy(weak[k], weights[k]) for k in range(2)]
-            return Step(losses[0] + losses[1], {f"network{k + 1}": losses[k].detach() for k in range(2)}, carry)
-        strong = [network(batch.views[1]) for network in self.networks]
+            losses = torch.stack([soft_cross_entropy(weak[k], weights[k]) for k in range(2)])
+            return Step(losses.sum(), self.logs({"network": losses}), carry)
+        strong = torch.stack([network(batch.views[1]) for network in self.networks])
         selected = self.selected[:, batch.index]
         expanding = clock.epoch >= clock.epochs_of(self.config.expand)
         if expanding:
-            selected, weights, carry["kappa"] = self.expanded(weak, posterior, batch.candidates, selected, weights)
+            selected, weights, carry["kappa"] = self.expanded(
+                weak.detach(), posterior, batch.candidates, selected, weights
+            )
         carry |= {"selected": selected, "targets": weights}
         # Both before either mix forward, so that the device is waited for once in a step.
         rows = [mask.nonzero().squeeze(1) for mask in selected]
-        ramp = self.ramp(clock)
-        logs: dict[str, Tensor] = {}
-        losses = []
-        for k in range(2):
-            terms = {
-                "ce_strong": selected_cross_entropy(strong[k], weights[k], selected[k]),
-                "mix": self.mix_loss(k, batch.views[0], weights[k], rows[k]),
-            }
-            if not expanding:
-                terms["complementary"] = complementary_loss(weak[k], batch.candidates, ~selected[k])
-            ce_weak = selected_cross_entropy(weak[k], weights[k], selected[k])
-            losses.append(ce_weak + ramp * torch.stack(list(terms.values())).sum())
-            terms |= {"ce_weak": ce_weak, "network": losses[k]}
-            logs |= {f"{name}{k + 1}": value.detach() for name, value in terms.items()}
-        return Step(losses[0] + losses[1], logs, carry)
+        terms = {
+            "ce_strong": selected_cross_entropy(strong, weights, selected),
+            "mix": torch.stack([self.mix_loss(k, batch.views[0], weights[k], rows[k]) for k in range(2)]),
+        }
+        if not expanding:
+            terms["complementary"] = complementary_loss(weak, batch.candidates, ~selected)
+        ce_weak = selected_cross_entropy(weak, weights, selected)
+        losses = ce_weak + self.ramp(clock) * torch.stack(list(terms.values())).sum(0)
+        return Step(losses.sum(), self.logs(terms | {"ce_weak": ce_weak, "network": losses}), carry)
 
     def expanded(
-        self, weak: list[Tensor], posterior: Tensor, candidates: Tensor, selected: Tensor, weights: Tensor
+        self, weak: Tensor, posterior: Tensor, candidates: Tensor, selected: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`expand` for both networks: selection (2, B), label weights in force (2, B, C), next κ (2,)."""
-        predicted = posterior.argmax(2)
-        agree, c = predicted[0] == predicted[1], self.config
-        state = [(selected[k], weights[k], self.tau[k], self.kappa[k]) for k in range(2)]
-        found = [expand(weak[k].detach(), candidates, agree, *state[k], T=c.T, lam=c.lam) for k in range(2)]
-        masks, in_force, kappa = zip(*found, strict=True)
-        return torch.stack(masks), torch.stack(in_force), torch.stack(kappa)
+        predicted, c = posterior.argmax(2), self.config
+        agree = predicted[0] == predicted[1]
+        return expand(weak, candidates, agree, selected, weights, self.tau, self.kappa, c.T, c.lam)
+
+    def logs(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Each term, (2,), under its name with the number of the network."""
+        return {f"{name}{k + 1}": value for name, pair in terms.items() for k, value in enumerate(pair.detach())}
 
     def mix_loss(self, k: int, images: Tensor, weights: Tensor, rows: Tensor) -> Tensor:
         """MIX: cross-entropy of network k on mixed weak views of the selected `rows` (n,), hard labels mixed alike.

@@ -136,7 +136,14 @@ def measurements() -> list[dict[str, object]]:
         "peak_memory_mb": 500.4,
         "state_bytes_per_sample": 80.0,
     }
-    setting = {"profile": "quick", "dataset": "glyphs", "backbone": "small-cnn", "batch": 16, "seeds": 3, "overrides": []}
+    setting = {
+        "profile": "quick",
+        "dataset": "glyphs",
+        "backbone": "small-cnn",
+        "batch": 16,
+        "seeds": 3,
+        "overrides": [],
+    }
     trainer = about("trainer") | setting | {"pictures": [3, 16, 16], "classes": 20, "rows": [row]}
     views = {"per_sample_us": 1000.0, "batched_us": 100.0, "ratio": 10.0, "goal": 12.0, "met": False}
     return [trainer, about("views") | {"rows": {"32px": views}}]

@@ -138,8 +138,8 @@ def expand_epoch(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     method.kappa.fill_(params["ud_threshold_start"])
     kept, kappas = [], []
     for index in torch.arange(len(candidates)).split(params["batch_size"]):
-        weak = [x["logits1"][index], x["logits2"][index]]
-        posterior = torch.stack([masked_softmax(u, candidates[index]) for u in weak])
+        weak = torch.stack([x["logits1"][index], x["logits2"][index]])
+        posterior = masked_softmax(weak, candidates[index])
         selected, _, kappa = method.expanded(
             weak, posterior, candidates[index], masks[:, index], method.weights[:, index]
         )
