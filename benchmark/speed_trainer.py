@@ -44,7 +44,7 @@ from methods.registry import load
 YARDSTICK = "proden"  # the method whose step is 1 in the docs' cost column
 PARTS = ("views", "losses", "state", "logging", "hooks", "evaluation", "checkpoints")
 ROUND_SECONDS = 0.5  # of training in one round, at least one step
-RECORDED = 8  # steps that the bare loop repeats in turn: fresh data for every step, as in training
+RECORDED = 8  # steps at most that the bare loop repeats in turn: fresh data for every step, as in training
 
 STAGE = 0.75  # of training: warm-ups are over
 Batches = list[tuple[Tensor, tuple[Tensor, ...]]]  # positions and views
@@ -225,7 +225,7 @@ class Subject:
             self.trainer.step(*batch, self.guard)
         self.guard.check()
 
-    def bare_loop(self) -> BareLoop:
+    def bare_loop(self, steps: int) -> BareLoop:
         """The networks' part of some steps; these train as any other."""
         trainer = self.trainer
         recordings: list[Recording] = []
@@ -237,7 +237,7 @@ class Subject:
 
         trainer.optimizer.minimise = noted  # type: ignore[method-assign]
         try:
-            for batch in self.block()[0][:RECORDED]:
+            for batch in self.block()[0][:steps]:
                 recordings.append(Recording())
                 with recordings[-1].watching():
                     self.steps([batch])
@@ -274,8 +274,8 @@ def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dic
         subject = Subject(spec, place)
         reference = subject if spec.method == yardstick.method else Subject(yardstick, place)
     trainer, device = subject.trainer, subject.device
-    bare = subject.bare_loop()
     count = _steps_in_a_round(subject)
+    bare = subject.bare_loop(min(RECORDED, count + 1))
     own_batches = itertools.cycle(reference.block()[0])
     turns: dict[str, Callable[[Batches], Any]] = {
         "step": subject.steps,

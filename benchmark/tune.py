@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GRIDS = {  # learning rates, weight decays; "full" is the CEL paper's
     "full": ((0.5, 0.1, 0.05, 0.01, 0.005, 0.001), (1e-3, 5e-4, 1e-4)),
-    "small": ((0.5, 0.1, 0.05, 0.01), (5e-4,)),
+    "small": ((0.2, 0.1, 0.05, 0.02, 0.01), (5e-4,)),
 }
 METRICS = {"covering": "covering_rate", "approximated": "approximated_accuracy"}
 HOLDOUT = 0.1  # of the training set, where the profile keeps nothing out

@@ -49,8 +49,9 @@ class _UnitSums(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         vectors, lengths, scaled = ctx.saved_tensors
         # ∂/∂h_j of Σ w_j ⟨g, h_j/‖h_j‖⟩ is w_j/‖h_j‖ (g − ⟨g, e_j⟩ e_j)
-        along = ((gradient @ vectors.mT) * scaled).sum(1) / lengths.square()  # (B, C)
-        return torch.baddbmm(vectors * along[..., None], scaled.mT, gradient, beta=-1), None
+        with torch.autocast(gradient.device.type, enabled=False):  # mixed precision is on during backward passes
+            along = ((gradient @ vectors.mT) * scaled).sum(1) / lengths.square()  # (B, C)
+            return torch.baddbmm(vectors * along[..., None], scaled.mT, gradient, beta=-1), None
 
 
 def unit_sums(vectors: Tensor, weights: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -58,6 +59,22 @@ def test_gradients_agree_with_finite_differences() -> None:
     assert torch.autograd.gradcheck(lambda h: fused.unit_sums(h, weights), numbers(3, 5, 4))
     inner = numbers(4, 4, seed=2).detach().abs().fill_diagonal_(0.0)
     assert torch.autograd.gradcheck(lambda z: fused.contrastive_loss(z, None, inner, 0.5), numbers(4, 3))
+
+
+@pytest.mark.parametrize("name", ["unit", "unit_sums", "contrastive_loss"])
+def test_mixed_precision_does_not_reach_the_gradients(name: str) -> None:
+    """The forward pass is guarded by the caller; the trainer's backward pass happens inside autocast."""
+    x = numbers(4, 6).detach().float().requires_grad_()
+    calls: dict[str, Callable[[], Tensor]] = {
+        "unit": lambda: fused.unit(x),
+        "unit_sums": lambda: fused.unit_sums(x[:, :, None].expand(-1, -1, 3), torch.ones(4, 2, 6)),
+        "contrastive_loss": lambda: fused.contrastive_loss(x, None, 1 - torch.eye(4), 0.5),
+    }
+    value = calls[name]().square().sum()
+    (plain,) = torch.autograd.grad(value, x, retain_graph=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        (mixed,) = torch.autograd.grad(value, x)
+    assert torch.equal(plain, mixed)
 
 
 def test_zero_rows_stay_zero_and_gradients_of_empty_classes_are_finite() -> None:
