@@ -187,7 +187,7 @@
       view.setting ? el("p", { class: "warn" }, `These runs changed the protocol of the profile: ${view.setting}.`) : null,
       el("dl", { class: "facts" },
         fact("Runs done", `${grouped(done)} of ${grouped(planned)}`, el("span", { class: "progress", "aria-hidden": "true" }, el("i", { style: { width: `${planned ? (100 * done) / planned : 0}%` } }))),
-        fact("Not done", states.length ? states.map(([state, n]) => `${n} ${state}`).join(", ") : "none started and unfinished"),
+        fact("Not done", states.length ? states.map(([state, n]) => `${n} ${state}`).join(", ") : done < planned ? "none begun" : "none"),
         fact("Reported", "accuracy after the last epoch"),
         fact("Spread", "sample std (n−1)"),
         fact("Seeds", view.seeds.join(", ")),
