@@ -56,7 +56,7 @@ def positive_weights(assigned: Tensor, candidates: Tensor, confidence: Tensor, p
 
 def contrastive_loss(embeddings: Tensor, weights: Tensor, temperature: float, base_temperature: float) -> Tensor:
     """L_con; embeddings get gradient as anchors and as contrast. (2B, d), (2B, 2B) -> scalar."""
-    return temperature / base_temperature * fused.contrastive_loss(embeddings, None, weights, temperature)
+    return temperature / base_temperature * fused.contrastive_loss(embeddings, (), weights, temperature)
 
 
 @register

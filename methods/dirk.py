@@ -88,7 +88,7 @@ def weighted_contrastive_loss(
         positives = positive_pairs(confidence, candidates, all_confidence, all_candidates)
         positives.fill_diagonal_(False)  # a student is no column of its own row
         weights = masked_softmax(alike, positives)  # sums to 1: the own key is always a positive
-        others = torch.cat((keys, queue_features))
+        others = (keys, queue_features)
         return (
             feat_temp
             / base_temp

@@ -62,10 +62,16 @@ def unit_sums(vectors: Tensor, weights: Tensor) -> Tensor:
 class _Contrast(Function):
     @staticmethod
     def forward(
-        ctx: Any, anchors: Tensor, others: Tensor | None, weights: Tensor, filled: Tensor | None, tau: float, eps: float
+        ctx: Any,
+        anchors: Tensor,
+        others: tuple[Tensor, ...],
+        weights: Tensor,
+        filled: Tensor | None,
+        tau: float,
+        eps: float,
     ) -> Tensor:
         size = len(anchors)
-        columns = anchors if others is None else torch.cat((anchors, others))
+        columns = torch.cat((anchors, *others)) if others else anchors
         logits = (anchors / tau) @ columns.T
         top = logits.amax(1, keepdim=True) if eps > 0 else None
         lowest = torch.finfo(logits.dtype).min / 4  # finite, so that a weight of 0 times it is 0
@@ -90,7 +96,7 @@ class _Contrast(Function):
 
 def contrastive_loss(
     anchors: Tensor,
-    others: Tensor | None,
+    others: tuple[Tensor, ...],
     weights: Tensor,
     tau: float,
     filled: Tensor | None = None,
@@ -98,7 +104,7 @@ def contrastive_loss(
 ) -> Tensor:
     """−(1/B) Σ_a Σ_b w_ab log exp(z_a·z_b/τ) / Σ_{k≠a} exp(z_a·z_k/τ), b and k over [anchors; others].
 
-    (B, d), (M, d), (B, B+M) -> scalar. Anchors get gradient on both sides, all else is constant; w_aa is 0. `filled`
+    (B, d), M rows of (…, d), (B, B+M) -> scalar. Anchors get gradient on both sides, all else is constant; w_aa is 0. `filled`
     (B+M,) names the columns that exist. `eps` is added to the sum after the row's largest term, the anchor's with
     itself included, has been taken out of it, as released codes do.
     """

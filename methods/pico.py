@@ -53,7 +53,7 @@ def supervised_contrastive_loss(
     """L_cont; queries get gradient as anchors and as contrast. (B, d), (B, d), (M, d), (B, 2B+M) -> scalar."""
     weights = positives.to(queries.dtype)  # first: arithmetic on bool and integers is many times slower
     weights = weights / weights.sum(1, keepdim=True)
-    return fused.contrastive_loss(queries, torch.cat((keys, queue)), weights, tau, eps=denominator_eps)
+    return fused.contrastive_loss(queries, (keys, queue), weights, tau, eps=denominator_eps)
 
 
 def updated_prototypes(prototypes: Tensor, queries: Tensor, labels: Tensor, gamma: float, normalise: str) -> Tensor:

@@ -18,10 +18,10 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 
 
 def plain_contrast(
-    anchors: Tensor, others: Tensor | None, weights: Tensor, tau: float, filled: Tensor | None, eps: float
+    anchors: Tensor, others: tuple[Tensor, ...], weights: Tensor, tau: float, filled: Tensor | None, eps: float
 ) -> Tensor:
     """The docstring's equation, a row at a time."""
-    columns = anchors if others is None else torch.cat((anchors, others))
+    columns = torch.cat((anchors, *others))
     rows = []
     for a in range(len(anchors)):
         logits = columns @ anchors[a] / tau
@@ -38,7 +38,7 @@ def plain_contrast(
 @pytest.mark.parametrize("with_empty", [False, True])
 def test_the_contrastive_loss_is_its_equation(with_others: bool, with_empty: bool, eps: float) -> None:
     anchors = F.normalize(numbers(5, 4).detach(), dim=1).requires_grad_()
-    others = F.normalize(numbers(6, 4, seed=1).detach(), dim=1) if with_others else None
+    others = F.normalize(numbers(6, 4, seed=1).detach(), dim=1).split(2) if with_others else ()
     size = 11 if with_others else 5
     weights = numbers(5, size, seed=2).detach().abs()  # rows need not sum to 1
     weights.fill_diagonal_(0.0)
@@ -58,7 +58,7 @@ def test_gradients_agree_with_finite_differences() -> None:
     weights = (numbers(3, 2, 5, seed=1) > 0).double()
     assert torch.autograd.gradcheck(lambda h: fused.unit_sums(h, weights), numbers(3, 5, 4))
     inner = numbers(4, 4, seed=2).detach().abs().fill_diagonal_(0.0)
-    assert torch.autograd.gradcheck(lambda z: fused.contrastive_loss(z, None, inner, 0.5), numbers(4, 3))
+    assert torch.autograd.gradcheck(lambda z: fused.contrastive_loss(z, (), inner, 0.5), numbers(4, 3))
 
 
 @pytest.mark.parametrize("name", ["unit", "unit_sums", "contrastive_loss"])
@@ -68,7 +68,7 @@ def test_mixed_precision_does_not_reach_the_gradients(name: str) -> None:
     calls: dict[str, Callable[[], Tensor]] = {
         "unit": lambda: fused.unit(x),
         "unit_sums": lambda: fused.unit_sums(x[:, :, None].expand(-1, -1, 3), torch.ones(4, 2, 6)),
-        "contrastive_loss": lambda: fused.contrastive_loss(x, None, 1 - torch.eye(4), 0.5),
+        "contrastive_loss": lambda: fused.contrastive_loss(x, (), 1 - torch.eye(4), 0.5),
     }
     value = calls[name]().square().sum()
     (plain,) = torch.autograd.grad(value, x, retain_graph=True)
@@ -90,7 +90,7 @@ def test_zero_rows_stay_zero_and_gradients_of_empty_classes_are_finite() -> None
 def test_large_similarities_do_not_overflow() -> None:
     anchors = F.normalize(torch.randn(4, 8), dim=1).requires_grad_()
     weights = torch.full((4, 4), 0.25).fill_diagonal_(0.0)
-    loss = fused.contrastive_loss(anchors, None, weights, 1e-3)
+    loss = fused.contrastive_loss(anchors, (), weights, 1e-3)
     (gradient,) = torch.autograd.grad(loss, anchors)
     assert math.isfinite(loss.item()) and torch.isfinite(gradient).all()
 
