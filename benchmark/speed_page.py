@@ -238,7 +238,7 @@ loss of a hundred calls more shows there, however little it computes. So they ar
 on 32 × 32 pictures with the paper's batch of 128.
 
 With ResNet-18 on one CPU core a step takes seconds and a round is one step, so single entries scatter by some percent, more
-if the other core is busy. Entries below the goal were timed again with more rounds."""
+if the other core is busy. Entries below the goal, and only those, were timed again with more rounds on an idle machine."""
 
 SECTIONS = {
     "views": (
