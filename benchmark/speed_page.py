@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmark.errors import UsageError
 from benchmark.files import atomic_write
 from benchmark.generated import table
 
@@ -136,7 +137,7 @@ def goal_of(document: Document) -> float:
 # The page -----------------------------------------------------------------------------------------------------------
 def write(folder: Path) -> list[Path]:
     """docs/speed.md from all measurements in `folder`, and docs/cost.json from the quick profile's."""
-    documents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    documents = [_read(path) for path in sorted(folder.glob("*.json"))]
     atomic_write(PAGE, page(documents))
     written = [PAGE]
     costs = cost([d for d in documents if is_quick(d)])
@@ -144,6 +145,17 @@ def write(folder: Path) -> list[Path]:
         atomic_write(COST, json.dumps(costs, indent=1) + "\n")
         written.append(COST)
     return written
+
+
+def _read(path: Path) -> Document:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        text(document)
+        if document["kind"] == "trainer":
+            is_quick(document)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UsageError(f"{path} is no measurement of this version; delete it and measure again.") from None
+    return document
 
 
 def is_quick(document: Document) -> bool:
@@ -238,7 +250,7 @@ loss of a hundred calls more shows there, however little it computes. So they ar
 on 32 × 32 pictures with the paper's batch of 128.
 
 With ResNet-18 on one CPU core a step takes seconds and a round is one step, so single entries scatter by some percent, more
-if the other core is busy. Entries below the goal, and only those, were timed again with more rounds on an idle machine."""
+if the other core is busy. Where a setting appears twice, the shorter table times some of its entries again, with more rounds."""
 
 SECTIONS = {
     "views": (

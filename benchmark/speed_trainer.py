@@ -63,7 +63,7 @@ class Call:
 
 @dataclass
 class Recording:
-    """The calls of some steps, with None wherever the optimiser took a step."""
+    """The calls of one step, with None wherever the optimiser took a step."""
 
     events: list[Call | None] = field(default_factory=list)
 
@@ -132,6 +132,7 @@ class BareLoop:
             weight_decay=settings["weight_decay"],
             fused=True,
         )
+        self.parameters: list[Tensor] = [p for group in self.sgd.param_groups for p in group["params"]]
 
     def steps(self, batches: Batches) -> None:
         """As many as there are batches; the tensors are its own."""
@@ -144,7 +145,8 @@ class BareLoop:
         events = next(self.recordings).events
         for event in events:
             if event is None:
-                self.sgd.zero_grad(set_to_none=True)
+                for parameter in self.parameters:  # as the trainer does, which is faster than `zero_grad`
+                    parameter.grad = None
                 if outputs:
                     torch.autograd.backward(outputs, gradients)
                 self.sgd.step()

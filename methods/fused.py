@@ -1,6 +1,6 @@
 """Pieces of losses whose gradient is written down instead of recorded: the same numbers in fewer, larger operations.
 
-Autograd would walk a dozen small nodes back for each of these; with small networks that takes as long as the network.
+Autograd would walk a dozen small nodes back for each of these; which shows where networks are small.
 Gradients of gradients are not defined. Shapes: B batch, C classes, M other rows.
 """
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmark import speed_knn, speed_losses, speed_page, speed_reference
+from benchmark.errors import UsageError
 from benchmark.speed_trainer import PARTS, Recording, tensors_of
 from benchmark.speed_views import natural_like
 from tests.conftest import TinyBenchmark
@@ -172,6 +173,20 @@ def test_docs_are_written_from_all_measurements(tmp_path: Path, monkeypatch: pyt
         (tmp_path / f"{document['kind']}.json").write_text(json.dumps(document))
     assert speed_page.write(tmp_path) == [tmp_path / "speed.md", tmp_path / "cost.json"]
     assert "## Views" in (tmp_path / "speed.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "content", ["not json", "[]", '{"kind": "trainer", "rows": []}', '{"kind": "other", "rows": []}']
+)
+def test_a_file_that_is_no_measurement_is_named_and_the_page_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    monkeypatch.setattr(speed_page, "PAGE", tmp_path / "speed.md")
+    (tmp_path / "speed.md").write_text("as it was")
+    (tmp_path / "old.json").write_text(content)
+    with pytest.raises(UsageError, match=r"old\.json is no measurement of this version; delete it"):
+        speed_page.write(tmp_path)
+    assert (tmp_path / "speed.md").read_text() == "as it was"
 
 
 def test_the_neighbour_search_is_measured_with_its_memory() -> None:
