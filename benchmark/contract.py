@@ -145,22 +145,16 @@ def _names_a_device(call: ast.Call) -> bool:
 # one step ------------------------------------------------------------------------------------------------------------
 
 
-def batch_of(trainer: Trainer, index: Tensor) -> Batch:
-    """A batch as the trainer makes it: positions `index` (B,) in the training rows."""
-    views = trainer.pictures.train_views(trainer.rows[index], trainer.method.views, trainer.epoch)
-    return Batch(views, trainer.candidates[index], index)
-
-
 def take_step(trainer: Trainer, index: Tensor) -> None:
     """One step of the trainer on the positions `index` (B,); a loss that is not finite raises."""
-    trainer.step(index, batch_of(trainer, index).views, Guard(1))
+    trainer.step(trainer.batch(index), Guard(1))
 
 
 @claim("The loss of a step is a finite scalar whose gradient reaches the parameters", "memory", "training_step")
 def loss(subject: Subject) -> None:
     trainer = subject.started()
     method = trainer.method
-    step = method.training_step(batch_of(trainer, trainer.order(0)[:12]), trainer.clock())
+    step = method.training_step(trainer.batch(trainer.order(0)[:12]), trainer.clock())
     if not isinstance(step, Step):
         raise Defect(f"training_step gives a {type(step).__name__}; end it with `return Step(loss)`")
     if not isinstance(step.loss, Tensor) or step.loss.shape != ():
@@ -299,7 +293,7 @@ def extremes(subject: Subject) -> None:
         for head in heads:
             head.weight.mul_(HUGE / head.weight.abs().mean())
     for clock in clocks(trainer):
-        batch = batch_of(trainer, torch.arange(16))
+        batch = trainer.batch(torch.arange(16))
         method.zero_grad()
         step = method.training_step(batch, clock)
         if not torch.isfinite(step.loss):

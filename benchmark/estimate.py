@@ -151,8 +151,8 @@ def _time_trainer(trainer: Trainer) -> Cost:
     guard, times = Guard(every=10**9), []
     last = time.perf_counter()
     method.train()
-    for index, views in trainer.batches(trainer.order(trainer.epoch), 0):
-        trainer.step(index, views, guard)
+    for batch in trainer.batches(trainer.order(trainer.epoch), 0):
+        trainer.step(batch, guard)
         _wait_for(trainer.device)
         times.append(time.perf_counter() - last)
         last = time.perf_counter()

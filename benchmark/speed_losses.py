@@ -61,9 +61,9 @@ def cel_pair(classes: int, batch: int = BATCH, length: int = LENGTH, apart: plai
     def vectorised() -> list[Tensor]:
         logits = [cel.group_logits(h, weight, bias) for h in leaves]
         choice = cel.high_confidence_class(logits[0], candidates)
-        chosen = [cel.class_embeddings(h, choice.classes) for h in leaves]
-        loss = torch.stack(logits).sum() + cel.class_associative_loss(leaves, candidates, 1.0)
-        loss = loss + cel.prototype_discriminative_loss(chosen, choice, prototypes, 1.0)
+        a, rest, chosen = cel.class_sums(leaves, candidates, choice.classes)
+        loss = torch.stack(logits).sum() + cel.affinity_loss(*cel.class_affinities(a, rest, candidates), 1.0)
+        loss = loss + cel.affinity_loss(*cel.prototype_affinities(chosen, choice.classes, prototypes), 1.0)
         moved = cel.updated_prototypes(prototypes, chosen[0].detach(), choice)
         return [loss.detach(), *gradients(loss), moved]
 

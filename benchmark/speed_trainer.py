@@ -39,6 +39,7 @@ from benchmark.trainer import (
     peak_memory_mb,
     reset_peak_memory,
 )
+from methods.base import Batch
 from methods.registry import load
 
 YARDSTICK = "proden"  # the method whose step is 1 in the docs' cost column
@@ -47,7 +48,7 @@ ROUND_SECONDS = 0.5  # of training in one round, at least one step
 RECORDED = 8  # steps at most that the bare loop repeats in turn: fresh data for every step, as in training
 
 STAGE = 0.75  # of training: warm-ups are over
-Batches = list[tuple[Tensor, tuple[Tensor, ...]]]  # positions and views
+Batches = list[Batch]
 
 
 @dataclass
@@ -224,7 +225,7 @@ class Subject:
 
     def steps(self, batches: Batches) -> None:
         for batch in batches:
-            self.trainer.step(*batch, self.guard)
+            self.trainer.step(batch, self.guard)
         self.guard.check()
 
     def bare_loop(self, steps: int) -> BareLoop:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.sgd import sgd
 
 from benchmark import checkpoint
 from benchmark.evaluation import Evaluator
@@ -52,16 +53,45 @@ class Hooks:
     checkpoint_seconds: float | None = None  # exactly this often; None: as rarely as their cost demands
 
 
+class SGD(torch.optim.SGD):
+    """Torch's fused SGD without what torch does around it, which takes longer than a small network's weights do.
+
+    Torch's own also stops at a parameter whose first gradient comes later than that of others.
+    """
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """One step: every parameter that has a gradient moves."""
+        for group in self.param_groups:
+            weights = [p for p in group["params"] if p.grad is not None]
+            moving = [p for p in weights if "momentum_buffer" in self.state[p]]
+            self._move(group, moving)
+            if len(moving) < len(weights):
+                self._move(group, [p for p in weights if "momentum_buffer" not in self.state[p]])
+
+    def step(self, closure: Any = None) -> None:  # what gradient scaling calls
+        self.advance()
+
+    def _move(self, group: dict[str, Any], weights: list[Tensor]) -> None:
+        if not weights:
+            return
+        momenta: list[Tensor | None] = [self.state[p].get("momentum_buffer") for p in weights]
+        first = momenta[0] is None
+        settings = {
+            name: group[name] for name in ("lr", "momentum", "weight_decay", "dampening", "nesterov", "maximize")
+        }
+        sgd(weights, [p.grad for p in weights], momenta, foreach=False, fused=True, **settings)
+        if first and group["momentum"] != 0:
+            for weight, momentum in zip(weights, momenta, strict=True):
+                self.state[weight]["momentum_buffer"] = momentum
+
+
 class Optimizer:
     """SGD behind the small interface that methods see, with gradient scaling where the precision needs it."""
 
     def __init__(self, method: Method, train: Mapping[str, Any], device: torch.device) -> None:
-        self.sgd = torch.optim.SGD(
-            method.param_groups(),
-            lr=train["lr"],
-            momentum=train["momentum"],
-            weight_decay=train["weight_decay"],
-            fused=True,
+        self.sgd = SGD(
+            method.param_groups(), lr=train["lr"], momentum=train["momentum"], weight_decay=train["weight_decay"]
         )
         self.parameters: list[Tensor] = [p for group in self.sgd.param_groups for p in group["params"]]
         self.scaler = torch.amp.GradScaler(device.type, enabled=train["amp"] == "float16")
@@ -73,6 +103,10 @@ class Optimizer:
     def minimise(self, loss: Tensor) -> None:
         for parameter in self.parameters:  # `zero_grad` takes ten times as long
             parameter.grad = None
+        if not self.scaler.is_enabled():
+            loss.backward()
+            self.sgd.advance()
+            return
         self.scaler.scale(loss).backward()
         self.scaler.step(self.sgd)
         self.scaler.update()
@@ -121,6 +155,8 @@ class Guard:
     recent: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
 
     def watch(self, step: int, loss: Tensor, rows: Tensor) -> None:
+        if self.every == 1 and math.isfinite(loss.item()):
+            return
         self.recent.append((step, loss.detach(), rows))
         if len(self.recent) >= self.every:
             self.check()
@@ -193,6 +229,7 @@ class Trainer:
         self.evaluator = Evaluator(dataset, self.pictures, candidates, self.rows, held_out)
         self.means = Means()
         self.epoch, self.step_in_epoch = 0, 0
+        self._step_seeds: tuple[int, list[int]] = (-1, [])
 
     def _backbones(self, dataset: Dataset) -> Callable[[], Backbone]:
         """The k-th encoder of every method starts from the same weights, whatever else the method builds."""
@@ -250,8 +287,8 @@ class Trainer:
             self.means = Means()
         guard = Guard(1 if self.device.type == "cpu" else GUARD_EVERY)
         order, first_step = self.order(self.epoch), self.step_in_epoch
-        for index, views in self.batches(order, first_step):
-            self.step(index, views, guard)
+        for batch in self.batches(order, first_step):
+            self.step(batch, guard)
             self.step_in_epoch += 1
             if self.hooks.stop():
                 guard.check()
@@ -285,32 +322,43 @@ class Trainer:
         self.epoch, self.step_in_epoch = self.epoch + 1, 0
         return record
 
-    def batches(self, order: Tensor, first_step: int) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
-        """Positions and views of the remaining batches of an epoch.
+    def batches(self, order: Tensor, first_step: int) -> Iterator[Batch]:
+        """The remaining batches of an epoch.
 
         Views depend on the picture alone, not on its batch, so small batches share the fixed cost of making them.
         """
         together = self.batch_size * self.pictures.batches_at_once(self.batch_size)
         end = min(self.steps_per_epoch * self.batch_size, len(order))
         for start in range(first_step * self.batch_size, end, together):
-            block = order[start : min(start + together, end)]
-            views = self.pictures.train_views(self.rows[block], self.method.views, self.epoch)
-            for at in range(0, len(block), self.batch_size):
+            block = self.batch(order[start : min(start + together, end)])
+            for at in range(0, len(block.index), self.batch_size):
                 part = slice(at, at + self.batch_size)
-                yield block[part], tuple(view[part] for view in views)
+                yield Batch(tuple(view[part] for view in block.views), block.candidates[part], block.index[part])
 
-    def step(self, index: Tensor, views: tuple[Tensor, ...], guard: Guard) -> None:
-        """One batch: positions `index` (B,) in the training rows, and their views."""
+    def batch(self, positions: Tensor) -> Batch:
+        """Views and candidates of `positions` (B,) in the training rows."""
+        views = self.pictures.train_views(self.rows[positions], self.method.views, self.epoch)
+        index = positions.to(self.device)
+        return Batch(views, self.candidates[index], index)
+
+    def step(self, batch: Batch, guard: Guard) -> None:
         clock = self.clock()
-        index = index.to(self.device)
-        batch = Batch(views, self.candidates[index], index)
-        seed_generators(derive(self.seed, "step", clock.step), self.device)
+        seed_generators(self._step_seed(clock), self.device)
         with self.autocast():
             step = self.method.update(batch, self.optimizer, clock)
         self.means.add("loss", step.loss)
         for name, value in step.logs.items():
             self.means.add(f"loss_{name}", value)
-        guard.watch(clock.step, step.loss, index)
+        guard.watch(clock.step, step.loss, batch.index)
+
+    def _step_seed(self, clock: Clock) -> int:
+        """f(seed, step). Those of an epoch are made together: between two steps one takes as long as a whole loss."""
+        epoch, seeds = self._step_seeds
+        if epoch != clock.epoch:
+            first = clock.epoch * self.steps_per_epoch
+            seeds = [derive(self.seed, "step", first + k) for k in range(self.steps_per_epoch)]
+            self._step_seeds = clock.epoch, seeds
+        return seeds[clock.step % self.steps_per_epoch]
 
     def _set_lr(self) -> None:
         lr = self.settings["lr"]

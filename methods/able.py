@@ -26,9 +26,9 @@ from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     ContrastiveClassifier,
     at_least_float32,
+    candidate_softmax,
     full_precision,
     masked_argmax,
-    masked_softmax,
     soft_cross_entropy,
     uniform_confidence,
     unit,
@@ -92,12 +92,12 @@ class ABLE(Method):
     def losses(self, logits: Tensor, embeddings: Tensor, batch: Batch) -> Step:
         """The step given what the network says of both views, weak half first: (2B, C) logits, (2B, d) unit rows."""
         config, weak = self.config, logits[: len(batch.index)]
-        classification = soft_cross_entropy(weak, self.table[batch.index])
+        classification = soft_cross_entropy(weak, batch.rows(self.table))
         with torch.no_grad():
             assigned = masked_argmax(weak, batch.candidates)
             anchors = anchor_confidence(self.table, batch.index, config.confidence_lookup)
             weights = positive_weights(assigned, batch.candidates, anchors, config.positive_norm)
-            refreshed = masked_softmax(weak, batch.candidates)
+            refreshed = candidate_softmax(weak, batch.candidates)
         contrast = contrastive_loss(embeddings, weights, config.temperature, config.base_temperature)
         return Step(
             classification + config.loss_weight * contrast,
@@ -106,7 +106,7 @@ class ABLE(Method):
         )
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
-        self.table[batch.index] = step.carry
+        batch.store(self.table, step.carry)
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)

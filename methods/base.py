@@ -44,6 +44,14 @@ class Batch:
     candidates: Tensor  # (B, C) bool
     index: Tensor  # (B,) rows in the training set
 
+    def rows(self, table: Tensor) -> Tensor:
+        """The batch's rows of a table that has one per training picture. (N, …) -> (B, …)."""
+        return table.index_select(0, self.index)
+
+    def store(self, table: Tensor, rows: Tensor) -> None:
+        """Write them, in the table's precision."""
+        table.index_copy_(0, self.index, rows.to(table.dtype))
+
 
 @dataclass(frozen=True)
 class Clock:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -25,11 +27,15 @@ def uniform_confidence(candidates: Tensor, dtype: torch.dtype = torch.float32) -
     return mask / mask.sum(1, keepdim=True)
 
 
-def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
-    """Softmax restricted to `mask`, 0 outside; a row with an empty mask gives zeros. (…, C), (…, C) -> (…, C)."""
+def candidate_softmax(logits: Tensor, candidates: Tensor) -> Tensor:
+    """Softmax over the candidates, of which each row has one or more, 0 elsewhere. (…, C), (…, C) -> (…, C)."""
     logits = at_least_float32(logits)
-    mask = mask.bool()
-    return torch.softmax(torch.where(mask, logits, torch.finfo(logits.dtype).min), dim=-1) * mask
+    return torch.softmax(torch.where(candidates.bool(), logits, torch.finfo(logits.dtype).min), dim=-1)
+
+
+def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
+    """The same, but a row with an empty mask gives zeros. (…, C), (…, C) -> (…, C)."""
+    return candidate_softmax(logits, mask) * mask.bool()
 
 
 def masked_logsumexp(logits: Tensor, mask: Tensor) -> Tensor:
@@ -39,14 +45,18 @@ def masked_logsumexp(logits: Tensor, mask: Tensor) -> Tensor:
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """−(1/B) Σ_i Σ_j t_ij log softmax(z_i)_j, targets constant. (B, C), (B, C) -> scalar."""
-    log_p = F.log_softmax(at_least_float32(logits), dim=1)
-    return (log_p * targets.detach().to(log_p.dtype)).sum() / -log_p.shape[0]
+    logits = at_least_float32(logits)
+    return F.cross_entropy(logits, targets.detach().to(logits.dtype))
 
 
 def masked_argmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """arg max inside the mask, ties to the lowest index. (B, C) -> (B,)."""
-    lowest = torch.finfo(scores.dtype).min
-    return torch.where(mask.bool(), scores.clamp_min(lowest / 2), lowest).argmax(1)
+    """arg max inside the mask of finite scores, ties to the lowest index. (B, C) -> (B,)."""
+    return torch.where(mask.bool(), scores, -math.inf).argmax(1)
+
+
+def added(losses: Iterable[Tensor]) -> Tensor:
+    """Their sum; a single one as it is."""
+    return functools.reduce(torch.add, losses)
 
 
 def linear_ramp(position: float, length: float, top: float = 1.0) -> float:
@@ -92,11 +102,21 @@ def ring_write(pointer: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
     pointer.add_(count).remainder_(size)
 
 
+def parameters_of(module: nn.Module) -> list[Tensor]:
+    """The parameters in some fixed order; `module.parameters()` takes longer than most of what is done with them in a step."""
+    found: list[Tensor] = []
+    waiting = [module]
+    while waiting:
+        module = waiting.pop()
+        found.extend(p for p in module._parameters.values() if p is not None)
+        waiting.extend(m for m in module._modules.values() if m is not None)
+    return list(dict.fromkeys(found))  # shared ones once
+
+
 @torch.no_grad()
 def ema_update(target: nn.Module, source: nn.Module, momentum: float) -> None:
     """Parameters of `target` ← m·target + (1−m)·source; buffers are left alone."""
-    ours: list[Tensor] = list(target.parameters())
-    torch._foreach_lerp_(ours, list(source.parameters()), 1.0 - momentum)
+    torch._foreach_lerp_(parameters_of(target), parameters_of(source), 1.0 - momentum)
 
 
 class GlobalAverage(nn.Module):

@@ -33,9 +33,9 @@ from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     at_least_float32,
+    candidate_softmax,
     full_precision,
     masked_argmax,
-    masked_softmax,
     soft_cross_entropy,
     uniform_confidence,
     unit,
@@ -91,47 +91,15 @@ def group_logits(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.einsum("bcl,cl->bc", h, weight) + bias
 
 
-def class_affinities(h: Tensor, candidates: Tensor, variant: Variant = "paper") -> tuple[Tensor, Tensor]:
-    """Mean cosine among a sample's candidates and between them and the rest. (B, C, l), (B, C) -> s (B,), d (B,).
-
-    "released" leaves the pairs j = k out of s and averages |cosine| in d, which takes a (B, C, C) tensor.
-    """
-    h = at_least_float32(h)
-    inside = candidates.to(h.dtype)
-    outside = 1 - inside
-    n = inside.sum(1)
-    cross_pairs = n * (h.shape[1] - n)
-    with full_precision(h):
-        a, rest = fused.unit_sums(h, torch.stack((inside, outside), 1)).unbind(1)
-        square = (a * a).sum(1)
-        if variant == "paper":
-            return square / n**2, (a * rest).sum(1) / cross_pairs.clamp_min(1)
-        # A singleton has no pair: 0 by rule, because (‖A‖² − 1)/1e-6 would be rounding noise.
-        s = torch.where(n > 1, (square - n) / (n * (n - 1) + 1e-6), torch.zeros_like(n))
-        embeddings = F.normalize(h, dim=2)
-        cosines = (embeddings @ embeddings.mT).abs()
-        d = 2 * torch.einsum("bj,bjk,bk->b", inside, cosines, outside) / (2 * cross_pairs + 1e-6)
-        return s, d
-
-
-def class_associative_loss(
-    views: Sequence[Tensor], candidates: Tensor, gamma1: float, variant: Variant = "paper"
-) -> Tensor:
-    """L_cal, added over the views' vectors. (B, C, l) each, (B, C) -> scalar."""
-    affinities = [class_affinities(h, candidates, variant) for h in views]
-    s, d = (torch.stack(values) for values in zip(*affinities, strict=True))
-    return (1 - s + gamma1 * d.abs()).mean(1).sum()
-
-
 class Choice(NamedTuple):
     """The class that stands for each sample."""
 
     classes: Tensor  # (B,) c_i
-    counts: Tensor  # (B,) 1, or 0 for a sample that is skipped
+    counts: Tensor | None = None  # (B,) 1, or 0 for a sample that is skipped; None: all count
 
 
 def high_confidence_class(logits: Tensor, candidates: Tensor, selection: Selection = "candidates") -> Choice:
-    """arg max over the candidates of each sample. (B, C), (B, C) -> (B,), (B,).
+    """arg max over the candidates of each sample. (B, C), (B, C) -> (B,), (B,) or None.
 
     "masked_product" is the released arg max of logit × mask, which leaves the set when all candidate logits are
     negative; "global" skips samples whose overall arg max is no candidate.
@@ -144,30 +112,61 @@ def high_confidence_class(logits: Tensor, candidates: Tensor, selection: Selecti
         classes = (logits * candidates).argmax(1)
     else:
         classes = masked_argmax(logits, candidates)
-    return Choice(classes, torch.ones_like(logits[:, 0]))
+    return Choice(classes)
 
 
-def class_embeddings(h: Tensor, classes: Tensor) -> Tensor:
-    """E_i^{c_i}. (B, C, l), (B,) -> (B, l) of unit length."""
-    return unit(h.gather(1, classes[:, None, None].expand(-1, 1, h.shape[2]))[:, 0])
+def class_sums(views: Sequence[Tensor], candidates: Tensor, classes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A and N, the sums of unit vectors inside and outside the candidates, and E^c. V of (B, C, l) -> (V, B, l) each."""
+    views = [at_least_float32(h) for h in views]
+    inside = candidates.to(views[0].dtype)
+    weights = torch.stack((inside, 1 - inside, F.one_hot(classes, inside.shape[1]).to(inside.dtype)), 1)
+    with full_precision(views[0]):
+        a, rest, chosen = torch.stack([fused.unit_sums(h, weights) for h in views]).unbind(2)
+    return a, rest, chosen
 
 
-def prototype_discriminative_loss(
-    views: Sequence[Tensor], choice: Choice, prototypes: Tensor, gamma2: float, variant: Variant = "paper"
-) -> Tensor:
-    """L_pdl, added over the views' E^c; an empty prototype has cosine 0. (B, l) each, (C, l) -> scalar."""
-    classes, counts = choice
-    chosen = torch.stack(tuple(views))  # (V, B, l)
+def class_affinities(a: Tensor, rest: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean cosine among a sample's candidates and between them and the rest. (V, B, l) twice, (B, C) -> (V, B) twice."""
+    n = candidates.sum(1, dtype=a.dtype)
+    pairs = n * (candidates.shape[1] - n)
+    return (a * a).sum(2) / (n * n), (a * rest).sum(2) / pairs.clamp_min(1)
+
+
+def released_affinities(views: Sequence[Tensor], a: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    """The same without the pairs j = k, and with means of |cosine| in d, which takes (B, C, C) tensors."""
+    n = candidates.sum(1, dtype=a.dtype)
+    inside = candidates.to(a.dtype)
+    # A singleton has no pair: 0 by rule, because (‖A‖² − 1)/1e-6 would be rounding noise.
+    s = torch.where(n > 1, ((a * a).sum(2) - n) / (n * (n - 1) + 1e-6), torch.zeros_like(n))
+    with full_precision(a):
+        embeddings = [F.normalize(at_least_float32(h), dim=2) for h in views]
+        cosines = torch.stack([(e @ e.mT).abs() for e in embeddings])
+        d = 2 * torch.einsum("bj,vbjk,bk->vb", inside, cosines, 1 - inside)
+    return s, d / (2 * n * (candidates.shape[1] - n) + 1e-6)
+
+
+def prototype_affinities(
+    chosen: Tensor, classes: Tensor, prototypes: Tensor, variant: Variant = "paper"
+) -> tuple[Tensor, Tensor]:
+    """Cosine of E^c with its prototype, mean cosine with the others; 0 if empty. (V, B, l), (B,), (C, l) -> (V, B) twice.
+
+    "released" averages |cosine|.
+    """
     others = prototypes.shape[0] - 1
     prototypes = unit(prototypes.detach()).to(chosen.dtype)
     with full_precision(chosen):
         s = (chosen * prototypes[classes]).sum(2)
         if variant == "paper":
-            d = (chosen @ prototypes.sum(0) - s) / others
-        else:
-            d = ((chosen @ prototypes.T).abs().sum(2) - s.abs()) / (others + 1e-6)
-            s = s / (1 + 1e-6)
-    return ((1 - s + gamma2 * d.abs()) * counts).mean(1).sum()
+            return s, (chosen @ prototypes.sum(0) - s) / others
+        return s / (1 + 1e-6), ((chosen @ prototypes.T).abs().sum(2) - s.abs()) / (others + 1e-6)
+
+
+def affinity_loss(s: Tensor, d: Tensor, gamma: float, counts: Tensor | None = None) -> Tensor:
+    """(1/B) Σ_i (1 − s_i) + γ|d_i|, added over the views: L_cal and L_pdl. (V, B), (V, B), (B,) -> scalar."""
+    losses = 1 - torch.sub(s, d.abs(), alpha=gamma)
+    if counts is not None:
+        losses = losses * counts
+    return losses.sum() / s.shape[1]
 
 
 @torch.no_grad()
@@ -182,16 +181,18 @@ def updated_prototypes(
 
     "released" gives all classes chosen in the batch one and the same vector; it is kept for study.
     """
-    classes, counts = choice.classes, choice.counts.to(prototypes.dtype)[:, None]
-    chosen = chosen.to(prototypes.dtype) * counts
+    classes, chosen = choice.classes, chosen.to(prototypes.dtype)
+    member = F.one_hot(classes, prototypes.shape[0]).to(prototypes.dtype)
+    if choice.counts is not None:
+        counts = choice.counts.to(prototypes.dtype)[:, None]
+        member, chosen = member * counts, chosen * counts
     if variant == "paper" and mode == "sequential":
         # Each normalisation needs the one before, so this study mode goes sample by sample.
         result = prototypes.clone()
-        for c, e, counted in zip(classes.split(1), chosen.split(1), counts.split(1), strict=True):
+        for c, e, counted in zip(classes.split(1), chosen.split(1), member.split(1), strict=True):
             row = result[c]
-            result[c] = torch.where(counted > 0, unit(row + e), row)
+            result[c] = torch.where(counted.any(), unit(row + e), row)
         return result
-    member = F.one_hot(classes, prototypes.shape[0]) * counts
     if variant == "paper":
         with full_precision(prototypes):  # a product, because index_add has no fixed order of summation on CUDA
             moved = prototypes + member.T @ chosen
@@ -244,30 +245,36 @@ class CEL(Method):
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         config = self.config
         (h_weak, z_weak), (h_strong, z_strong) = (self.network(view) for view in batch.views)
-        targets = self.label_confidence[batch.index]
+        targets = batch.rows(self.label_confidence)
         # Both views at once: twice the mean over 2B rows.
         loss = 2 * soft_cross_entropy(torch.cat((z_weak, z_strong)), targets.repeat(2, 1))
         logs = {"cls": loss.detach()}
+        if config.alpha == 0 and config.beta == 0:
+            return Step(loss, logs, carry=(z_weak.detach(), None))
+        choice = high_confidence_class(z_weak, batch.candidates, config.selection)
+        a, rest, chosen = class_sums((h_weak, h_strong), batch.candidates, choice.classes)
         if config.alpha != 0:
-            cal = class_associative_loss((h_weak, h_strong), batch.candidates, config.gamma1, config.cal_variant)
+            if config.cal_variant == "paper":
+                affinities = class_affinities(a, rest, batch.candidates)
+            else:
+                affinities = released_affinities((h_weak, h_strong), a, batch.candidates)
+            cal = affinity_loss(*affinities, config.gamma1)
             loss, logs["cal"] = loss + config.alpha * cal, cal.detach()
-        chosen = None
-        if config.beta != 0:
-            choice = high_confidence_class(z_weak, batch.candidates, config.selection)
-            weak = class_embeddings(h_weak, choice.classes)
-            chosen = (weak.detach(), choice)
-            if config.prototype_before_loss:
-                self._move_prototypes(*chosen)
-            if clock.epoch >= clock.epochs_of(config.warmup):
-                views = (weak, class_embeddings(h_strong, choice.classes))
-                pdl = prototype_discriminative_loss(views, choice, self.prototypes, config.gamma2, config.pdl_variant)
-                loss, logs["pdl"] = loss + config.beta * pdl, pdl.detach()
-        return Step(loss, logs, carry=(z_weak.detach(), chosen))
+        if config.beta == 0:
+            return Step(loss, logs, carry=(z_weak.detach(), None))
+        moves = (chosen[0].detach(), choice)
+        if config.prototype_before_loss:
+            self._move_prototypes(*moves)
+        if clock.epoch >= clock.epochs_of(config.warmup):
+            affinities = prototype_affinities(chosen, choice.classes, self.prototypes, config.pdl_variant)
+            pdl = affinity_loss(*affinities, config.gamma2, choice.counts)
+            loss, logs["pdl"] = loss + config.beta * pdl, pdl.detach()
+        return Step(loss, logs, carry=(z_weak.detach(), moves))
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
         logits, chosen = step.carry
-        confidence = masked_softmax(logits, batch.candidates)
-        self.label_confidence[batch.index] = confidence.to(self.label_confidence.dtype)
+        confidence = candidate_softmax(logits, batch.candidates)
+        batch.store(self.label_confidence, confidence)
         if chosen is not None and not self.config.prototype_before_loss:
             self._move_prototypes(*chosen)
 

@@ -26,9 +26,9 @@ from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     Classifier,
     at_least_float32,
+    candidate_softmax,
     linear_ramp,
     masked_logsumexp,
-    masked_softmax,
     uniform_confidence,
 )
 from methods.registry import register
@@ -56,7 +56,7 @@ def supervised_loss(logits: Tensor, candidates: Tensor, eps: float = 0.0) -> Ten
 
 def conformal_target(logits: Tensor, candidates: Tensor) -> Tensor:
     """Eq. 7: normalised geometric mean of the views' predictions on the candidates. (K, B, C), (B, C) -> (B, C)."""
-    return masked_softmax(at_least_float32(logits).mean(0), candidates)
+    return candidate_softmax(at_least_float32(logits).mean(0), candidates)
 
 
 def consistency_loss(logits: Tensor, target: Tensor) -> Tensor:
@@ -112,14 +112,14 @@ class CrDpll(Method):
         if config.target_order == "online":
             consistency = online_consistency_loss(logits, batch.candidates)
         else:
-            consistency = consistency_loss(logits, self.target[batch.index]).sum()
+            consistency = consistency_loss(logits, batch.rows(self.target)).sum()
         ramp = clock.epochs_of(config.ramp_fraction)
         weight = consistency_weight(clock.epoch, ramp, config.max_weight, config.first_epoch_number)
         logs = {"supervised": supervised.detach(), "consistency": consistency.detach()}
         return Step(supervised + weight * consistency, logs, carry=logits.detach())
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
-        self.target[batch.index] = conformal_target(step.carry, batch.candidates).to(self.target.dtype)
+        batch.store(self.target, conformal_target(step.carry, batch.candidates))
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)

@@ -35,7 +35,6 @@ from methods.blocks import (
     at_least_float32,
     ema_update,
     full_precision,
-    masked_logsumexp,
     masked_softmax,
     moco_loss,
     ring_write,
@@ -48,14 +47,14 @@ from methods.registry import register
 @torch.no_grad()
 def rectify(logits: Tensor, candidates: Tensor) -> Tensor:
     """Eq. (R) in log space: a = sigmoid(x), so nothing is divided and nothing underflows. (B, C), (B, C) -> (B, C)."""
-    v = at_least_float32(logits)
-    inside = candidates.bool()
-    best_outside = torch.where(inside, -torch.inf, v).amax(1)
+    v, inside = at_least_float32(logits), candidates.bool()
+    sides = torch.where(torch.stack((inside, ~inside)), v, -torch.inf)  # (2, B, C)
+    ours, rest = torch.softmax(sides, 2)  # NaN where there is no non-candidate, of which nothing is used
+    outside = sides[1]
     worst_inside = torch.where(inside, v, torch.inf).amin(1)
-    outside = ~inside
-    x = best_outside - worst_inside - masked_logsumexp(v, outside) + torch.logsumexp(v, 1)
+    x = outside.amax(1) - worst_inside - torch.logsumexp(outside, 1) + torch.logsumexp(v, 1)
     x = torch.where(inside.all(1), torch.inf, x)[:, None]  # no non-candidate: a = 1
-    return (masked_softmax(v, inside) + masked_softmax(v, outside)) * torch.sigmoid(torch.where(inside, x, -x))
+    return torch.where(inside, ours, rest) * torch.sigmoid(torch.where(inside, x, -x))
 
 
 def positive_pairs(confidence: Tensor, candidates: Tensor, all_confidence: Tensor, all_candidates: Tensor) -> Tensor:

@@ -109,3 +109,49 @@ def contrastive_loss(
     itself included, has been taken out of it, as released codes do.
     """
     return _Contrast.apply(anchors, others, weights, filled, tau, eps)
+
+
+class _DirichletKL(Function):
+    @staticmethod
+    def forward(ctx: Any, alpha: Tensor, prior: float) -> Tensor:
+        size, classes = alpha.shape
+        total, excess = alpha.sum(1, keepdim=True), alpha - prior
+        ctx.save_for_backward(alpha, total, excess)
+        inner = excess * (torch.digamma(alpha) - torch.digamma(total)) - torch.lgamma(alpha)
+        constant = classes * math.lgamma(prior) - math.lgamma(classes * prior)
+        return (torch.lgamma(total).sum() + inner.sum()) / size + constant
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        alpha, total, excess = ctx.saved_tensors
+        # ∂/∂α_k is (α_k − β) ψ′(α_k) − ψ′(Σα) Σ_j (α_j − β): the digammas cancel
+        common = torch.polygamma(1, total) * excess.sum(1, keepdim=True)
+        return (excess * torch.polygamma(1, alpha) - common) * (gradient / len(alpha)), None
+
+
+def dirichlet_kl(alpha: Tensor, prior: float) -> Tensor:
+    """KL(Dir(α_i) ‖ Dir(prior, …, prior)), mean over the batch. (B, C) -> scalar."""
+    return _DirichletKL.apply(alpha, prior)
+
+
+class _DirichletDraw(Function):
+    @staticmethod
+    def forward(ctx: Any, parameters: Tensor) -> Tensor:
+        # Products of two numbers below this are denormal, and a hundred times slower to compute with.
+        sample = torch._sample_dirichlet(parameters).clamp_min_(torch.finfo(parameters.dtype).tiny ** 0.5)
+        ctx.save_for_backward(sample, parameters)
+        return sample
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        sample, parameters = ctx.saved_tensors
+        total = parameters.sum(-1, keepdim=True).expand_as(parameters)
+        along = (sample * gradient).sum(-1, keepdim=True)
+        return torch._dirichlet_grad(sample, parameters, total) * (gradient - along)
+
+
+def dirichlet_draw(parameters: Tensor) -> Tensor:
+    """One reparameterised draw per row. (…, C) -> (…, C), positive, rows sum to 1."""
+    return _DirichletDraw.apply(parameters)

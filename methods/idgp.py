@@ -31,10 +31,10 @@ from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     Classifier,
     at_least_float32,
+    candidate_softmax,
     linear_ramp,
     masked_argmax,
     masked_logsumexp,
-    masked_softmax,
     soft_cross_entropy,
     uniform_confidence,
 )
@@ -55,7 +55,7 @@ def f_weights(h: Tensor, d: Tensor, candidates: Tensor, T2: float, flip_pseudo_l
     if flip_pseudo_label:
         pseudo_label = masked_argmax(d, candidates)[:, None]
         odds = odds.scatter(1, pseudo_label, -odds.gather(1, pseudo_label))
-    return masked_softmax(odds, candidates)
+    return candidate_softmax(odds, candidates)
 
 
 def f_likelihood_loss(u: Tensor, rho: Tensor, T1: float) -> Tensor:
@@ -79,7 +79,7 @@ def g_likelihood_loss(
     h: Tensor, u: Tensor, candidates: Tensor, T1: float, T2: float, reduction: Reduction, form: GLikelihood
 ) -> Tensor:
     """K_g, binary cross-entropy of z against s − ω; the released form lacks its part ω log z. (B, C) -> scalar."""
-    omega = masked_softmax(at_least_float32(u.detach()) / T1, candidates)
+    omega = candidate_softmax(at_least_float32(u.detach()) / T1, candidates)
     s = candidates.to(omega.dtype)
     if form == "jensen":
         return g_prior_loss(h, s - omega, T2, reduction)
@@ -101,7 +101,7 @@ def g_consistency_loss(h: Tensor, b: Tensor) -> Tensor:
 
 def recorded_d(u: Tensor, candidates: Tensor, T1: float) -> Tensor:
     """d of the next visit: θ normalised over S. (B, C) -> (B, C)."""
-    return masked_softmax(at_least_float32(u) / T1, candidates)
+    return candidate_softmax(at_least_float32(u) / T1, candidates)
 
 
 def recorded_b(h: Tensor, candidates: Tensor, T2: float) -> Tensor:
@@ -183,7 +183,7 @@ class IDGP(Method):
         u, h = self.logits(self.f, batch), self.logits(self.g, batch)
         # The views are one tall batch from here on. Every term is a mean over rows, so the sum over views is their
         # number times the mean over all of them.
-        d, b = self.d[batch.index].repeat(views, 1), self.b[batch.index].repeat(views, 1)
+        d, b = batch.rows(self.d).repeat(views, 1), batch.rows(self.b).repeat(views, 1)
         candidates = batch.candidates.repeat(views, 1)
         rho = f_weights(h, d, candidates, c.T2, c.flip_pseudo_label)
         ramp = self.ramp(clock)
@@ -207,11 +207,11 @@ class IDGP(Method):
         carry: dict[str, Tensor] = {}
         if warm_f:
             u = self.logits(self.f, batch)
-            losses["f"] = views * f_prior_loss(u, self.d[batch.index].repeat(views, 1), c.T1)
+            losses["f"] = views * f_prior_loss(u, batch.rows(self.d).repeat(views, 1), c.T1)
             carry["u"] = u[:rows].detach()
         if warm_g:
             h = self.logits(self.g, batch)
-            losses["g"] = views * g_prior_loss(h, self.b[batch.index].repeat(views, 1), c.T2, c.g_reduction)
+            losses["g"] = views * g_prior_loss(h, batch.rows(self.b).repeat(views, 1), c.T2, c.g_reduction)
             carry["h"] = h[:rows].detach()
         logs = {name: loss.detach() for name, loss in losses.items()}
         return Step(torch.stack(list(losses.values())).sum(), logs, carry)
@@ -222,9 +222,9 @@ class IDGP(Method):
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
         if "u" in step.carry:
-            self.d[batch.index] = recorded_d(step.carry["u"], batch.candidates, self.config.T1).to(self.d.dtype)
+            batch.store(self.d, recorded_d(step.carry["u"], batch.candidates, self.config.T1))
         if "h" in step.carry:
-            self.b[batch.index] = recorded_b(step.carry["h"], batch.candidates, self.config.T2).to(self.b.dtype)
+            batch.store(self.b, recorded_b(step.carry["h"], batch.candidates, self.config.T2))
 
     def predict(self, images: Tensor) -> Tensor:
         return self.f(images)

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from methods.base import About, Batch, Clock, Method, Step, Task
-from methods.blocks import Classifier, at_least_float32, masked_logsumexp, masked_softmax, second_forward
+from methods.blocks import Classifier, at_least_float32, masked_softmax, second_forward
 from methods.registry import register
 
 
@@ -37,15 +37,12 @@ def updated_weights(logits: Tensor, candidates: Tensor, eps: float) -> Tensor:
     """p_ij over its side's mass + C·eps; eps = 0 makes each side a softmax of its own. (B, C)."""
     logits = at_least_float32(logits)
     inside = candidates.bool()
-    weights = torch.zeros_like(logits)
-    total = torch.logsumexp(logits, dim=1)
-    for side in (inside, ~inside):
-        share = masked_softmax(logits, side)
-        if eps > 0:  # mass/(mass + C·eps) with the mass from log-sum-exps: 1 − P would cancel
-            mass = (masked_logsumexp(logits, side) - total).exp().unsqueeze(1)
-            share = share * (mass / (mass + logits.shape[1] * eps))
-        weights = weights + share
-    return weights
+    if eps == 0:
+        return masked_softmax(logits, inside) + masked_softmax(logits, ~inside)
+    p = torch.softmax(logits, dim=1)
+    ours = torch.where(inside, p, 0.0)
+    mass = torch.where(inside, ours.sum(1, keepdim=True), (p - ours).sum(1, keepdim=True))  # 1 − P would cancel
+    return p / (mass + logits.shape[1] * eps)
 
 
 def leveraged_terms(
@@ -122,7 +119,7 @@ class LWS(Method):
         candidate, other = leveraged_terms(
             self.network(batch.views[0]),
             batch.candidates,
-            self.weights[batch.index],
+            batch.rows(self.weights),
             c.lw,
             c.lw0,
             c.binary_loss,
@@ -133,7 +130,7 @@ class LWS(Method):
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
         logits = second_forward(self.network, batch.views[0], self.config.second_forward_bn)
-        self.weights[batch.index] = updated_weights(logits, batch.candidates, self.config.eps).to(self.weights.dtype)
+        batch.store(self.weights, updated_weights(logits, batch.candidates, self.config.eps))
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)

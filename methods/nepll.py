@@ -33,8 +33,8 @@ from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
 from methods.blocks import (
     Classifier,
     at_least_float32,
+    candidate_softmax,
     linear_ramp,
-    masked_softmax,
     soft_cross_entropy,
     uniform_confidence,
 )
@@ -56,7 +56,7 @@ def select(
     logits: Tensor, candidates: Tensor, eta: float, class_threshold: ClassThreshold
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The ⌈eta·N⌉ samples of lowest NE (ties: the first), (N,) bool; class thresholds τ, (C,); NE, (N,)."""
-    posterior = masked_softmax(logits, candidates)
+    posterior = candidate_softmax(logits, candidates)
     ne = normalized_entropy(posterior, candidates)
     count = math.ceil(eta * len(ne))
     rows = ne.argsort(stable=True)[:count]
@@ -86,14 +86,14 @@ def expand(
     logits (…, B, C), candidates (B, C), `agree` (B,): both networks predict the same candidate, selected (…, B),
     `weights` (…, B, C): the stored ones, tau (…, C), kappa (…) -> (…, B), (…, B, C), (…).
     """
-    posterior = masked_softmax(logits, candidates)
+    posterior = candidate_softmax(logits, candidates)
     ne = normalized_entropy(posterior, candidates)
     rest = ~selected
     well = rest & (ne < tau.gather(-1, posterior.argmax(-1)))
     rest = rest & ~well
     under = rest & agree & (ne < kappa[..., None])
     # t^(1/T), normalised, is the softmax at temperature T: no logarithm of a weight that may have underflowed.
-    sharpened = masked_softmax(at_least_float32(logits) / T, candidates)
+    sharpened = candidate_softmax(at_least_float32(logits) / T, candidates)
     in_force = torch.where(well[..., None], posterior, weights.to(posterior.dtype))
     in_force = torch.where(under[..., None], sharpened, in_force)
     mean = masked_mean(ne, rest).to(kappa.dtype)
@@ -209,7 +209,7 @@ class NEPLL(Method):
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         weak = torch.stack([network(batch.views[0]) for network in self.networks])  # (2, B, C)
-        posterior = masked_softmax(weak.detach(), batch.candidates)
+        posterior = candidate_softmax(weak.detach(), batch.candidates)
         weights = self.weights[:, batch.index]
         carry = {"posterior": posterior}
         if self.warming(clock):

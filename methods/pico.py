@@ -42,9 +42,7 @@ EMPTY = -1  # label of a queue row that was never written: equals no class
 
 def positive_pairs(labels: Tensor, queue_labels: Tensor) -> Tensor:
     """P: which rows of [queries; keys; queue] share the anchor's label, itself left out. -> (B, 2B+M) bool."""
-    pairs = labels[:, None] == torch.cat((labels, labels, queue_labels))
-    pairs.diagonal().fill_(False)
-    return pairs
+    return (labels[:, None] == torch.cat((labels, labels, queue_labels))).fill_diagonal_(False)
 
 
 def supervised_contrastive_loss(
@@ -156,7 +154,7 @@ class PiCO(Method):
             labels = masked_argmax(logits, batch.candidates)
             anchors = queries.detach()
             prototypes = updated_prototypes(self.prototypes, anchors, labels, config.gamma, config.prototype_normalise)
-            targets = self.targets[batch.index]
+            targets = batch.rows(self.targets)
             if not warm:
                 guides = self.prototypes if config.target_prototypes == "before" else prototypes
                 nearest = nearest_candidate(anchors, guides, batch.candidates)
@@ -189,7 +187,7 @@ class PiCO(Method):
         keys, labels, prototypes, targets = step.carry
         ring_write(self.queue_pointer, (self.queue, keys), (self.queue_labels, labels))
         self.prototypes.copy_(prototypes)
-        self.targets[batch.index] = targets
+        batch.store(self.targets, targets)
 
     def predict(self, images: Tensor) -> Tensor:
         return self.query(images)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
-from methods.blocks import Classifier, at_least_float32, masked_softmax, soft_cross_entropy, uniform_confidence
+from methods.blocks import Classifier, at_least_float32, candidate_softmax, soft_cross_entropy, uniform_confidence
 from methods.registry import register
 
 
@@ -106,7 +106,7 @@ class POP(Method):
     removed: Tensor
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
-        weights = self.label_weights[batch.index]
+        weights = batch.rows(self.label_weights)
         # One pass per view: batch-norm statistics are each view's own.
         logits = torch.cat([self.network(view) for view in batch.views])
         loss = soft_cross_entropy(logits, weights.repeat(len(batch.views), 1))
@@ -114,8 +114,8 @@ class POP(Method):
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
         # The shrunken sets, not batch.candidates: with those, removed labels would come back.
-        weights = masked_softmax(step.carry, self.sets[batch.index])
-        self.label_weights[batch.index] = weights.to(self.label_weights.dtype)
+        weights = candidate_softmax(step.carry, batch.rows(self.sets))
+        batch.store(self.label_weights, weights)
 
     def window_length(self, clock: Clock) -> int:
         """R in epochs."""

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from methods.base import About, Batch, Clock, Method, Step, Task
-from methods.blocks import Classifier, masked_argmax, masked_softmax, soft_cross_entropy, uniform_confidence
+from methods.blocks import Classifier, candidate_softmax, masked_argmax, soft_cross_entropy, uniform_confidence
 from methods.registry import register
 
 
@@ -35,7 +35,7 @@ def updated_confidence(
     mask = candidates.bool() if mask_from == "candidates" else confidence > 0
     if sudden:
         return F.one_hot(masked_argmax(logits, mask), logits.shape[1]).to(confidence.dtype)
-    return masked_softmax(logits, mask)
+    return candidate_softmax(logits, mask)
 
 
 @register
@@ -62,7 +62,7 @@ class Proden(Method):
     label_confidence: Tensor
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
-        logits, confidence = self.network(batch.views[0]), self.label_confidence[batch.index]
+        logits, confidence = self.network(batch.views[0]), batch.rows(self.label_confidence)
         return Step(soft_cross_entropy(logits, confidence), carry=(logits.detach(), confidence))
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
@@ -74,7 +74,7 @@ class Proden(Method):
         logits, confidence = step.carry
         sudden = config.update == "sudden"
         updated = updated_confidence(logits, batch.candidates, confidence, config.mask_from, sudden)
-        self.label_confidence[batch.index] = updated.to(confidence.dtype)
+        batch.store(self.label_confidence, updated)
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)

@@ -19,7 +19,7 @@ from typing import Literal
 from torch import Tensor
 
 from methods.base import About, Batch, Clock, Method, Step, Task
-from methods.blocks import Classifier, masked_softmax, second_forward, soft_cross_entropy, uniform_confidence
+from methods.blocks import Classifier, candidate_softmax, second_forward, soft_cross_entropy, uniform_confidence
 from methods.registry import register
 
 
@@ -50,11 +50,11 @@ class RC(Method):
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         logits = self.network(batch.views[0])
-        return Step(risk(logits, self.label_confidence[batch.index], self.config.risk_scale))
+        return Step(risk(logits, batch.rows(self.label_confidence), self.config.risk_scale))
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
         logits = second_forward(self.network, batch.views[0], self.config.second_forward_bn)
-        self.label_confidence[batch.index] = masked_softmax(logits, batch.candidates).to(self.label_confidence.dtype)
+        batch.store(self.label_confidence, candidate_softmax(logits, batch.candidates))
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)

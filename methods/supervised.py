@@ -36,7 +36,7 @@ class Supervised(Method):
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         logits = at_least_float32(self.network(batch.views[0]))
-        return Step(F.cross_entropy(logits, self.labels[batch.index]))
+        return Step(F.cross_entropy(logits, batch.rows(self.labels)))
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)

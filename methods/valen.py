@@ -26,14 +26,15 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributions import Dirichlet
 
+from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData, ViewName
 from methods.blocks import (
     Classifier,
+    added,
     at_least_float32,
+    candidate_softmax,
     masked_logsumexp,
-    masked_softmax,
     soft_cross_entropy,
     uniform_confidence,
 )
@@ -57,11 +58,6 @@ def concentration(encoder_logits: Tensor, candidates: Tensor, floor: float, deta
     return (log_p - log_normaliser).masked_fill(~candidates.bool(), -math.inf).exp() + floor
 
 
-def draw(parameters: Tensor) -> Tensor:
-    """One reparameterised draw per row. (B, C) -> (B, C), positive, rows sum to 1."""
-    return Dirichlet(parameters, validate_args=False).rsample()  # validation would wait for the device
-
-
 for _op in ("aten::_sample_dirichlet", "aten::_dirichlet_grad"):
     # torch has no shapes-only form of them, which tracing a step needs; the result is shaped as the first input.
     if not torch._C._dispatch_has_kernel_for_dispatch_key(_op, "Meta"):
@@ -73,20 +69,10 @@ def kl_parameters(encoder_logits: Tensor, scale: float = 0.25, low: float = 0.01
     return (at_least_float32(encoder_logits) * scale).clamp(math.log(low), math.log(high)).exp()
 
 
-def dirichlet_kl(alpha: Tensor, prior: float = 1.0) -> Tensor:
-    """KL(Dir(α_i) ‖ Dir(prior, …, prior)), mean over the batch (Eq. 7). (B, C) -> scalar."""
-    classes = alpha.shape[1]
-    total = alpha.sum(1, keepdim=True)
-    constant = classes * math.lgamma(prior) - math.lgamma(classes * prior)
-    log_normalisers = torch.lgamma(total.squeeze(1)) - torch.lgamma(alpha).sum(1) + constant
-    return (log_normalisers + ((alpha - prior) * (torch.digamma(alpha) - torch.digamma(total))).sum(1)).mean()
-
-
 def batch_adjacency(neighbours: Tensor, index: Tensor) -> Tensor:
     """The batch's block of the directed row-normalised graph with self-loops. (N, k), (B,) -> (B, B)."""
     linked = (neighbours[index].unsqueeze(2) == index).any(1)  # (B, k, B): rows lie side by side, which is faster
-    linked |= index.unsqueeze(1) == index
-    return linked.to(torch.float32) / (neighbours.shape[1] + 1)
+    return linked.fill_diagonal_(True).to(torch.float32) / (neighbours.shape[1] + 1)
 
 
 def similarity(sample: Tensor) -> Tensor:
@@ -236,16 +222,16 @@ class Valen(Method):
         if clock.epoch < warmup_epochs(self.config.warmup, clock):
             return Step(self.warmup_loss(logits, batch), carry=(logits[0].detach(), None))
         encoded = [self.encoder(view) for view in batch.views]
-        sample = draw(self.concentration(encoded[0], batch.candidates))
+        sample = fused.dirichlet_draw(self.concentration(encoded[0], batch.candidates))
         terms = self.terms(logits, encoded, sample, batch)
         logs = {name: term.detach() for name, term in terms.items()}
         return Step(self.objective(terms), logs, carry=(logits[0].detach(), sample.detach()))
 
     def warmup_loss(self, logits: list[Tensor], batch: Batch) -> Tensor:
         if self.config.warmup_loss == "min":
-            return torch.stack([min_loss(u, batch.candidates) for u in logits]).sum()
-        confidence = self.label_confidence[batch.index]
-        return torch.stack([soft_cross_entropy(u, confidence) for u in logits]).sum()
+            return added(min_loss(u, batch.candidates) for u in logits)
+        confidence = batch.rows(self.label_confidence)
+        return added(soft_cross_entropy(u, confidence) for u in logits)
 
     def concentration(self, encoded: Tensor, candidates: Tensor) -> Tensor:
         if self.config.sample_from == "alpha":
@@ -254,37 +240,37 @@ class Valen(Method):
 
     def terms(self, logits: list[Tensor], encoded: list[Tensor], sample: Tensor, batch: Batch) -> dict[str, Tensor]:
         """All terms of the second stage. Cross-entropies add up over the views; the rest is of the first view."""
-        confidence, distribution = self.label_confidence[batch.index], self.label_distribution[batch.index]
+        confidence, distribution = batch.rows(self.label_confidence), batch.rows(self.label_distribution)
         return {
             "rec_x": self.weight_x * self.input_error(sample, batch),
             "rec_y": self.weight_y * candidate_error(sample, batch.candidates),
             "rec_graph": graph_error(sample, batch_adjacency(self.neighbours, batch.index)),
-            "kl": dirichlet_kl(kl_parameters(encoded[0]), self.config.prior),
-            "compatibility": torch.stack([soft_cross_entropy(a, confidence) for a in encoded]).sum(),
-            "classifier": torch.stack([soft_cross_entropy(u, distribution) for u in logits]).sum(),
+            "kl": fused.dirichlet_kl(kl_parameters(encoded[0]), self.config.prior),
+            "compatibility": added(soft_cross_entropy(a, confidence) for a in encoded),
+            "classifier": added(soft_cross_entropy(u, distribution) for u in logits),
         }
 
     def input_error(self, sample: Tensor, batch: Batch) -> Tensor:
         if self.decoder is None:
             return sample.new_zeros(())
         if self.config.recon_x == "features":
-            return input_error(self.decoder(sample), self.feature_target[batch.index])
+            return input_error(self.decoder(sample), batch.rows(self.feature_target))
         return input_error(self.decoder(sample), pixel_target(batch.views[0], self.decoder.size))
 
     def objective(self, terms: dict[str, Tensor]) -> Tensor:
         c = self.config
-        rebuilt = terms["rec_x"] + terms["rec_y"] + terms["rec_graph"]
-        return (
-            c.alpha * rebuilt + c.beta * terms["kl"] + c.gamma * terms["compatibility"] + c.theta * terms["classifier"]
-        )
+        loss = c.alpha * (terms["rec_x"] + terms["rec_y"] + terms["rec_graph"])
+        for name, weight in (("kl", c.beta), ("compatibility", c.gamma), ("classifier", c.theta)):
+            loss = torch.add(loss, terms[name], alpha=weight)
+        return loss
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
         logits, sample = step.carry
         if sample is not None:  # before the confidence is replaced: D mixes in the one that this step has read
-            confidence = self.label_confidence[batch.index]
+            confidence = batch.rows(self.label_confidence)
             mixed = label_distribution(sample, confidence, batch.candidates, self.config.correct)
-            self.label_distribution[batch.index] = mixed.to(self.label_distribution.dtype)
-        self.label_confidence[batch.index] = masked_softmax(logits, batch.candidates).to(self.label_confidence.dtype)
+            batch.store(self.label_distribution, mixed)
+        batch.store(self.label_confidence, candidate_softmax(logits, batch.candidates))
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)

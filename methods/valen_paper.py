@@ -25,14 +25,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
-from methods.blocks import Classifier, at_least_float32, masked_softmax, soft_cross_entropy, uniform_confidence
+from methods.blocks import Classifier, at_least_float32, candidate_softmax, soft_cross_entropy, uniform_confidence
 from methods.knn import nearest_neighbours
 from methods.registry import register
 from methods.valen import (
     batch_adjacency,
-    dirichlet_kl,
-    draw,
     kl_parameters,
     label_distribution,
     similarity,
@@ -150,19 +149,19 @@ class ValenPaper(Method):
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         logits = self.network(batch.views[0])
-        confidence = self.label_confidence[batch.index]
+        confidence = batch.rows(self.label_confidence)
         if clock.epoch < warmup_epochs(self.config.warmup, clock):
             return Step(soft_cross_entropy(logits, confidence), carry=(logits.detach(), None))
         alpha = kl_parameters(self.encoder(self.smoothed, self.neighbours)[batch.index])
-        samples = draw(alpha.expand(self.config.draws, -1, -1))
+        samples = fused.dirichlet_draw(alpha.expand(self.config.draws, -1, -1))
         adjacency = graph_block(self.neighbours, batch.index)
         target = uniform_confidence(batch.candidates) if self.config.target == "logical" else confidence
         fits = [log_likelihood(d, self.observation(d), batch.candidates, adjacency) for d in samples]
         terms = {
             "likelihood": torch.stack(fits).mean() / len(batch.index),
-            "kl": dirichlet_kl(alpha, self.config.prior),
+            "kl": fused.dirichlet_kl(alpha, self.config.prior),
             "compatibility": torch.stack([compatibility_loss(d, target) for d in samples]).mean(),
-            "classifier": risk(logits, self.label_distribution[batch.index], batch.candidates),
+            "classifier": risk(logits, batch.rows(self.label_distribution), batch.candidates),
         }
         loss = self.config.lam * terms["compatibility"] - terms["likelihood"] + terms["kl"] + terms["classifier"]
         logs = {name: term.detach() for name, term in terms.items()}
@@ -171,8 +170,8 @@ class ValenPaper(Method):
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
         logits, sample = step.carry
         if sample is not None:
-            self.label_distribution[batch.index] = sample.to(self.label_distribution.dtype)
-        self.label_confidence[batch.index] = masked_softmax(logits, batch.candidates).to(self.label_confidence.dtype)
+            batch.store(self.label_distribution, sample)
+        batch.store(self.label_confidence, candidate_softmax(logits, batch.candidates))
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)

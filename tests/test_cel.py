@@ -17,10 +17,12 @@ from methods.cel import (
     Choice,
     ClassWiseEncoder,
     Proden2V,
+    affinity_loss,
     class_affinities,
-    class_associative_loss,
+    class_sums,
     high_confidence_class,
-    prototype_discriminative_loss,
+    prototype_affinities,
+    released_affinities,
     updated_prototypes,
 )
 from tests.tiny import (
@@ -42,6 +44,18 @@ RELEASED = replace(
     prototype_before_loss=True,
 )
 FIRST, SECOND = Clock(0, 0, 4, 5), Clock(2, 10, 4, 5)
+
+
+def cal_affinities(h: Tensor, candidates: Tensor, variant: str = "paper") -> tuple[Tensor, Tensor]:
+    """s and d of L_cal for one view, (B,) each."""
+    a, rest, _ = class_sums([h], candidates, candidates.int().argmax(1))
+    s, d = class_affinities(a, rest, candidates) if variant == "paper" else released_affinities([h], a, candidates)
+    return s[0], d[0]
+
+
+def cal(h: Tensor, candidates: Tensor, gamma: float) -> Tensor:
+    s, d = cal_affinities(h, candidates)
+    return affinity_loss(s[None], d[None], gamma)
 
 
 def looped_cal(h: Tensor, candidates: Tensor, gamma: float) -> Tensor:
@@ -67,7 +81,7 @@ def test_the_fast_class_associative_loss_is_the_double_loop(samples: int, classe
         "singleton": own,
         "full": torch.ones(samples, classes, dtype=torch.bool),
     }[sets]
-    results = [class_associative_loss([h], candidates, 1.7), looped_cal(h, candidates, 1.7)]
+    results = [cal(h, candidates, 1.7), looped_cal(h, candidates, 1.7)]
     gradients = [torch.autograd.grad(loss, h)[0] for loss in results]
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-13)
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-13)
@@ -77,7 +91,7 @@ def test_a_single_candidate_is_pulled_nowhere() -> None:
     h = torch.randn(4, 5, 6, requires_grad=True)
     candidates = torch.eye(5, dtype=torch.bool)[:4]
     for variant, value in (("paper", 1.0), ("released", 0.0)):
-        s, _ = class_affinities(h, candidates, variant)  # type: ignore[arg-type]
+        s, _ = cal_affinities(h, candidates, variant)
         torch.testing.assert_close(s, torch.full((4,), value))
         assert torch.autograd.grad(s.sum(), h)[0].abs().max() < 1e-6
 
@@ -96,7 +110,7 @@ def test_no_tensor_of_all_class_pairs_is_made() -> None:
             return out
 
     with Watch():
-        class_associative_loss([h], torch.rand(3, classes) < 0.5, 1.0).backward()
+        cal(h, torch.rand(3, classes) < 0.5, 1.0).backward()
     assert largest <= 3 * classes * length
 
 
@@ -110,7 +124,8 @@ def test_the_prototype_loss_is_the_mean_over_the_other_classes() -> None:
     for e, c, counted in zip(chosen, choice.classes.tolist(), choice.counts.tolist(), strict=True):
         d = sum(float(e @ prototypes[k]) for k in range(5) if k != c) / 4
         total += counted * (1 - float(e @ prototypes[c]) + 2 * abs(d))
-    assert float(prototype_discriminative_loss([chosen], choice, prototypes, 2.0)) == pytest.approx(total / 4)
+    s, d = prototype_affinities(chosen[None], choice.classes, prototypes)
+    assert float(affinity_loss(s, d, 2.0, choice.counts)) == pytest.approx(total / 4)
 
 
 def test_selections_differ_where_the_paper_and_the_code_do() -> None:
@@ -231,10 +246,10 @@ def test_half_precision_does_not_touch_the_sums_behind_losses_and_prototypes() -
 
     def results() -> list[Tensor]:
         return [
-            *class_affinities(h, candidates),
-            *class_affinities(h, candidates, "released"),
-            prototype_discriminative_loss([chosen], choice, prototypes, 1.0),
-            prototype_discriminative_loss([chosen], choice, prototypes, 1.0, "released"),
+            *cal_affinities(h, candidates),
+            *cal_affinities(h, candidates, "released"),
+            *prototype_affinities(chosen[None], choice.classes, prototypes),
+            *prototype_affinities(chosen[None], choice.classes, prototypes, "released"),
             updated_prototypes(prototypes, chosen, choice),
         ]
 

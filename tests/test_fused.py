@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributions import Dirichlet, kl_divergence
 
 from methods import fused
 
@@ -59,6 +60,33 @@ def test_gradients_agree_with_finite_differences() -> None:
     assert torch.autograd.gradcheck(lambda h: fused.unit_sums(h, weights), numbers(3, 5, 4))
     inner = numbers(4, 4, seed=2).detach().abs().fill_diagonal_(0.0)
     assert torch.autograd.gradcheck(lambda z: fused.contrastive_loss(z, (), inner, 0.5), numbers(4, 3))
+    alpha = numbers(3, 4).detach().exp().requires_grad_()
+    assert torch.autograd.gradcheck(lambda a: fused.dirichlet_kl(a, 0.7), alpha)
+
+
+@pytest.mark.parametrize("prior", [1.0, 0.3])
+def test_the_divergence_of_dirichlets_is_that_of_torch(prior: float) -> None:
+    alpha = numbers(5, 7).detach().exp().requires_grad_()
+    known = kl_divergence(Dirichlet(alpha), Dirichlet(torch.full_like(alpha, prior))).mean()
+    torch.testing.assert_close(fused.dirichlet_kl(alpha, prior), known)
+    torch.testing.assert_close(
+        torch.autograd.grad(fused.dirichlet_kl(alpha, prior), alpha), torch.autograd.grad(known, alpha)
+    )
+
+
+def test_a_draw_is_that_of_torch_but_for_numbers_whose_squares_underflow() -> None:
+    parameters = numbers(50, 8).detach().float().exp().sub_(0.2).clamp_min_(0.01).requires_grad_()
+    pull = numbers(50, 8, seed=1).detach().float()
+    results = []
+    for draw in (lambda p: Dirichlet(p).rsample(), fused.dirichlet_draw):
+        torch.manual_seed(0)
+        sample = draw(parameters)
+        results.append((sample, *torch.autograd.grad((sample * pull).sum(), parameters)))
+    (known, known_gradient), (ours, gradient) = results
+    smallest = torch.finfo(torch.float32).tiny ** 0.5
+    assert known.min() < smallest <= ours.min()
+    assert torch.equal(ours, known.clamp_min(smallest))
+    torch.testing.assert_close(gradient, known_gradient, rtol=1e-5, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["unit", "unit_sums", "contrastive_loss"])

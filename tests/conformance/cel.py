@@ -14,11 +14,12 @@ from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidenc
 from methods.cel import (
     CEL,
     ClassWiseEncoder,
+    affinity_loss,
     class_affinities,
-    class_associative_loss,
-    class_embeddings,
+    class_sums,
     high_confidence_class,
-    prototype_discriminative_loss,
+    prototype_affinities,
+    released_affinities,
     updated_prototypes,
 )
 from tests.conformance.trajectory import Identity
@@ -69,12 +70,14 @@ def classification_loss(params: Params, x: Inputs, variant: str) -> dict[str, An
 def cal_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     names = ("embeddings_w", "embeddings_s")
     needing_gradient(x, *names)
-    kind = config_of(variant).cal_variant
-    loss = class_associative_loss([x[name] for name in names], x["candidates"], params["gamma1"], kind)
-    out = with_gradients(loss, x, *names)
-    for view in "ws":
-        out[f"s_{view}"], out[f"d_{view}"] = class_affinities(x[f"embeddings_{view}"], x["candidates"], kind)
-    return out
+    views, candidates = [x[name] for name in names], x["candidates"]
+    a, rest, _ = class_sums(views, candidates, candidates.int().argmax(1))
+    if config_of(variant).cal_variant == "paper":
+        s, d = class_affinities(a, rest, candidates)
+    else:
+        s, d = released_affinities(views, a, candidates)
+    out = with_gradients(affinity_loss(s, d, params["gamma1"]), x, *names)
+    return out | {"s_w": s[0], "s_s": s[1], "d_w": d[0], "d_s": d[1]}
 
 
 def high_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -84,7 +87,7 @@ def high_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def prototype_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     config = config_of(variant)
     choice = high_confidence_class(x["logits_w"], x["candidates"], config.selection)
-    chosen = class_embeddings(x["embeddings_w"], choice.classes)
+    chosen = class_sums([x["embeddings_w"]], x["candidates"], choice.classes)[2][0]
     mode = params.get("mode", config.prototype_mode)
     return {"prototypes": updated_prototypes(x["prototypes"], chosen, choice, config.prototype_variant, mode)}
 
@@ -94,9 +97,9 @@ def pdl_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     needing_gradient(x, *names)
     config = config_of(variant)
     choice = high_confidence_class(x["logits_w"], x["candidates"], config.selection)
-    chosen = [class_embeddings(x[name], choice.classes) for name in names]
-    loss = prototype_discriminative_loss(chosen, choice, x["prototypes"], params["gamma2"], config.pdl_variant)
-    return with_gradients(loss, x, *names)
+    chosen = class_sums([x[name] for name in names], x["candidates"], choice.classes)[2]
+    affinities = prototype_affinities(chosen, choice.classes, x["prototypes"], config.pdl_variant)
+    return with_gradients(affinity_loss(*affinities, params["gamma2"], choice.counts), x, *names)
 
 
 class Recorded(nn.Module):
