@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmark import speed_reference as plain
-from benchmark.speed_timing import seconds
+from benchmark.speed_timing import keep_large_blocks, seconds
 from methods import able, cel, pico, pop
 
 CLASSES = (100, 200, 1000)
@@ -129,6 +129,7 @@ def compare(pair: Pair, rounds: int) -> dict[str, float]:
 
 def measure(rounds: int = 5, classes: tuple[int, ...] = CLASSES) -> list[dict[str, Any]]:
     """A row per part and number of classes; the last column is growth in time over growth in classes."""
+    keep_large_blocks()
     rows: list[dict[str, Any]] = []
     for make in (cel_pair, careful_cel_pair, able_pair, pop_pair, pico_pair):
         before: dict[str, Any] | None = None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -39,3 +40,16 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def keep_large_blocks() -> None:
+    """From now on the C library keeps freed blocks of any size, as torch does on an accelerator; glibc only.
+
+    Else a block above 32 MB is fetched from the system page by page each time, and growth with the number of classes
+    shows where blocks pass that size instead of what is computed.
+    """
+    largest = 2**31 - 1
+    with suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(-4, 0)  # M_MMAP_MAX: no block has pages of its own
+        mallopt(-1, largest)  # M_TRIM_THRESHOLD: nothing is handed back

@@ -33,6 +33,7 @@ from benchmark.trainer import (
     CHECKPOINT_SECONDS,
     CHECKPOINT_SHARE,
     GUARD_EVERY,
+    SGD,
     Guard,
     Trainer,
     TrainingRows,
@@ -119,21 +120,27 @@ def _kept(argument: Any) -> Any:
 
 
 class BareLoop:
-    """Forward and backward passes and optimiser steps of recorded steps, one after the other, and nothing else."""
+    """Forward and backward passes and optimiser steps of recorded steps, one after the other, and nothing else.
 
-    def __init__(self, recordings: list[Recording], trainer: Trainer) -> None:
+    `plain` clears gradients and steps as torch's own SGD does, which is slower than the trainer.
+    """
+
+    def __init__(self, recordings: list[Recording], trainer: Trainer, plain: bool = False) -> None:
         self.recordings = itertools.cycle(recordings)
         self.autocast = trainer.autocast
-        settings = trainer.settings
+        settings = {name: trainer.settings[name] for name in ("momentum", "weight_decay")}
+        groups = trainer.method.param_groups()
+        self.clear: Callable[[], Any]
+        self.advance: Callable[[], Any]
         # lr 0 costs the same and leaves the weights alone, so that the trainer can go on with them
-        self.sgd = torch.optim.SGD(
-            trainer.method.param_groups(),
-            lr=0.0,
-            momentum=settings["momentum"],
-            weight_decay=settings["weight_decay"],
-            fused=True,
-        )
-        self.parameters: list[Tensor] = [p for group in self.sgd.param_groups for p in group["params"]]
+        if plain:
+            ordinary = torch.optim.SGD(groups, lr=0.0, fused=True, **settings)
+            for parameter in trainer.method.parameters():  # it stops where one is missing when others are there
+                ordinary.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+            self.clear, self.advance = ordinary.zero_grad, ordinary.step
+        else:
+            own = SGD(groups, lr=0.0, **settings)
+            self.clear, self.advance = own.clear, own.advance
 
     def steps(self, batches: Batches) -> None:
         """As many as there are batches; the tensors are its own."""
@@ -146,11 +153,10 @@ class BareLoop:
         events = next(self.recordings).events
         for event in events:
             if event is None:
-                for parameter in self.parameters:  # as the trainer does, which is faster than `zero_grad`
-                    parameter.grad = None
+                self.clear()
                 if outputs:
                     torch.autograd.backward(outputs, gradients)
-                self.sgd.step()
+                self.advance()
                 outputs, gradients = [], []
                 continue
             with torch.set_grad_enabled(event.with_gradient), self.autocast():
@@ -228,8 +234,8 @@ class Subject:
             self.trainer.step(batch, self.guard)
         self.guard.check()
 
-    def bare_loop(self, steps: int) -> BareLoop:
-        """The networks' part of some steps; these train as any other."""
+    def bare_loops(self, steps: int) -> tuple[BareLoop, BareLoop]:
+        """The networks' part of some steps with the trainer's optimiser and with torch's; these train as any other."""
         trainer = self.trainer
         recordings: list[Recording] = []
         minimise = trainer.optimizer.minimise
@@ -246,7 +252,7 @@ class Subject:
                     self.steps([batch])
         finally:
             trainer.optimizer.minimise = minimise  # type: ignore[method-assign]
-        return BareLoop(recordings, trainer)
+        return BareLoop(recordings, trainer), BareLoop(recordings, trainer, plain=True)
 
     def evaluation_seconds(self) -> float:
         """One evaluation, test pictures being prepared already as from the second epoch on."""
@@ -278,11 +284,12 @@ def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dic
         reference = subject if spec.method == yardstick.method else Subject(yardstick, place)
     trainer, device = subject.trainer, subject.device
     count = _steps_in_a_round(subject)
-    bare = subject.bare_loop(min(RECORDED, count + 1))
+    bare, plain = subject.bare_loops(min(RECORDED, count + 1))
     own_batches = itertools.cycle(reference.block()[0])
     turns: dict[str, Callable[[Batches], Any]] = {
         "step": subject.steps,
         "bare": bare.steps,
+        "plain": plain.steps,
         "yardstick": lambda part: reference.steps([next(own_batches) for _ in part]),
     }
     if reference is subject:
@@ -319,6 +326,7 @@ def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dic
         "bare_images_per_second": trainer.batch_size / middle["bare"],
         "ratio": middle["bare"] / whole,
         "step_ratio": median(sample["bare"] / sample["step"] for sample in samples),
+        "plain_ratio": median(sample["plain"] / sample["step"] for sample in samples),
         "shares": {name: parts[name] / whole for name in PARTS},
         "seconds_per_step": middle["step"],
         "relative_to_proden": middle["relative"],

@@ -59,6 +59,12 @@ class SGD(torch.optim.SGD):
     Torch's own also stops at a parameter whose first gradient comes later than that of others.
     """
 
+    def clear(self) -> None:
+        """Forget the gradients, as `zero_grad` does in ten times the time."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
     @torch.no_grad()
     def advance(self) -> None:
         """One step: every parameter that has a gradient moves."""
@@ -69,7 +75,7 @@ class SGD(torch.optim.SGD):
             if len(moving) < len(weights):
                 self._move(group, [p for p in weights if "momentum_buffer" not in self.state[p]])
 
-    def step(self, closure: Any = None) -> None:  # what gradient scaling calls
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # what gradient scaling calls
         self.advance()
 
     def _move(self, group: dict[str, Any], weights: list[Tensor]) -> None:
@@ -80,7 +86,7 @@ class SGD(torch.optim.SGD):
         settings = {
             name: group[name] for name in ("lr", "momentum", "weight_decay", "dampening", "nesterov", "maximize")
         }
-        sgd(weights, [p.grad for p in weights], momenta, foreach=False, fused=True, **settings)
+        sgd(weights, [p.grad for p in weights if p.grad is not None], momenta, foreach=False, fused=True, **settings)
         if first and group["momentum"] != 0:
             for weight, momentum in zip(weights, momenta, strict=True):
                 self.state[weight]["momentum_buffer"] = momentum
@@ -93,7 +99,6 @@ class Optimizer:
         self.sgd = SGD(
             method.param_groups(), lr=train["lr"], momentum=train["momentum"], weight_decay=train["weight_decay"]
         )
-        self.parameters: list[Tensor] = [p for group in self.sgd.param_groups for p in group["params"]]
         self.scaler = torch.amp.GradScaler(device.type, enabled=train["amp"] == "float16")
 
     def set_lr(self, lr: float) -> None:
@@ -101,8 +106,7 @@ class Optimizer:
             group["lr"] = lr * group.get("lr_scale", 1.0)
 
     def minimise(self, loss: Tensor) -> None:
-        for parameter in self.parameters:  # `zero_grad` takes ten times as long
-            parameter.grad = None
+        self.sgd.clear()
         if not self.scaler.is_enabled():
             loss.backward()
             self.sgd.advance()

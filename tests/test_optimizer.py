@@ -1,0 +1,84 @@
+"""The trainer's SGD against torch's own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmark.trainer import SGD
+from methods.blocks import added
+
+Groups = list[dict[str, Any]]
+
+
+def weights() -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((3, 4), (4,), (2, 3, 2), (5,))]
+
+
+def one_group(parameters: list[nn.Parameter]) -> Groups:
+    return [{"params": parameters}]
+
+
+def two_groups(parameters: list[nn.Parameter]) -> Groups:
+    return [{"params": parameters[:2], "lr": 0.01}, {"params": parameters[2:], "weight_decay": 0.0}]
+
+
+def trained(optimizer: torch.optim.SGD, step: Callable[[], Any], parameters: list[nn.Parameter]) -> list[Tensor]:
+    """Six steps; the last parameter gets no gradient in the first three, the second none in the fifth."""
+    generator = torch.Generator().manual_seed(1)
+    for k in range(6):
+        optimizer.zero_grad()
+        for j, parameter in enumerate(parameters):
+            gradient = torch.randn(parameter.shape, generator=generator)
+            if not ((j == 3 and k < 3) or (j == 1 and k == 4)):
+                parameter.grad = gradient
+        step()
+    return [p.detach() for p in parameters]
+
+
+@pytest.mark.parametrize("groups", [one_group, two_groups])
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+def test_steps_are_those_of_torch_and_a_late_gradient_is_no_obstacle(
+    groups: Callable[[list[nn.Parameter]], Groups], momentum: float
+) -> None:
+    settings: dict[str, Any] = {"lr": 0.1, "momentum": momentum, "weight_decay": 5e-2}
+    known, ours = weights(), weights()
+    torchs, own = torch.optim.SGD(groups(known), **settings), SGD(groups(ours), **settings)
+    for a, b in zip(trained(torchs, torchs.step, known), trained(own, own.advance, ours), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+    for a, b in zip(known, ours, strict=True):
+        assert torchs.state[a].keys() == own.state[b].keys()
+
+
+def test_a_saved_state_goes_on_as_if_nothing_had_happened() -> None:
+    parameters = weights()
+    whole = SGD(one_group(parameters), lr=0.1, momentum=0.9)
+    trained(whole, whole.advance, parameters)
+    others = [nn.Parameter(p.detach().clone()) for p in parameters]
+    resumed = SGD(one_group(others), lr=0.1, momentum=0.9)
+    resumed.load_state_dict(copy.deepcopy(whole.state_dict()))
+    for a, b in zip(trained(whole, whole.advance, parameters), trained(resumed, resumed.advance, others), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_gradient_scaling_finds_the_step() -> None:
+    parameters, others = weights(), weights()
+    plain, scaled = SGD(one_group(parameters), lr=0.1), SGD(one_group(others), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    added([p.square().sum() for p in parameters]).backward()
+    plain.advance()
+    scaler.scale(added([p.square().sum() for p in others])).backward()
+    scaler.step(scaled)
+    assert all(torch.allclose(a, b) for a, b in zip(parameters, others, strict=True))
+    before = [p.detach().clone() for p in others]
+    scaled.clear()
+    added([p.square().sum() * float("inf") for p in others]).backward()
+    scaler.update()
+    scaler.step(scaled)
+    assert all(torch.equal(a, b) for a, b in zip(before, others, strict=True)), "an overflow is skipped"
