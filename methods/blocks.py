@@ -96,9 +96,9 @@ def ring_write(pointer: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
     """
     size, count = pairs[0][0].shape[0], pairs[0][1].shape[0]
     first = max(count - size, 0)
-    at = (pointer + torch.arange(first, count, device=pointer.device)) % size
+    at = torch.arange(first, count, device=pointer.device).add_(pointer).remainder_(size)
     for buffer, rows in pairs:
-        buffer.index_copy_(0, at, rows[first:].to(buffer.dtype))
+        buffer.index_copy_(0, at, (rows[first:] if first else rows).to(buffer.dtype))
     pointer.add_(count).remainder_(size)
 
 

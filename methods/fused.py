@@ -82,16 +82,17 @@ class _Contrast(Function):
             log_p = torch.log_softmax(logits, dim=1)
         else:
             log_p = logits - torch.logaddexp(torch.logsumexp(logits, 1, keepdim=True), top + math.log(eps))
-        loss = (weights * log_p).sum() / -size
-        pull = torch.addcmul(weights, log_p.exp_(), weights.sum(1, keepdim=True), value=-1).div_(-size * tau)
+        loss = torch.dot(weights.reshape(-1), log_p.view(-1)) / -size
+        pull = torch.addcmul(weights, log_p.exp_(), weights.sum(1, keepdim=True), value=-1, out=log_p)
         ctx.save_for_backward(torch.addmm(pull[:, :size].T @ anchors, pull, columns))
+        ctx.scale = -1 / (size * tau)
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         (by_anchors,) = ctx.saved_tensors
-        return gradient * by_anchors, None, None, None, None, None
+        return by_anchors * (gradient * ctx.scale), None, None, None, None, None
 
 
 def contrastive_loss(

@@ -184,7 +184,7 @@ def test_the_quick_profile_is_described_as_it_is() -> None:
     assert f"PiCO and DIRK {values['pico']['queue_size']}." in text
     assert values["pico"]["embed_dim"] == values["able"]["embed_dim"] == values["dirk"]["projection_length"]
     assert f"(PiCO, DIRK, ABLE) have {values['pico']['embed_dim']} entries" in text
-    assert f"VALEN decodes {side}×{side} pictures" in text
+    assert f"VALEN decodes the whole {side}×{side} pictures" in text
 
 
 def test_generated_parts_are_fresh() -> None:
