@@ -271,6 +271,8 @@ def _train(
         "peak_memory_mb": max(t["peak_memory_mb"] for t in times),
         "parameters": sum(p.numel() for p in trainer.method.parameters()),
     }
+    if trainer.compiled is not None:
+        document["cost"]["compile_seconds"] = round(sum(t.get("compile_seconds", 0.0) for t in times), 4)
 
 
 class Endless(Exception):

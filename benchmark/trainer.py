@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import torch
@@ -126,6 +127,28 @@ class Optimizer:
         self.scaler.load_state_dict(state["scaler"])
 
 
+class Compiled:
+    """A function compiled by torch, with the time that compiling took: what calls took beyond an ordinary one."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = torch.compile(function)
+        self.seconds: list[float] = []
+
+    def __call__(self, *arguments: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return self.function(*arguments)
+        finally:
+            self.seconds.append(time.perf_counter() - start)
+
+    def compile_seconds(self) -> float:
+        """Of the calls since the last question: compiling makes a call many times as long."""
+        ordinary = median(self.seconds) if self.seconds else 0.0
+        spent = sum(s - ordinary for s in self.seconds if s > 10 * ordinary)
+        self.seconds.clear()
+        return spent
+
+
 class Means:
     """Running means of what steps log, kept on the accelerator if there is one, so that logging never waits for it."""
 
@@ -227,8 +250,9 @@ class Trainer:
         if channels_last:
             self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         lint(self.method)
-        if self.settings["compile"]:
-            self.method.training_step = torch.compile(self.method.training_step)  # type: ignore[method-assign]
+        self.compiled = Compiled(self.method.training_step) if self.settings["compile"] else None
+        if self.compiled is not None:
+            self.method.training_step = self.compiled  # type: ignore[assignment,method-assign]
         self.optimizer = Optimizer(self.method, self.settings, device)
         self.evaluator = Evaluator(dataset, self.pictures, candidates, self.rows, held_out)
         self.means = Means()
@@ -313,7 +337,7 @@ class Trainer:
         last = self.epoch + 1 == self.epochs
         if last or (self.epoch + 1) % self.settings["eval_every"] == 0:
             result |= self.evaluator.evaluate(method, self.autocast())
-        record = {
+        record: dict[str, Any] = {
             "epoch": self.epoch,
             "result": {key: plain(value) for key, value in result.items()},
             "time": {
@@ -323,6 +347,8 @@ class Trainer:
                 "peak_memory_mb": round(peak_memory_mb(self.device), 1),
             },
         }
+        if self.compiled is not None:
+            record["time"]["compile_seconds"] = round(self.compiled.compile_seconds(), 4)
         self.epoch, self.step_in_epoch = self.epoch + 1, 0
         return record
 

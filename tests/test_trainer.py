@@ -1,8 +1,9 @@
-"""The trainer's SGD against torch's own."""
+"""Parts of the trainer: its SGD against torch's own, compiled steps."""
 
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmark.trainer import SGD
+from benchmark.trainer import SGD, Compiled
 from methods.blocks import added
+from tests.conftest import TinyBenchmark
+from tests.killing import documents
 
 Groups = list[dict[str, Any]]
 
@@ -82,3 +85,22 @@ def test_gradient_scaling_finds_the_step() -> None:
     scaler.update()
     scaler.step(scaled)
     assert all(torch.equal(a, b) for a, b in zip(before, others, strict=True)), "an overflow is skipped"
+
+
+def test_compiling_is_told_apart_from_ordinary_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    step = Compiled(lambda seconds: time.sleep(seconds))
+    for seconds in (0.3, *[0.001] * 9, 0.2, *[0.001] * 9):  # a second graph, as when a warm-up ends
+        step(seconds)
+    assert 0.4 < step.compile_seconds() < 0.7
+    step(0.001)
+    assert step.compile_seconds() == 0.0
+
+
+@pytest.mark.soak
+def test_a_compiled_run_reports_what_compiling_took(tiny_benchmark: TinyBenchmark) -> None:
+    """Needs a C++ compiler on a CPU, and half a minute."""
+    words = ("--methods", "proden", "--datasets", "digits", "--seeds", "0", "--set", "train.compile=true")
+    tiny_benchmark.run("run", *words, check=True)
+    (document,) = documents(tiny_benchmark).values()
+    assert document["cost"]["compile_seconds"] > 1
