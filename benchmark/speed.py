@@ -84,7 +84,8 @@ def _trainer(selection: Selection, dataset: str, rounds: int, quiet: bool, folde
 def _name(document: dict[str, Any]) -> str:
     """One file per setting, so that the docs can show several."""
     pictures = "x".join(map(str, document["pictures"]))
-    return f"{document['dataset']}-{document['backbone'].replace(':', '-')}-{pictures}-batch{document['batch']}"
+    name = f"{document['dataset']}-{document['backbone'].replace(':', '-')}-{pictures}-batch{document['batch']}"
+    return f"{name}-compiled" if document["compiled"] else name
 
 
 def _setting(spec: RunSpec, selection: Selection) -> dict[str, Any]:
@@ -97,6 +98,7 @@ def _setting(spec: RunSpec, selection: Selection) -> dict[str, Any]:
         "dataset": spec.dataset,
         "backbone": spec.config["backbone"]["name"] or dataset.backbone,
         "batch": spec.config["train"]["batch"],
+        "compiled": spec.config["train"]["compile"],
         "seeds": len(selection.profile.seeds),
         "pictures": list(images.shape[1:]),
         "classes": dataset.num_classes,

@@ -123,12 +123,14 @@ def verdict(document: Document) -> list[str]:
         return []
     goal, rows = goal_of(document), document["rows"]
     count = {key: sum(row[key] >= goal for row in rows) for key in ("ratio", "step_ratio", "plain_ratio")}
+    compiled = [f"{row['method']} {row['compile_seconds']:.0f} s" for row in rows if row["compile_seconds"]]
     below = [row["method"] for row in rows if row["step_ratio"] < goal]
     named = f" (below: {', '.join(below)})" if below else ""
     return [
         f"At least {goal:.2f} of the bare loop: {count['ratio']} of {len(rows)} methods with everything, "
         f"{count['step_ratio']} of {len(rows)} counting the step alone{named}; "
-        f"{count['plain_ratio']} of {len(rows)} against the plain loop."
+        f"{count['plain_ratio']} of {len(rows)} against the plain loop.",
+        *([f"Compiling took, in the process of the measurement: {', '.join(compiled)}."] if compiled else []),
     ]
 
 
@@ -241,7 +243,8 @@ with. On a CPU the clock counts seconds of the process, so that others on the ma
   ready in memory, and nothing else; with the trainer's own form of SGD, which spends less time around a step than torch's.
 * **all in** = images/s ÷ bare: how much of the possible speed is left. **step** leaves views, epoch hooks, evaluation and
   checkpoints out: what the method's own arithmetic and the trainer's bookkeeping leave. **plain** is the same against a
-  loop as one would write it, with `torch.optim.SGD(fused=True)` and `zero_grad`.
+  loop as one would write it, with `torch.optim.SGD(fused=True)` and `zero_grad`. Where the step is compiled
+  (`train.compile=true`), *bare* is the faster of two loops, with networks as they are and compiled.
 * **views … checkpoints**: shares of the trainer's time. *losses* is what a step takes beyond the networks and the state
   updates; *logging* includes seeding and the watch for infinite losses; *hooks* are the method's at both ends of an
   epoch; *evaluation* is once per epoch on the test set and the held-out rows.

@@ -122,12 +122,17 @@ def _kept(argument: Any) -> Any:
 class BareLoop:
     """Forward and backward passes and optimiser steps of recorded steps, one after the other, and nothing else.
 
-    `plain` clears gradients and steps as torch's own SGD does, which is slower than the trainer.
+    `plain` clears gradients and steps as torch's own SGD does, which is slower than the trainer; `compiled` compiles the
+    networks.
     """
 
-    def __init__(self, recordings: list[Recording], trainer: Trainer, plain: bool = False) -> None:
+    def __init__(
+        self, recordings: list[Recording], trainer: Trainer, plain: bool = False, compiled: bool = False
+    ) -> None:
         self.recordings = itertools.cycle(recordings)
         self.autocast = trainer.autocast
+        called = {event.module for recording in recordings for event in recording.events if event is not None}
+        self.networks: dict[nn.Module, Callable[..., Any]] = {m: torch.compile(m) if compiled else m for m in called}
         settings = {name: trainer.settings[name] for name in ("momentum", "weight_decay")}
         groups = trainer.method.param_groups()
         self.clear: Callable[[], Any]
@@ -160,7 +165,7 @@ class BareLoop:
                 outputs, gradients = [], []
                 continue
             with torch.set_grad_enabled(event.with_gradient), self.autocast():
-                returned = tensors_of(event.module(*event.arguments, **event.keywords))
+                returned = tensors_of(self.networks[event.module](*event.arguments, **event.keywords))
             for tensor, gradient in zip(returned, event.gradients, strict=True):
                 if gradient is not None:
                     outputs.append(tensor)
@@ -234,8 +239,11 @@ class Subject:
             self.trainer.step(batch, self.guard)
         self.guard.check()
 
-    def bare_loops(self, steps: int) -> tuple[BareLoop, BareLoop]:
-        """The networks' part of some steps with the trainer's optimiser and with torch's; these train as any other."""
+    def bare_loops(self, steps: int) -> dict[str, BareLoop]:
+        """The networks' part of some steps with the trainer's optimiser and with torch's; these train as any other.
+
+        If the step is compiled there is one with compiled networks, too.
+        """
         trainer = self.trainer
         recordings: list[Recording] = []
         minimise = trainer.optimizer.minimise
@@ -245,6 +253,8 @@ class Subject:
             recordings[-1].events.append(None)
 
         trainer.optimizer.minimise = noted  # type: ignore[method-assign]
+        # A compiled step calls no network that one can watch.
+        compiled = vars(trainer.method).pop("training_step", None)
         try:
             for batch in self.block()[0][:steps]:
                 recordings.append(Recording())
@@ -252,7 +262,13 @@ class Subject:
                     self.steps([batch])
         finally:
             trainer.optimizer.minimise = minimise  # type: ignore[method-assign]
-        return BareLoop(recordings, trainer), BareLoop(recordings, trainer, plain=True)
+            if compiled is not None:
+                trainer.method.training_step = compiled  # type: ignore[method-assign]
+        loops = {"bare": BareLoop(recordings, trainer), "plain": BareLoop(recordings, trainer, plain=True)}
+        if compiled is not None:
+            loops["compiled"] = BareLoop(recordings, trainer, compiled=True)
+            loops["compiled"].steps([batch] * len(recordings))
+        return loops
 
     def evaluation_seconds(self) -> float:
         """One evaluation, test pictures being prepared already as from the second epoch on."""
@@ -284,12 +300,11 @@ def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dic
         reference = subject if spec.method == yardstick.method else Subject(yardstick, place)
     trainer, device = subject.trainer, subject.device
     count = _steps_in_a_round(subject)
-    bare, plain = subject.bare_loops(min(RECORDED, count + 1))
+    loops = subject.bare_loops(min(RECORDED, count + 1))
     own_batches = itertools.cycle(reference.block()[0])
     turns: dict[str, Callable[[Batches], Any]] = {
         "step": subject.steps,
-        "bare": bare.steps,
-        "plain": plain.steps,
+        **{name: loop.steps for name, loop in loops.items()},
         "yardstick": lambda part: reference.steps([next(own_batches) for _ in part]),
     }
     if reference is subject:
@@ -304,6 +319,7 @@ def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dic
             part = [batches[k % len(batches)] for k in range(start, start + at_once)]
             for name, work in turns.items():
                 sample[name] += subject._seconds(partial(work, part)) / count
+        sample["bare"] = min(sample["bare"], sample.pop("compiled", sample["bare"]))
         update = subject.update_seconds / count
         sample["state"] = subject.state_seconds / count
         sample["losses"] = update - sample["state"] - sample["bare"]
@@ -333,6 +349,7 @@ def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dic
         "seconds_per_run": whole * trainer.steps_per_epoch * trainer.epochs,
         "peak_memory_mb": memory,
         "state_bytes_per_sample": subject.state_bytes_per_sample(),
+        "compile_seconds": trainer.compiled and trainer.compiled.compile_seconds(),
         "steps_timed": count * rounds,
         "spread": (max(bare_now) - min(bare_now)) / middle["bare"],
     }

@@ -132,6 +132,7 @@ def measurements() -> list[dict[str, object]]:
         "ratio": 0.8,
         "step_ratio": 0.97,
         "plain_ratio": 0.99,
+        "compile_seconds": None,
         "shares": dict.fromkeys(PARTS, 0.01),
         "relative_to_proden": 1.0,
         "seconds_per_run": 4.0,
