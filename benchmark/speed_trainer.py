@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -267,7 +268,9 @@ class Subject:
         loops = {"bare": BareLoop(recordings, trainer), "plain": BareLoop(recordings, trainer, plain=True)}
         if compiled is not None:
             loops["compiled"] = BareLoop(recordings, trainer, compiled=True)
-            loops["compiled"].steps([batch] * len(recordings))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Using .torch.compile.module")  # of the hooks that have been removed
+                loops["compiled"].steps([batch] * len(recordings))
         return loops
 
     def evaluation_seconds(self) -> float:

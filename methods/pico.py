@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from methods import fused
@@ -81,7 +82,7 @@ def nearest_candidate(queries: Tensor, prototypes: Tensor, candidates: Tensor) -
 
 def moved_targets(targets: Tensor, nearest: Tensor, phi: float) -> Tensor:
     """Eq. 6: φ s + (1−φ) onehot(nearest). (B, C), (B,) -> (B, C)."""
-    return (phi * targets).scatter_(1, nearest[:, None], 1 - phi, reduce="add")
+    return torch.add(phi * targets, F.one_hot(nearest, targets.shape[1]), alpha=1 - phi)
 
 
 def phi_at(epoch: int, epochs: int, start: float, end: float, lag: int = 0, before_first: float = 0.99) -> float:
