@@ -249,7 +249,7 @@ with. On a CPU the clock counts seconds of the process, so that others on the ma
   updates; *logging* includes seeding and the watch for infinite losses; *hooks* are the method's at both ends of an
   epoch; *evaluation* is once per epoch on the test set and the held-out rows.
 * **× PRODEN**: seconds per step, in steps of PRODEN timed in the same rounds.
-* **peak MB**: of a process that trains and evaluates this method; **bytes/sample**: tables with a row per picture.
+* **peak MB**: of a process that trains and evaluates this method, not measured where its step is compiled; **bytes/sample**: tables with a row per picture.
 
 The networks of `quick` are so small that a step of PRODEN is a few milliseconds and about three hundred calls of torch. A
 loss of a hundred calls more shows there, however little it computes. So they are timed as `quick` runs them, and once more

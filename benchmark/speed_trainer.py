@@ -298,7 +298,8 @@ class Subject:
 def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dict[str, Any]:
     """One row: images per second with everything and bare, shares of the parts, memory, steps of the yardstick."""
     with captured(None):
-        memory = peak_memory(spec, place)
+        # A compiled step does not survive a fork.
+        memory = None if spec.config["train"]["compile"] else peak_memory(spec, place)
         subject = Subject(spec, place)
         reference = subject if spec.method == yardstick.method else Subject(yardstick, place)
     trainer, device = subject.trainer, subject.device
