@@ -92,6 +92,7 @@ def selection_of(arguments: argparse.Namespace) -> Selection:
         plugins=arguments.plugin,
         settings=arguments.settings,
         epochs=arguments.epochs,
+        eval_every=arguments.eval_every,
     )
 
 

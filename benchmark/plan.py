@@ -109,6 +109,7 @@ def select(
     plugins: Sequence[str] = (),
     settings: Sequence[str] = (),
     epochs: int | None = None,
+    eval_every: int | None = None,
 ) -> Selection:
     """Check everything a person typed before anything runs."""
     for plugin in plugins:
@@ -123,8 +124,9 @@ def select(
     names, unusable = _without_broken(names, catalogue, plugins)
     sets = _words(datasets, "--datasets") or chosen_profile.datasets
     overrides = [Override.parse(text, catalogue) for text in settings]
-    if epochs is not None:
-        overrides.append(Override("train", "epochs", str(epochs)))
+    for key, value in (("epochs", epochs), ("eval_every", eval_every)):
+        if value is not None:
+            overrides.append(Override("train", key, str(value)))
     selection = Selection(
         chosen_profile,
         catalogue,

@@ -251,12 +251,14 @@ with. On a CPU the clock counts seconds of the process, so that others on the ma
 * **× PRODEN**: seconds per step, in steps of PRODEN timed in the same rounds.
 * **peak MB**: of a process that trains and evaluates this method, not measured where its step is compiled; **bytes/sample**: tables with a row per picture.
 
-The networks of `quick` are so small that a step of PRODEN is a few milliseconds and about three hundred calls of torch. A
-loss of a hundred calls more shows there, however little it computes. So they are timed as `quick` runs them, and once more
-on 32 × 32 pictures with the paper's batch of 128.
+The networks of `quick` are so small that a step of PRODEN is a few milliseconds and about three hundred calls of torch.
+Between convolutions a call takes 10 to 25 µs, however little it computes: the five that PRODEN makes beyond its network,
+and what they need in the backward pass, are a tenth of its step, and PiCO makes a hundred and fifty. `train.compile=true`
+joins them, at the price of a C++ compiler and of seconds to a minute once per method; `quick` as it is asks for neither.
+So small networks are timed as `quick` runs them, compiled, and once more on 32 × 32 pictures with the paper's batch of 128.
 
 With ResNet-18 on one CPU core a step takes seconds and a round is one step, so single entries scatter by some percent, more
-if the other core is busy. Where a setting appears twice, the shorter table times some of its entries again, with more rounds."""
+if the other core is busy."""
 
 SECTIONS = {
     "views": (
