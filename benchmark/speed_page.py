@@ -123,7 +123,7 @@ def verdict(document: Document) -> list[str]:
         return []
     goal, rows = goal_of(document), document["rows"]
     count = {key: sum(row[key] >= goal for row in rows) for key in ("ratio", "step_ratio", "plain_ratio")}
-    compiled = [f"{row['method']} {row['compile_seconds']:.0f} s" for row in rows if row["compile_seconds"]]
+    compiled = [f"{row['method']} {row['compile_seconds']:.0f} s" for row in rows if row.get("compile_seconds")]
     below = [row["method"] for row in rows if row["step_ratio"] < goal]
     named = f" (below: {', '.join(below)})" if below else ""
     return [
