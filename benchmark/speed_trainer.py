@@ -268,9 +268,8 @@ class Subject:
         loops = {"bare": BareLoop(recordings, trainer), "plain": BareLoop(recordings, trainer, plain=True)}
         if compiled is not None:
             loops["compiled"] = BareLoop(recordings, trainer, compiled=True)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Using .torch.compile.module")  # of the hooks that have been removed
-                loops["compiled"].steps([batch] * len(recordings))
+            warnings.filterwarnings("ignore", "Using .torch.compile.module")  # of hooks, which have been removed by now
+            loops["compiled"].steps([batch] * len(recordings))
         return loops
 
     def evaluation_seconds(self) -> float:
