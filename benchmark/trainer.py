@@ -156,11 +156,13 @@ class Means:
         self.sums: dict[str, Tensor | float] = {}
         self.counts: dict[str, int] = {}
 
-    def add(self, name: str, value: Tensor) -> None:
+    def add(self, name: str, value: Tensor) -> Tensor | float:
+        """Returns it as it is kept."""
         # On a CPU nothing waits, and adding numbers is cheaper than adding tensors.
         number = value.item() if value.device.type == "cpu" else value.detach().double()
         self.sums[name] = self.sums[name] + number if name in self.sums else number
         self.counts[name] = self.counts.get(name, 0) + 1
+        return number
 
     def read(self) -> dict[str, float]:
         return {name: float(total) / self.counts[name] for name, total in self.sums.items()}
@@ -179,12 +181,12 @@ class Guard:
     """Notices a loss that is not finite, and names the step and the rows."""
 
     every: int
-    recent: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
+    recent: list[tuple[int, Tensor | float, Tensor]] = field(default_factory=list)
 
-    def watch(self, step: int, loss: Tensor, rows: Tensor) -> None:
-        if self.every == 1 and math.isfinite(loss.item()):
+    def watch(self, step: int, loss: Tensor | float, rows: Tensor) -> None:
+        if self.every == 1 and math.isfinite(loss):
             return
-        self.recent.append((step, loss.detach(), rows))
+        self.recent.append((step, loss, rows))
         if len(self.recent) >= self.every:
             self.check()
 
@@ -192,12 +194,13 @@ class Guard:
         if not self.recent:
             return
         losses = [loss for _, loss, _ in self.recent]
-        values = torch.stack(losses).tolist() if len(losses) > 1 else [losses[0].item()]  # one wait for all of them
-        for value, (step, loss, rows) in zip(values, self.recent, strict=True):
+        tensors = [loss for loss in losses if isinstance(loss, Tensor)]
+        values = torch.stack(tensors).tolist() if tensors else losses  # one wait for all of them
+        for value, (step, _, rows) in zip(values, self.recent, strict=True):
             if not math.isfinite(value):
                 shown = ", ".join(str(row) for row in rows.tolist()[:8])
                 more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
-                raise Diverged(f"the loss became {float(loss)} at step {step} (training rows {shown}{more})")
+                raise Diverged(f"the loss became {value} at step {step} (training rows {shown}{more})")
         self.recent.clear()
 
 
@@ -376,10 +379,10 @@ class Trainer:
         seed_generators(self._step_seed(clock), self.device)
         with self.autocast():
             step = self.method.update(batch, self.optimizer, clock)
-        self.means.add("loss", step.loss)
+        loss = self.means.add("loss", step.loss)
         for name, value in step.logs.items():
             self.means.add(f"loss_{name}", value)
-        guard.watch(clock.step, step.loss, batch.index)
+        guard.watch(clock.step, loss, batch.index)
 
     def _step_seed(self, clock: Clock) -> int:
         """f(seed, step). Those of an epoch are made together: between two steps one takes as long as a whole loss."""

@@ -50,7 +50,7 @@ class Batch:
 
     def store(self, table: Tensor, rows: Tensor) -> None:
         """Write them, in the table's precision."""
-        table.index_copy_(0, self.index, rows.to(table.dtype))
+        table.index_copy_(0, self.index, rows if rows.dtype == table.dtype else rows.to(table.dtype))
 
 
 @dataclass(frozen=True)

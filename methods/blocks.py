@@ -15,10 +15,23 @@ from torch import Tensor, nn
 from methods import fused
 from methods.base import Backbone, Task
 
+LOWEST = {dtype: torch.finfo(dtype).min for dtype in (torch.float32, torch.float64)}
+
 
 def at_least_float32(x: Tensor) -> Tensor:
     """Losses and beliefs are computed in float32 under mixed precision; float64 stays float64."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def as_mask(candidates: Tensor) -> Tensor:
+    """As bool. Here and below nothing is asked of torch that is so already: even that takes long between convolutions."""
+    return candidates if candidates.dtype == torch.bool else candidates.bool()
+
+
+def constant(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Without gradient, in this precision."""
+    values = values.detach() if values.requires_grad else values
+    return values if values.dtype == dtype else values.to(dtype)
 
 
 def uniform_confidence(candidates: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -30,28 +43,28 @@ def uniform_confidence(candidates: Tensor, dtype: torch.dtype = torch.float32) -
 def candidate_softmax(logits: Tensor, candidates: Tensor) -> Tensor:
     """Softmax over the candidates, of which each row has one or more, 0 elsewhere. (…, C), (…, C) -> (…, C)."""
     logits = at_least_float32(logits)
-    return torch.softmax(torch.where(candidates.bool(), logits, torch.finfo(logits.dtype).min), dim=-1)
+    return torch.softmax(torch.where(as_mask(candidates), logits, LOWEST[logits.dtype]), dim=-1)
 
 
 def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
     """The same, but a row with an empty mask gives zeros. (…, C), (…, C) -> (…, C)."""
-    return candidate_softmax(logits, mask) * mask.bool()
+    return candidate_softmax(logits, mask) * as_mask(mask)
 
 
 def masked_logsumexp(logits: Tensor, mask: Tensor) -> Tensor:
     """log Σ exp over the masked entries of each row; −inf for an empty mask. (B, C) -> (B,)."""
-    return torch.logsumexp(torch.where(mask.bool(), at_least_float32(logits), -math.inf), dim=1)
+    return torch.logsumexp(torch.where(as_mask(mask), at_least_float32(logits), -math.inf), dim=1)
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """−(1/B) Σ_i Σ_j t_ij log softmax(z_i)_j, targets constant. (B, C), (B, C) -> scalar."""
     logits = at_least_float32(logits)
-    return F.cross_entropy(logits, targets.detach().to(logits.dtype))
+    return F.cross_entropy(logits, constant(targets, logits.dtype))
 
 
 def masked_argmax(scores: Tensor, mask: Tensor) -> Tensor:
     """arg max inside the mask of finite scores, ties to the lowest index. (B, C) -> (B,)."""
-    return torch.where(mask.bool(), scores, -math.inf).argmax(1)
+    return torch.where(as_mask(mask), scores, -math.inf).argmax(1)
 
 
 def added(losses: Iterable[Tensor]) -> Tensor:
@@ -98,7 +111,7 @@ def ring_write(pointer: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
     first = max(count - size, 0)
     at = torch.arange(first, count, device=pointer.device).add_(pointer).remainder_(size)
     for buffer, rows in pairs:
-        buffer.index_copy_(0, at, (rows[first:] if first else rows).to(buffer.dtype))
+        buffer.index_copy_(0, at, constant(rows[first:] if first else rows, buffer.dtype))
     pointer.add_(count).remainder_(size)
 
 

@@ -32,6 +32,7 @@ from methods.base import About, Batch, Clock, Method, Step, Task, ViewName
 from methods.blocks import (
     Classifier,
     ContrastiveClassifier,
+    as_mask,
     at_least_float32,
     ema_update,
     full_precision,
@@ -47,7 +48,7 @@ from methods.registry import register
 @torch.no_grad()
 def rectify(logits: Tensor, candidates: Tensor) -> Tensor:
     """Eq. (R) in log space: a = sigmoid(x), so nothing is divided and nothing underflows. (B, C), (B, C) -> (B, C)."""
-    v, inside = at_least_float32(logits), candidates.bool()
+    v, inside = at_least_float32(logits), as_mask(candidates)
     sides = torch.where(torch.stack((inside, ~inside)), v, -torch.inf)  # (2, B, C)
     ours, rest = torch.softmax(sides, 2)  # NaN where there is no non-candidate, of which nothing is used
     outside = sides[1]

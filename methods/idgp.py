@@ -32,6 +32,7 @@ from methods.blocks import (
     Classifier,
     at_least_float32,
     candidate_softmax,
+    constant,
     linear_ramp,
     masked_argmax,
     masked_logsumexp,
@@ -71,7 +72,7 @@ def divisor(h: Tensor, reduction: Reduction) -> int:
 def g_prior_loss(h: Tensor, b: Tensor, T2: float, reduction: Reduction) -> Tensor:
     """P_g = −(1/c) Σ b log z + (1 − b) log(1 − z) over all labels. (B, C), (B, C) -> scalar."""
     h = at_least_float32(h) / T2
-    total = F.binary_cross_entropy_with_logits(h, b.detach().to(h.dtype), reduction="sum")
+    total = F.binary_cross_entropy_with_logits(h, constant(b, h.dtype), reduction="sum")
     return total / divisor(h, reduction)
 
 

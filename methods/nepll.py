@@ -32,8 +32,10 @@ from torch import Tensor, nn
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
 from methods.blocks import (
     Classifier,
+    as_mask,
     at_least_float32,
     candidate_softmax,
+    constant,
     linear_ramp,
     soft_cross_entropy,
     uniform_confidence,
@@ -109,14 +111,14 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 def selected_cross_entropy(logits: Tensor, targets: Tensor, selected: Tensor) -> Tensor:
     """Soft cross-entropy averaged over the selected rows. (…, B, C), (…, B, C), (…, B) -> (…)."""
     log_p = F.log_softmax(at_least_float32(logits), dim=-1)
-    return -masked_mean((log_p * targets.detach().to(log_p.dtype)).sum(-1), selected)
+    return -masked_mean((log_p * constant(targets, log_p.dtype)).sum(-1), selected)
 
 
 def complementary_loss(logits: Tensor, candidates: Tensor, unselected: Tensor) -> Tensor:
     """−Σ_{j∉S} log(1 + 1e-7 − p_j), averaged over the unselected rows. (…, B, C), (B, C), (…, B) -> (…)."""
     log_p = F.log_softmax(at_least_float32(logits), dim=-1)
     log_not = torch.log(EPSILON - torch.expm1(log_p))  # 1 + 1e-7 − p would round the floor in float32
-    return -masked_mean(torch.where(candidates.bool(), 0.0, log_not).sum(-1), unselected)
+    return -masked_mean(torch.where(as_mask(candidates), 0.0, log_not).sum(-1), unselected)
 
 
 def mix(values: Tensor, order: Tensor, coefficient: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     ContrastiveClassifier,
     at_least_float32,
+    constant,
     ema_update,
     full_precision,
     masked_argmax,
@@ -52,7 +53,7 @@ def supervised_contrastive_loss(
     queries: Tensor, keys: Tensor, queue: Tensor, positives: Tensor, tau: float, denominator_eps: float = 0.0
 ) -> Tensor:
     """L_cont; queries get gradient as anchors and as contrast. (B, d), (B, d), (M, d), (B, 2B+M) -> scalar."""
-    weights = positives.to(queries.dtype)  # first: arithmetic on bool and integers is many times slower
+    weights = constant(positives, queries.dtype)  # first: arithmetic on bool and integers is many times slower
     weights = weights / weights.sum(1, keepdim=True)
     return fused.contrastive_loss(queries, (keys, queue), weights, tau, eps=denominator_eps)
 

@@ -20,7 +20,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from methods.base import About, Batch, Clock, Method, Step, Task
-from methods.blocks import Classifier, candidate_softmax, masked_argmax, soft_cross_entropy, uniform_confidence
+from methods.blocks import (
+    Classifier,
+    as_mask,
+    candidate_softmax,
+    masked_argmax,
+    soft_cross_entropy,
+    uniform_confidence,
+)
 from methods.registry import register
 
 
@@ -32,7 +39,7 @@ def updated_confidence(
     sudden: bool = False,
 ) -> Tensor:
     """New confidence of a batch: softmax over the candidates, or one-hot at the best of them. All (B, C)."""
-    mask = candidates.bool() if mask_from == "candidates" else confidence > 0
+    mask = as_mask(candidates) if mask_from == "candidates" else confidence > 0
     if sudden:
         return F.one_hot(masked_argmax(logits, mask), logits.shape[1]).to(confidence.dtype)
     return candidate_softmax(logits, mask)

@@ -32,6 +32,7 @@ from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData, 
 from methods.blocks import (
     Classifier,
     added,
+    as_mask,
     at_least_float32,
     candidate_softmax,
     masked_logsumexp,
@@ -45,7 +46,7 @@ from methods.registry import register
 def min_loss(logits: Tensor, candidates: Tensor) -> Tensor:
     """Eq. 1: cross-entropy with the cheapest candidate, mean over the batch. (B, C), (B, C) -> scalar."""
     log_p = F.log_softmax(at_least_float32(logits), dim=1)
-    return -log_p.masked_fill(~candidates.bool(), -math.inf).amax(1).mean()
+    return -log_p.masked_fill(~as_mask(candidates), -math.inf).amax(1).mean()
 
 
 def concentration(encoder_logits: Tensor, candidates: Tensor, floor: float, detach_normaliser: bool = True) -> Tensor:
@@ -55,7 +56,7 @@ def concentration(encoder_logits: Tensor, candidates: Tensor, floor: float, deta
     if detach_normaliser:
         log_normaliser = log_normaliser.detach()
     # Masked before exp: a dominant non-candidate would overflow there.
-    return (log_p - log_normaliser).masked_fill(~candidates.bool(), -math.inf).exp() + floor
+    return (log_p - log_normaliser).masked_fill(~as_mask(candidates), -math.inf).exp() + floor
 
 
 for _op in ("aten::_sample_dirichlet", "aten::_dirichlet_grad"):
