@@ -131,6 +131,7 @@ class Compiled:
     """A function compiled by torch, with the time that compiling took: what calls took beyond an ordinary one."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        torch.compiler.reset()  # what earlier runs of this process compiled counts towards torch's limit, then it gives up
         self.function = torch.compile(function)
         self.seconds: list[float] = []
 
