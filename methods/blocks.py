@@ -67,6 +67,12 @@ def masked_argmax(scores: Tensor, mask: Tensor) -> Tensor:
     return torch.where(as_mask(mask), scores, -math.inf).argmax(1)
 
 
+def one_hot(classes: Tensor, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """1 at each class, 0 elsewhere. (B,) -> (B, count); torch's own is of integers, which have to be looked over and cast."""
+    rows = torch.zeros(len(classes), count, dtype=dtype, device=classes.device)
+    return rows.scatter_(1, classes[:, None], 1)
+
+
 def added(losses: Iterable[Tensor]) -> Tensor:
     """Their sum; a single one as it is."""
     return functools.reduce(torch.add, losses)

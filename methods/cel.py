@@ -36,6 +36,7 @@ from methods.blocks import (
     candidate_softmax,
     full_precision,
     masked_argmax,
+    one_hot,
     soft_cross_entropy,
     uniform_confidence,
     unit,
@@ -119,7 +120,7 @@ def class_sums(views: Sequence[Tensor], candidates: Tensor, classes: Tensor) -> 
     """A and N, the sums of unit vectors inside and outside the candidates, and E^c. V of (B, C, l) -> (V, B, l) each."""
     views = [at_least_float32(h) for h in views]
     inside = candidates.to(views[0].dtype)
-    weights = torch.stack((inside, 1 - inside, F.one_hot(classes, inside.shape[1]).to(inside.dtype)), 1)
+    weights = torch.stack((inside, 1 - inside, one_hot(classes, inside.shape[1], inside.dtype)), 1)
     with full_precision(views[0]):
         a, rest, chosen = torch.stack([fused.unit_sums(h, weights) for h in views]).unbind(2)
     return a, rest, chosen
@@ -182,7 +183,7 @@ def updated_prototypes(
     "released" gives all classes chosen in the batch one and the same vector; it is kept for study.
     """
     classes, chosen = choice.classes, chosen.to(prototypes.dtype)
-    member = F.one_hot(classes, prototypes.shape[0]).to(prototypes.dtype)
+    member = one_hot(classes, prototypes.shape[0], prototypes.dtype)
     if choice.counts is not None:
         counts = choice.counts.to(prototypes.dtype)[:, None]
         member, chosen = member * counts, chosen * counts

@@ -31,6 +31,7 @@ from methods.blocks import (
     constant,
     linear_ramp,
     masked_logsumexp,
+    one_hot,
     uniform_confidence,
 )
 from methods.registry import register
@@ -42,7 +43,7 @@ def log_complement(logits: Tensor) -> Tensor:
     Only the largest entry can exceed ½; its complement is the log-sum of the others, the rest is plain log1p.
     """
     log_p = F.log_softmax(at_least_float32(logits), dim=1)
-    largest = F.one_hot(log_p.argmax(1), log_p.shape[1]).bool()
+    largest = one_hot(log_p.argmax(1), log_p.shape[1], torch.bool)
     others = log_p.masked_fill(largest, -math.inf)  # also keeps log1p away from −1 in the backward pass
     return torch.where(largest, masked_logsumexp(log_p, ~largest).unsqueeze(1), torch.log1p(-others.exp()))
 

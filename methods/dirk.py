@@ -51,10 +51,9 @@ def rectify(logits: Tensor, candidates: Tensor) -> Tensor:
     v, inside = at_least_float32(logits), as_mask(candidates)
     sides = torch.where(torch.stack((inside, ~inside)), v, -torch.inf)  # (2, B, C)
     ours, rest = torch.softmax(sides, 2)  # NaN where there is no non-candidate, of which nothing is used
-    outside = sides[1]
-    worst_inside = torch.where(inside, v, torch.inf).amin(1)
-    x = outside.amax(1) - worst_inside - torch.logsumexp(outside, 1) + torch.logsumexp(v, 1)
-    x = torch.where(inside.all(1), torch.inf, x)[:, None]  # no non-candidate: a = 1
+    worst_inside = torch.where(inside, torch.log_softmax(v, 1), torch.inf).amin(1, keepdim=True)
+    x = rest.amax(1, keepdim=True).log() - worst_inside  # log of max n̂ over min p
+    x = torch.where(inside.all(1, keepdim=True), torch.inf, x)  # no non-candidate: a = 1
     return torch.where(inside, ours, rest) * torch.sigmoid(torch.where(inside, x, -x))
 
 

@@ -37,6 +37,7 @@ from methods.blocks import (
     candidate_softmax,
     constant,
     linear_ramp,
+    one_hot,
     soft_cross_entropy,
     uniform_confidence,
 )
@@ -257,7 +258,7 @@ class NEPLL(Method):
         if not enough(rows.shape[0], self.least_to_mix):
             return weights.new_zeros(())
         coefficient, order = self.draw_mix(k, rows)
-        labels = F.one_hot(weights.argmax(1), self.num_classes).to(weights.dtype)[rows]
+        labels = one_hot(weights.argmax(1), self.num_classes, weights.dtype)[rows]
         logits = self.networks[k](mix(images[rows], order, coefficient))
         return soft_cross_entropy(logits, mix(labels, order, coefficient))
 

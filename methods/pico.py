@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from methods import fused
@@ -32,6 +31,7 @@ from methods.blocks import (
     full_precision,
     masked_argmax,
     moco_loss,
+    one_hot,
     ring_write,
     soft_cross_entropy,
     uniform_confidence,
@@ -83,7 +83,7 @@ def nearest_candidate(queries: Tensor, prototypes: Tensor, candidates: Tensor) -
 
 def moved_targets(targets: Tensor, nearest: Tensor, phi: float) -> Tensor:
     """Eq. 6: φ s + (1−φ) onehot(nearest). (B, C), (B,) -> (B, C)."""
-    return torch.add(phi * targets, F.one_hot(nearest, targets.shape[1]), alpha=1 - phi)
+    return torch.add(phi * targets, one_hot(nearest, targets.shape[1], targets.dtype), alpha=1 - phi)
 
 
 def phi_at(epoch: int, epochs: int, start: float, end: float, lag: int = 0, before_first: float = 0.99) -> float:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from methods.base import About, Batch, Clock, Method, Step, Task
@@ -25,6 +24,7 @@ from methods.blocks import (
     as_mask,
     candidate_softmax,
     masked_argmax,
+    one_hot,
     soft_cross_entropy,
     uniform_confidence,
 )
@@ -41,7 +41,7 @@ def updated_confidence(
     """New confidence of a batch: softmax over the candidates, or one-hot at the best of them. All (B, C)."""
     mask = as_mask(candidates) if mask_from == "candidates" else confidence > 0
     if sudden:
-        return F.one_hot(masked_argmax(logits, mask), logits.shape[1]).to(confidence.dtype)
+        return one_hot(masked_argmax(logits, mask), logits.shape[1], confidence.dtype)
     return candidate_softmax(logits, mask)
 
 
