@@ -33,7 +33,7 @@ from methods.base import Backbone, Batch, Clock, Method, Task
 from methods.registry import sees_truth
 
 GUARD_EVERY = 25  # steps between looks at the losses on an accelerator; on a CPU every step is looked at
-CHECKPOINT_SHARE = 0.02  # of the time may go into checkpoints
+CHECKPOINT_SHARE = 0.01  # of the time may go into checkpoints
 CHECKPOINT_SECONDS = 20.0  # and never more often than this
 
 
