@@ -126,8 +126,10 @@ def verdict(document: Document) -> list[str]:
     compiled = [f"{row['method']} {row['compile_seconds']:.0f} s" for row in rows if row.get("compile_seconds")]
     below = [row["method"] for row in rows if row["step_ratio"] < goal]
     named = f" (below: {', '.join(below)})" if below else ""
+    rarely = sum(row["ratio"] / (1 - 0.8 * row["shares"]["evaluation"]) >= goal for row in rows)
     return [
-        f"At least {goal:.2f} of the bare loop: {count['ratio']} of {len(rows)} methods with everything, "
+        f"At least {goal:.2f} of the bare loop: {count['ratio']} of {len(rows)} methods with everything "
+        f"({rarely} with `--eval-every 5`), "
         f"{count['step_ratio']} of {len(rows)} counting the step alone{named}; "
         f"{count['plain_ratio']} of {len(rows)} against the plain loop.",
         *([f"Compiling took, in the process of the measurement: {', '.join(compiled)}."] if compiled else []),
@@ -251,14 +253,17 @@ with. On a CPU the clock counts seconds of the process, so that others on the ma
 * **× PRODEN**: seconds per step, in steps of PRODEN timed in the same rounds.
 * **peak MB**: of a process that trains and evaluates this method, not measured where its step is compiled; **bytes/sample**: tables with a row per picture.
 
-The networks of `quick` are so small that a step of PRODEN is a few milliseconds and about three hundred calls of torch.
-Between convolutions a call takes 10 to 25 µs, however little it computes: the five that PRODEN makes beyond its network,
-and what they need in the backward pass, are a tenth of its step, and PiCO makes a hundred and fifty. `train.compile=true`
-joins them, at the price of a C++ compiler and of seconds to a minute once per method; `quick` as it is asks for neither.
-So small networks are timed as `quick` runs them, compiled, and once more on 32 × 32 pictures with the paper's batch of 128.
+**Small networks.** A step of PRODEN in `quick` is about two milliseconds and three hundred calls of torch. Between
+convolutions a call takes two to ten times as long as in a loop of its own, 5 to 60 µs however little it computes. The five
+that PRODEN makes beyond its network, and what they need in the backward pass, are a tenth of its step; PiCO and DIRK make
+more than a hundred. That is why the goal of 0.90 is missed there by the methods named under the tables. `train.compile=true`
+joins the calls and keeps the goal, at the price of a C++ compiler and of seconds to a minute once per method; `quick` as it
+is asks for neither. So small networks are timed as `quick` runs them, compiled, and once more on 32 × 32 pictures with the
+paper's batch of 128.
 
-With ResNet-18 on one CPU core a step takes seconds and a round is one step, so single entries scatter by some percent, more
-if the other core is busy."""
+**ResNet-18.** Training and test pictures stand five to one and none are held out, as in CIFAR-100 with the profile `paper`,
+so that shares are those of a real epoch. On one CPU core a step takes
+seconds and a round is one step, so single entries scatter by a few percent."""
 
 SECTIONS = {
     "views": (

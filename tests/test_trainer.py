@@ -1,8 +1,9 @@
-"""Parts of the trainer: its SGD against torch's own, compiled steps."""
+"""Parts of the trainer: its SGD against torch's own, compiled steps, how often it evaluates."""
 
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -95,6 +96,21 @@ def test_compiling_is_told_apart_from_ordinary_calls(monkeypatch: pytest.MonkeyP
     assert 0.4 < step.compile_seconds() < 0.7
     step(0.001)
     assert step.compile_seconds() == 0.0
+
+
+def test_rare_evaluation_keeps_the_last_epoch_and_changes_no_weight(
+    forked_benchmark: Callable[..., TinyBenchmark],
+) -> None:
+    words = ("run", "--methods", "proden", "--seeds", "0")
+    always, rarely = forked_benchmark("always"), forked_benchmark("rarely")
+    always.run(*words, check=True)
+    rarely.run(*words, "--eval-every", "2", check=True)
+    (path,) = rarely.results.glob("runs/*/*/*/*/metrics.jsonl")
+    evaluated = ["test_accuracy" in json.loads(line)["result"] for line in path.read_text().splitlines()]
+    assert evaluated == [False, True, True]
+    (one,), (other,) = always.documents(), rarely.documents()
+    assert one["weights_sha256"] == other["weights_sha256"]
+    assert one["summary"]["accuracy"] == other["summary"]["accuracy"]
 
 
 @pytest.mark.soak
