@@ -132,7 +132,11 @@ def verdict(document: Document) -> list[str]:
         f"({rarely} with `--eval-every 5`), "
         f"{count['step_ratio']} of {len(rows)} counting the step alone{named}; "
         f"{count['plain_ratio']} of {len(rows)} against the plain loop.",
-        *([f"Compiling took, in the process of the measurement: {', '.join(compiled)}."] if compiled else []),
+        *(
+            [f"Compiling took, where an earlier entry had not compiled the same: {', '.join(compiled)}."]
+            if compiled
+            else []
+        ),
     ]
 
 
@@ -187,9 +191,9 @@ def page(documents: Sequence[Document]) -> str:
         by_kind.setdefault(document["kind"], []).append(document)
     parts = ["# Speed", NOTICE, INTRODUCTION]
     order = sorted(by_kind.get("trainer", []), key=lambda d: (not is_quick(d), not d["backbone"].startswith(SMALL)))
+    parts += [summary(order)] if order else []
     for document in order:
-        pictures = " × ".join(map(str, document["pictures"]))
-        title = f"## Training: {document['dataset']}, {document['backbone']}, {pictures}, batch {document['batch']}"
+        title = f"## Training: {setting_of(document)}"
         changed = ", ".join(f"`{override}`" for override in document["overrides"])
         setting = (
             f"Profile `{document['profile']}`{f' with {changed}' if changed else ' as it runs'}, "
@@ -203,6 +207,29 @@ def page(documents: Sequence[Document]) -> str:
         for document in by_kind.get(kind, []):
             parts += [title, f"{meaning} {machine(document)}", table(*cells(document))]
     return "\n\n".join(parts) + "\n"
+
+
+def setting_of(document: Document) -> str:
+    """What was trained, in a few words."""
+    pictures = " × ".join(map(str, document["pictures"]))
+    compiled = ", compiled" if document.get("compiled") else ""
+    return f"{document['dataset']}, {document['backbone']}, {pictures}, batch {document['batch']}{compiled}"
+
+
+def summary(documents: Sequence[Document]) -> str:
+    """A line per measurement of training: from which to which ratio, and how many methods keep the goal."""
+
+    def kept(document: Document, key: str) -> list[str]:
+        values = [row[key] for row in document["rows"]]
+        count = sum(value >= goal_of(document) for value in values)
+        return [f"{min(values):.2f}–{max(values):.2f}", f"{count} of {len(values)}"]
+
+    head = ["setting", "goal", *(word for name in ("step", "plain", "all in") for word in (name, "kept by"))]
+    rows = [
+        [setting_of(d), f"{goal_of(d):.2f}", *kept(d, "step_ratio"), *kept(d, "plain_ratio"), *kept(d, "ratio")]
+        for d in documents
+    ]
+    return table(head, rows)
 
 
 def machine(document: Document) -> str:
@@ -262,8 +289,8 @@ is asks for neither. So small networks are timed as `quick` runs them, compiled,
 paper's batch of 128.
 
 **ResNet-18.** Training and test pictures stand five to one and none are held out, as in CIFAR-100 with the profile `paper`,
-so that shares are those of a real epoch. On one CPU core a step takes
-seconds and a round is one step, so single entries scatter by a few percent."""
+so that shares are those of a real epoch. On one CPU core a step takes seconds and a round is one step, so single entries
+scatter by a few percent."""
 
 SECTIONS = {
     "views": (

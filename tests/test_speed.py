@@ -157,6 +157,10 @@ def test_the_page_holds_every_measurement_and_says_what_was_missed() -> None:
     assert "| proden | 900 | 1000 | 0.80 | 0.97 |" in page
     assert "0 of 1 methods with everything (0 with `--eval-every 5`), 1 of 1 counting the step alone" in page
     assert "| 32px | 1000 µs | 100 µs | 10.0 × | 12.0 ×, not met |" in page
+    assert (
+        "| glyphs, small-cnn, 3 × 16 × 16, batch 16 | 0.90 | 0.97–0.97 | 1 of 1 | 0.99–0.99 | 1 of 1 | 0.80–0.80 | 0 of 1 |"
+        in page
+    )
     assert "12 in all" in page  # three seeds of four seconds
     assert speed_page.cost(measurements()[:1]) == {
         "proden": {"seconds_per_step_relative_to_proden": 1.0, "peak_memory_mb": 500}
