@@ -27,6 +27,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from benchmark import speed_timing
 from benchmark.estimate import plausible_candidates
+from benchmark.optimizer import SGD
 from benchmark.runner import Place, captured, dataset_of, entry_of
 from benchmark.settings import RunSpec
 from benchmark.store import RunFolder
@@ -34,7 +35,6 @@ from benchmark.trainer import (
     CHECKPOINT_SECONDS,
     CHECKPOINT_SHARE,
     GUARD_EVERY,
-    SGD,
     Guard,
     Trainer,
     TrainingRows,

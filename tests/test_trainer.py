@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmark.trainer import SGD, Compiled
+from benchmark.optimizer import SGD
+from benchmark.trainer import Compiled
 from methods.blocks import added
 from tests.conftest import TinyBenchmark
 from tests.killing import documents
