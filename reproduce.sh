@@ -57,6 +57,7 @@ install() {
         -r "$venv/requirements.txt" -c "$here/constraints.txt" >&2 ||
         die "installing the dependencies failed (see above); run the same command again to go on."
     touch "$(stamp_file)"
+    [ -z "$extra" ] || (extra="" && touch "$(stamp_file)") # who has the extra has the rest
 }
 
 stamp_file() { echo "$venv/.candid-$extra-$(cat "$here/pyproject.toml" "$here/constraints.txt" | cksum | tr ' ' '-')"; }
