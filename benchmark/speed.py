@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from benchmark.commands import announce, selection_of
 from benchmark.errors import COMPLETE, FAILED, UsageError
 from benchmark.files import atomic_write, ensure_writable
 from benchmark.plan import Selection
-from benchmark.runner import dataset_of, environment, now, sentence
+from benchmark.runner import Place, captured, dataset_of, environment, now, sentence
 from benchmark.settings import RunSpec, resolve
 from benchmark.speed_timing import one_thread
 
@@ -36,47 +36,64 @@ def command(arguments: argparse.Namespace) -> int:
     folder = arguments.results / "speed"
     ensure_writable(arguments.results)
     rounds = arguments.rounds
-    special: dict[str, Callable[[], Any]] = {
-        "views": lambda: speed_views.measure(rounds),
-        "losses": lambda: speed_losses.measure(rounds),
-        "knn": speed_knn.measure,
+    special: dict[str, tuple[int, Callable[[], Any]]] = {
+        "views": (rounds, lambda: speed_views.measure(rounds)),
+        "losses": (rounds, lambda: speed_losses.measure(rounds)),
+        "knn": (1, speed_knn.measure),  # half a minute, compared with nothing
     }
     chosen = [name for name in special if getattr(arguments, name)]
     code = COMPLETE
     with one_thread():
         for name in chosen:
-            _finish(folder, name, {"kind": name, **_about("cpu", rounds), "rows": special[name]()})
+            times, work = special[name]
+            _finish(folder, name, {"kind": name, **_about("cpu", times), "rows": work()})
         if not chosen:
             announce(arguments, "Speed of training", selection)
-            for dataset in selection.datasets:
-                code = max(code, _trainer(selection, dataset, rounds, arguments.quiet, folder))
+            place = replace(selection.place, device=selection.devices[0])
+            grid = {dataset: _specs(selection, dataset, selection.methods) for dataset in selection.datasets}
+            memory = _memory([spec for specs in grid.values() for spec in specs], place)
+            for specs in grid.values():
+                code = max(code, _trainer(selection, specs, place, memory, arguments, folder))
     if arguments.docs:
         for path in speed_page.write(folder):
             print(f"Written: {path}")
     return code
 
 
-def _trainer(selection: Selection, dataset: str, rounds: int, quiet: bool, folder: Path) -> int:
-    """All methods on one data set; a method that fails is named and left out."""
-    device = selection.devices[0]
+def _specs(selection: Selection, dataset: str, methods: Sequence[str]) -> list[RunSpec]:
     seed = selection.seeds[0]
-    specs = [
-        resolve(selection.profile, selection.entry(m), dataset, seed, selection.overrides) for m in selection.methods
-    ]
+    return [resolve(selection.profile, selection.entry(m), dataset, seed, selection.overrides) for m in methods]
+
+
+def _memory(specs: list[RunSpec], place: Place) -> dict[str, float | None]:
+    """Peak of each by its identity; all before the first is timed, while this process is still small."""
+    with captured(None):
+        return {spec.digest: speed_trainer.peak_memory(spec, place) for spec in specs}
+
+
+def _trainer(
+    selection: Selection,
+    specs: list[RunSpec],
+    place: Place,
+    memory: dict[str, float | None],
+    arguments: argparse.Namespace,
+    folder: Path,
+) -> int:
+    """All methods on one data set; a method that fails is named and left out."""
     rows, code = [], COMPLETE
-    place = replace(selection.place, device=device)
-    yardstick = resolve(selection.profile, selection.entry(speed_trainer.YARDSTICK), dataset, seed, selection.overrides)
+    (yardstick,) = _specs(selection, specs[0].dataset, [speed_trainer.YARDSTICK])
     for spec in specs:
         try:
-            row = speed_trainer.measure(spec, yardstick, place, rounds)
+            row = speed_trainer.measure(spec, yardstick, place, arguments.rounds, memory[spec.digest])
             rows.append(row)
-            if not quiet:  # it takes minutes; nobody should wonder
+            if not arguments.quiet:  # it takes minutes; nobody should wonder
                 print(f"  {spec.method}: {row['step_ratio']:.2f} of the bare loop in a step", flush=True)
         except Exception as error:  # a broken method must not hide the speed of the others
-            print(f"{spec.label} on {dataset}: {sentence(error)}", flush=True)
+            print(f"{spec.label} on {spec.dataset}: {sentence(error)}", flush=True)
             code = FAILED
     if rows:
-        document = {"kind": "trainer", **_about(device, rounds), **_setting(specs[0], selection), "rows": rows}
+        about = _about(place.device, arguments.rounds)
+        document = {"kind": "trainer", **about, **_setting(specs[0], selection), "rows": rows}
         _finish(folder, _name(document), document)
     return code
 

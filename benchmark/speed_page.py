@@ -233,10 +233,11 @@ def summary(documents: Sequence[Document]) -> str:
 
 
 def machine(document: Document) -> str:
+    rounds = f"medians of {document['rounds']} rounds" if document["rounds"] > 1 else "one round"
     return (
         f"Measured on {document['date']}: {document['device_name']}, {document['cores']} cores, one thread, "
         f"Python {document['python']}, torch {document['torch']}, torchvision {document['torchvision']}, "
-        f"medians of {document['rounds']} rounds."
+        f"{rounds}."
     )
 
 

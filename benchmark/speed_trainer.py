@@ -14,7 +14,7 @@ import multiprocessing
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -294,11 +294,11 @@ class Subject:
         return sum(b.numel() * b.element_size() for b in tables) / rows
 
 
-def measure(spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int) -> dict[str, Any]:
+def measure(
+    spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int, memory: float | None = None
+) -> dict[str, Any]:
     """One row: images per second with everything and bare, shares of the parts, memory, steps of the yardstick."""
     with captured(None):
-        # A compiled step does not survive a fork.
-        memory = None if spec.config["train"]["compile"] else peak_memory(spec, place)
         subject = Subject(spec, place)
         reference = subject if spec.method == yardstick.method else Subject(yardstick, place)
     trainer, device = subject.trainer, subject.device
@@ -366,10 +366,17 @@ def _steps_in_a_round(subject: Subject) -> int:
 
 
 def peak_memory(spec: RunSpec, place: Place) -> float | None:
-    """Megabytes at most while a few steps and an evaluation run: of the device, or of a process that does only that."""
+    """Megabytes at most while a few steps and an evaluation run: of the device, or of a process that does only that.
+
+    The process is forked and holds whatever this one does, so ask before anything is trained here.
+    """
+    if spec.config["train"]["compile"]:  # does not survive a fork
+        return None
     device = torch.device(place.device)
     if device.type != "cpu":
-        return _peak_here(spec, place)
+        with suppress(Exception):  # the measurement that follows will say of what
+            return _peak_here(spec, place)
+        return None
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=lambda: sender.send(_peak_here(spec, place)))
@@ -377,7 +384,7 @@ def peak_memory(spec: RunSpec, place: Place) -> float | None:
     sender.close()
     try:
         return receiver.recv()
-    except EOFError:  # it died, of what the measurement that follows will say
+    except EOFError:  # it died
         return None
     finally:
         child.join()
