@@ -116,6 +116,7 @@ def _setting(spec: RunSpec, selection: Selection) -> dict[str, Any]:
         "backbone": spec.config["backbone"]["name"] or dataset.backbone,
         "batch": spec.config["train"]["batch"],
         "compiled": spec.config["train"]["compile"],
+        "eval_every": spec.config["train"]["eval_every"],
         "seeds": len(selection.profile.seeds),
         "pictures": list(images.shape[1:]),
         "classes": dataset.num_classes,

@@ -127,9 +127,9 @@ def verdict(document: Document) -> list[str]:
     below = [row["method"] for row in rows if row["step_ratio"] < goal]
     named = f" (below: {', '.join(below)})" if below else ""
     rarely = sum(row["ratio"] / (1 - 0.8 * row["shares"]["evaluation"]) >= goal for row in rows)
+    hint = f" ({rarely} with `--eval-every 5`)" if document.get("eval_every", 1) == 1 else ""
     return [
-        f"At least {goal:.2f} of the bare loop: {count['ratio']} of {len(rows)} methods with everything "
-        f"({rarely} with `--eval-every 5`), "
+        f"At least {goal:.2f} of the bare loop: {count['ratio']} of {len(rows)} methods with everything{hint}, "
         f"{count['step_ratio']} of {len(rows)} counting the step alone{named}; "
         f"{count['plain_ratio']} of {len(rows)} against the plain loop.",
         *(
@@ -163,6 +163,7 @@ def _read(path: Path) -> Document:
         text(document)
         if document["kind"] == "trainer":
             is_quick(document)
+            summary([document])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UsageError(f"{path} is no measurement of this version; delete it and measure again.") from None
     return document

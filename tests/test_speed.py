@@ -181,8 +181,21 @@ def test_docs_are_written_from_all_measurements(tmp_path: Path, monkeypatch: pyt
     assert "## Views" in (tmp_path / "speed.md").read_text()
 
 
+def test_what_rare_evaluation_would_leave_is_said_only_where_every_epoch_was_evaluated() -> None:
+    trainer = measurements()[0]
+    assert "--eval-every 5" in speed_page.text(trainer)
+    assert "--eval-every 5" not in speed_page.text(trainer | {"eval_every": 5})
+
+
 @pytest.mark.parametrize(
-    "content", ["not json", "[]", '{"kind": "trainer", "rows": []}', '{"kind": "other", "rows": []}']
+    "content",
+    [
+        "not json",
+        "[]",
+        '{"kind": "trainer", "rows": []}',
+        '{"kind": "other", "rows": []}',
+        json.dumps(measurements()[0] | {"rows": []}),
+    ],
 )
 def test_a_file_that_is_no_measurement_is_named_and_the_page_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
