@@ -245,12 +245,12 @@ class Views:
         if unknown:
             raise ValueError(f"unknown view {', '.join(unknown)}: choose from plain, {', '.join(self._makers)}")
         _check(images)
-        sizes = _sizes(images, sizes)
+        padded, sizes = sizes is not None, _sizes(images, sizes)
         index = index.to(images.device)
         works = []
         for i, name in enumerate(names):
             if name == "plain":
-                works.append(self._plain(sizes))
+                works.append(self._plain(sizes, padded))
                 continue
             stream = f"{name}{tuple(names[:i]).count(name)}"
             draws = Draws(counter.uniforms(self.seed, epoch, stream, index, DRAWS_PER_VIEW))
@@ -260,7 +260,7 @@ class Views:
     def test(self, images: Tensor, sizes: Tensor | None = None) -> Tensor:
         """The test transform: (B, 3, size, size) float32, normalised."""
         _check(images)
-        return self._done(images, [self._plain(_sizes(images, sizes))])[0]
+        return self._done(images, [self._plain(_sizes(images, sizes), sizes is not None)])[0]
 
     def _done(self, images: Tensor, works: Sequence[Work]) -> tuple[Tensor, ...]:
         samples, size = images.shape[0], self.recipe.size
@@ -324,7 +324,7 @@ class Views:
 
         return work_from_shift if recipe.distill == "cifar" else work_from_crop
 
-    def _plain(self, sizes: Tensor) -> Work:
+    def _plain(self, sizes: Tensor, padded: bool) -> Work:
         size = self.recipe.size
         if self.recipe.test_resize is None:
             total = torch.full_like(sizes, size)
@@ -335,6 +335,9 @@ class Views:
         zero = torch.zeros_like(total)
 
         def work(source: _Source, rows: slice, out: Tensor) -> None:
+            if not padded and self.recipe.test_resize is None and source.images.shape[2:] == (size, size):
+                self._finished(_three_channels(source.images), out)  # it is that large already
+                return
             straight = zero[rows, 0] > 0
             y, x = _both_taps(zero[rows], sizes[rows], total[rows], offset[rows], size, straight)
             self._finished(source.resampled(y, x), out)

@@ -402,6 +402,13 @@ def test_views_are_normalised_pictures_of_the_right_size() -> None:
     assert torch.equal(Views(CIFAR, 0).test(images), Views(CIFAR, 0)(images, index, ("plain",), 5)[0])
 
 
+def test_a_picture_of_the_right_size_is_left_as_it_is_by_the_test_transform() -> None:
+    for channels in (1, 3):
+        images = pictures(32)[:, :channels]
+        resampled = Views(CIFAR, 0).test(images, sizes=torch.full((len(images), 2), 32))  # sizes might be smaller ones
+        assert torch.equal(Views(CIFAR, 0).test(images), resampled)
+
+
 def test_one_grey_channel_becomes_three() -> None:
     grey = pictures(32)[:, :1, :28, :28]
     for view in Views(DIGITS, 0)(grey, torch.arange(12), ("strong", "plain"), 0):
