@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
                        help="override a setting: method.alpha=0.5, cel.beta=1, train.lr=0.1, data.rate=0.2")  # fmt: skip
     group.add_argument("--epochs", type=int, metavar="N", help="short for --set train.epochs=N")
     group.add_argument(
-        "--eval-every", type=int, metavar="N", help="short for --set train.eval_every=N; the last epoch always"
+        "--eval-every", type=int, metavar="N", help="short for --set train.eval_every=N; the last epochs (2 %%) always"
     )
     group.add_argument("--methods", metavar="A,B", help="comma list (default: the profile's)")
     group.add_argument("--datasets", "--dataset", metavar="A,B", help="comma list of names, or a path to your own data")

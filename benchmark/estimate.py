@@ -168,7 +168,7 @@ def _time_trainer(trainer: Trainer) -> Cost:
         method.predict(images)
         _wait_for(trainer.device)
     test = len(trainer.evaluator.test_labels) / len(images) * (time.perf_counter() - started)
-    epoch = hooks + step * trainer.steps_per_epoch + test / trainer.settings["eval_every"]
+    epoch = hooks + step * trainer.steps_per_epoch + test * trainer.evaluations_per_epoch()
     weights = sum(v.numel() * v.element_size() for v in method.state_dict().values() if isinstance(v, torch.Tensor))
     momentum = sum(p.numel() * p.element_size() for p in method.parameters() if p.requires_grad)
     return Cost(trainer.epochs * epoch, weights + momentum, measured=True)

@@ -321,9 +321,10 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, float | None]:
     """What tables read: the last epoch is the result; everything else is named for what it is."""
     results = [r["result"] for r in records if r["result"].get("test_accuracy") is not None]
     accuracies = [r["test_accuracy"] for r in results]
+    late = [r["result"]["test_accuracy"] for r in records[-10:] if r["result"].get("test_accuracy") is not None]
     summary: dict[str, float | None] = {
         "accuracy": accuracies[-1],
-        "accuracy_last10": sum(accuracies[-10:]) / len(accuracies[-10:]),
+        "accuracy_last10": sum(late) / len(late),
         "accuracy_oracle": max(accuracies),
     }
     for name, metric in (("covering", "covering_rate"), ("approximated", "approximated_accuracy")):

@@ -42,7 +42,7 @@ class Train:
     amp: Literal["off", "bfloat16", "float16"] = "off"
     channels_last: bool = True
     compile: bool = False
-    eval_every: int = 1  # epochs between evaluations; the last epoch always
+    eval_every: int = 1  # epochs between evaluations; the last 2 % always, at least one
     holdout: float = 0.0  # share of the training set kept out, with candidate labels only, for selection without truth
     threads: int = 1  # CPU threads of one run; part of the identity because sums depend on it
 

@@ -265,8 +265,7 @@ class Trainer:
         images = (self.step_in_epoch - first_step) * self.batch_size
         result: dict[str, Any] = {"lr": self.optimizer.sgd.param_groups[0]["lr"], **self.means.read()}
         result |= {f"{name}": float(value) for name, value in method.diagnostics().items()}
-        last = self.epoch + 1 == self.epochs
-        if last or (self.epoch + 1) % self.settings["eval_every"] == 0:
+        if self.evaluates(self.epoch):
             result |= self.evaluator.evaluate(method, self.autocast())
         record: dict[str, Any] = {
             "epoch": self.epoch,
@@ -282,6 +281,14 @@ class Trainer:
             record["time"]["compile_seconds"] = round(self.compiled.compile_seconds(), 4)
         self.epoch, self.step_in_epoch = self.epoch + 1, 0
         return record
+
+    def evaluates(self, epoch: int) -> bool:
+        """Whether this epoch ends with an evaluation: every n-th, and the last 2 % or at least the last, all of them."""
+        tail = max(1, self.epochs // 50)  # ten of 500, so that their mean is one of ten
+        return (epoch + 1) % self.settings["eval_every"] == 0 or epoch >= self.epochs - tail
+
+    def evaluations_per_epoch(self) -> float:
+        return sum(map(self.evaluates, range(self.epochs))) / self.epochs
 
     def batches(self, order: Tensor, first_step: int) -> Iterator[Batch]:
         """The remaining batches of an epoch.

@@ -6,6 +6,7 @@ import copy
 import json
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.optimizer import SGD
-from benchmark.trainer import Compiled
+from benchmark.runner import summarise
+from benchmark.trainer import Compiled, Trainer
 from methods.blocks import added
 from tests.conftest import TinyBenchmark
 from tests.killing import documents
@@ -112,6 +114,21 @@ def test_rare_evaluation_keeps_the_last_epoch_and_changes_no_weight(
     (one,), (other,) = always.documents(), rarely.documents()
     assert one["weights_sha256"] == other["weights_sha256"]
     assert one["summary"]["accuracy"] == other["summary"]["accuracy"]
+
+
+def test_a_long_training_evaluates_all_of_its_last_epochs() -> None:
+    plan = SimpleNamespace(epochs=500, settings={"eval_every": 5})
+    evaluated = [epoch + 1 for epoch in range(500) if Trainer.evaluates(plan, epoch)]  # type: ignore[arg-type]
+    assert evaluated == [*range(5, 491, 5), *range(491, 501)]
+
+
+def test_the_mean_of_the_last_ten_epochs_reaches_no_further_back() -> None:
+    def record(epoch: int) -> dict[str, Any]:
+        return {"epoch": epoch, "result": {"test_accuracy": float(epoch)} if epoch % 4 == 3 or epoch == 29 else {}}
+
+    summary = summarise([record(epoch) for epoch in range(30)])
+    assert summary["accuracy_last10"] == (23 + 27 + 29) / 3
+    assert summary["accuracy"] == summary["accuracy_oracle"] == 29
 
 
 @pytest.mark.soak
