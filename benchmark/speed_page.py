@@ -272,13 +272,14 @@ with. On a CPU the clock counts seconds of the process, so that others on the ma
 * **images/s**: Candid's trainer with all that it does, per picture of the training set.
 * **bare**: forward and backward passes and optimiser steps of the same networks on as many views, on tensors that are
   ready in memory, and nothing else; with the trainer's own form of SGD, which spends less time around a step than torch's.
+  Passes that a method makes between epochs (NEPLL's selection, VALEN's features) count on both sides.
 * **all in** = images/s ÷ bare: how much of the possible speed is left. **step** leaves views, epoch hooks, evaluation and
   checkpoints out: what the method's own arithmetic and the trainer's bookkeeping leave. **plain** is the same against a
   loop as one would write it, with `torch.optim.SGD(fused=True)` and `zero_grad`. Where the step is compiled
   (`train.compile=true`), *bare* is the faster of two loops, with networks as they are and compiled.
 * **views … checkpoints**: shares of the trainer's time. *losses* is what a step takes beyond the networks and the state
-  updates; *logging* includes seeding and the watch for infinite losses; *hooks* are the method's at both ends of an
-  epoch; *evaluation* is once per epoch on the test set and the held-out rows.
+  updates; *logging* includes seeding and the watch for infinite losses; *hooks* are what the method's
+  do at both ends of an epoch beside those passes; *evaluation* is on the test set and the held-out rows.
 * **× PRODEN**: seconds per step, in steps of PRODEN timed in the same rounds.
 * **peak MB**: of a process that trains and evaluates this method, not measured where its step is compiled; **bytes/sample**: tables with a row per picture.
 
@@ -303,9 +304,9 @@ SECTIONS = {
     "losses": (
         "## Losses and state",
         "Vectorised parts of methods against the same equations as loops over samples and classes with (B, C, C) Gram "
-        "matrices; CEL's with gradients, once against plain loops (up to 200 classes, beyond they take many minutes) and "
-        "once against loops that take tensors apart without making autograd pay for every row. The last column is growth "
-        "in time over growth in the number of classes: 1 is linear. The process keeps freed memory of any size, as torch "
+        "matrices; CEL's with gradients, once against plain loops and once against loops that take tensors apart without "
+        "making autograd pay for every row. The last column is growth in time over growth in the number of classes: 1 is "
+        "linear. The process keeps freed memory of any size, as torch "
         "does on an accelerator; else growth would show where a tensor passes 32 MB and glibc fetches its pages anew.",
     ),
     "knn": ("## Neighbour graph", "VALEN's nearest neighbours at the size of CIFAR-100, exact, in blocks."),

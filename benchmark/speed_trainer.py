@@ -4,7 +4,7 @@ The bare loop is found, not written: some steps of the method are watched, and e
 noted with its inputs, whether it was made for gradients, and the gradient that came back. The loop repeats these calls
 and backward passes on the tensors it has kept, with a step of the same optimiser wherever the method took one, and does
 nothing else. So it is right for any method, plug-ins included. The two take turns step by step, because a machine's
-speed changes within a second.
+speed changes within a second. What networks do in a method's epoch hooks is the networks' time, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import multiprocessing
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -53,6 +53,34 @@ STAGE = 0.75  # of training: warm-ups are over
 Batches = list[Batch]
 
 
+@contextmanager
+def outermost_calls(enter: Callable[[], Any], leave: Callable[..., Any]) -> Iterator[None]:
+    """Call `enter` before and `leave` after every call of a network that no other network makes."""
+    depth = 0
+
+    def before(module: nn.Module, arguments: Any) -> None:
+        nonlocal depth
+        depth += 1
+        if depth == 1:
+            enter()
+
+    def after(module: nn.Module, arguments: Any, keywords: dict[str, Any], output: Any) -> None:
+        nonlocal depth
+        depth -= 1
+        if depth == 0:
+            leave(module, arguments, keywords, output)
+
+    hooks = (
+        register_module_forward_pre_hook(before),
+        register_module_forward_hook(after, with_kwargs=True),  # type: ignore[arg-type]
+    )
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 @dataclass
 class Call:
     """One outermost call of a network in a step."""
@@ -70,30 +98,9 @@ class Recording:
 
     events: list[Call | None] = field(default_factory=list)
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """Note the calls of all networks in here."""
-        depth = 0
-
-        def before(module: nn.Module, arguments: Any) -> None:
-            nonlocal depth
-            depth += 1
-
-        def after(module: nn.Module, arguments: Any, keywords: dict[str, Any], output: Any) -> None:
-            nonlocal depth
-            depth -= 1
-            if depth == 0:
-                self._note(module, arguments, keywords, output)
-
-        hooks = (
-            register_module_forward_pre_hook(before),
-            register_module_forward_hook(after, with_kwargs=True),  # type: ignore[arg-type]
-        )
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+        return outermost_calls(lambda: None, self._note)
 
     def _note(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         outputs = tensors_of(output)
@@ -188,8 +195,9 @@ class Subject:
         trainer.epoch = int(trainer.epochs * STAGE)
         trainer.method.train()
         trainer._set_lr()
-        once, always = self._seconds(self._epoch_hooks), self._seconds(self._epoch_hooks)
-        self.hooks_seconds = always + max(once - always, 0.0) / trainer.epochs  # what is done once is spread out
+        once, always = self._epoch_hooks(), self._epoch_hooks()
+        # per epoch, with and without what the networks take; what is done once is spread out
+        self.hooks = tuple(a + max(o - a, 0.0) / trainer.epochs for o, a in zip(once, always, strict=True))
         self.guard = Guard(1 if self.device.type == "cpu" else GUARD_EVERY)
         self.state_seconds = 0.0
         self.update_seconds = 0.0
@@ -198,13 +206,26 @@ class Subject:
     def _seconds(self, work: Callable[[], Any]) -> float:
         return speed_timing.seconds(work, self.device)
 
-    def _epoch_hooks(self) -> None:
+    def _epoch_hooks(self) -> tuple[float, float]:
+        """Seconds of networks and of all else in the method's hooks of one epoch."""
         method, clock, rows = self.trainer.method, self.trainer.clock(), TrainingRows(self.trainer)
-        with torch.no_grad():
+        networks = 0.0
+
+        def enter() -> None:
+            nonlocal networks
+            networks -= speed_timing.now(self.device)
+
+        def leave(*_: Any) -> None:
+            nonlocal networks
+            networks += speed_timing.now(self.device)
+
+        start = speed_timing.now(self.device)
+        with torch.no_grad(), outermost_calls(enter, leave):
             method.on_epoch_start(clock, rows)
             method.train()
             method.on_epoch_end(clock, rows)
         method.train()
+        return networks, speed_timing.now(self.device) - start - networks
 
     def _follow(self) -> None:
         """Time `update` and `after_step` from now on."""
@@ -329,12 +350,14 @@ def measure(
         sample["logging"] = sample["step"] - update
         sample["relative"] = sample["step"] / sample.pop("yardstick", sample["step"])
         samples.append(sample | {"views": views / len(batches)})
-    middle = {key: median(sample[key] for sample in samples) for key in samples[0]}
-    per_epoch = {"hooks": subject.hooks_seconds}
-    per_epoch["evaluation"] = subject.evaluation_seconds() / trainer.settings["eval_every"]
-    extra = {name: cost / trainer.steps_per_epoch for name, cost in per_epoch.items()}
+    networks, hooks = (cost / trainer.steps_per_epoch for cost in subject.hooks)
+    evaluation = subject.evaluation_seconds() * trainer.evaluations_per_epoch() / trainer.steps_per_epoch
+    extra = {"hooks": hooks, "evaluation": evaluation}
     share = subject.checkpoint_share()
-    whole = (middle["views"] + middle["step"] + sum(extra.values())) / (1 - share)
+    for sample in samples:
+        sample["whole"] = (sample["views"] + sample["step"] + networks + sum(extra.values())) / (1 - share)
+    middle = {key: median(sample[key] for sample in samples) for key in samples[0]}
+    whole = middle["whole"]
     parts = {name: middle[name] for name in ("views", "losses", "state", "logging")} | extra
     parts["checkpoints"] = share * whole
     bare_now = [sample["bare"] for sample in samples]
@@ -342,8 +365,8 @@ def measure(
         "method": spec.method,
         "label": spec.label,
         "images_per_second": trainer.batch_size / whole,
-        "bare_images_per_second": trainer.batch_size / middle["bare"],
-        "ratio": middle["bare"] / whole,
+        "bare_images_per_second": trainer.batch_size / (middle["bare"] + networks),
+        "ratio": median((sample["bare"] + networks) / sample["whole"] for sample in samples),
         "step_ratio": median(sample["bare"] / sample["step"] for sample in samples),
         "plain_ratio": median(sample["plain"] / sample["step"] for sample in samples),
         "shares": {name: parts[name] / whole for name in PARTS},

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmark import speed_knn, speed_losses, speed_page, speed_reference
+from benchmark import speed_knn, speed_losses, speed_page, speed_reference, speed_timing
 from benchmark.errors import UsageError
-from benchmark.speed_trainer import PARTS, Recording, tensors_of
+from benchmark.speed_trainer import PARTS, Recording, Subject, tensors_of
 from benchmark.speed_views import natural_like
 from tests.conftest import TinyBenchmark
 
@@ -79,6 +80,39 @@ def test_outermost_calls_are_noted_with_their_gradients() -> None:
     assert torch.equal(calls[2].arguments[0], features) and calls[2].arguments[0].is_leaf
     with torch.no_grad():
         assert torch.allclose(calls[2].gradients[0], 2 * head(features))  # type: ignore[arg-type]
+
+
+def test_networks_in_epoch_hooks_are_the_networks_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+
+    class Network(nn.Module):
+        def __init__(self, *parts: nn.Module) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(parts)
+
+        def forward(self, x: Tensor) -> Tensor:
+            nonlocal clock
+            clock += 3.0
+            for part in self.parts:
+                part(x)
+            return x
+
+    class Hooked(nn.Module):
+        def on_epoch_start(self, *_: object) -> None:
+            nonlocal clock
+            clock += 2.0
+            Network(Network())(torch.zeros(1))
+            Network()(torch.zeros(1))
+
+        def on_epoch_end(self, *_: object) -> None:
+            nonlocal clock
+            clock += 0.5
+
+    monkeypatch.setattr(speed_timing, "now", lambda device: clock)
+    subject = object.__new__(Subject)
+    subject.device = torch.device("cpu")
+    subject.trainer = SimpleNamespace(method=Hooked(), clock=lambda: None)  # type: ignore[assignment]
+    assert subject._epoch_hooks() == (9.0, 2.5)
 
 
 def test_tensors_are_found_in_whatever_a_network_returns() -> None:
