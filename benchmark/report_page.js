@@ -329,7 +329,7 @@
         g.fillText(String(Number(t.toPrecision(6))), m.l - 8, y(t));
       }
       g.textAlign = "center"; g.textBaseline = "top";
-      for (const t of niceTicks(0, last + 1, W / 110)) if (t <= last + 1) g.fillText(String(Math.round(t)), x(Math.min(last, t)), H - m.b + 8);
+      for (const t of niceTicks(0, last + 1, W / 110)) if (Number.isInteger(t) && t >= 1 && t <= last + 1) g.fillText(String(t), x(t - 1), H - m.b + 8);
       g.fillText("epoch", m.l + (W - m.l - m.r) / 2, H - 15);
       g.save(); g.beginPath(); g.rect(m.l, m.t - 4, W - m.l - m.r, H - m.t - m.b + 8); g.clip();
       const trace = (values, back) => { let pen = back; values.forEach((v, k) => { if (isNaN(v)) { pen = false; return; } pen ? g.lineTo(x(grid[k]), y(v)) : g.moveTo(x(grid[k]), y(v)); pen = true; }); };

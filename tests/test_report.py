@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -21,8 +22,9 @@ from benchmark.cli import parser
 from benchmark.errors import CandidError
 from benchmark.figures import style_of
 from benchmark.report import MARK, compact, embed, fingerprint, up_to_date, write_report
-from benchmark.report_curves import MISSING, epoch_grid, quantise, thin
+from benchmark.report_curves import MISSING, curves, epoch_grid, quantise, thin
 from benchmark.settings import Override
+from benchmark.store import RunFolder
 from tests import chromium
 from tests.fake_store import spoil, write_store
 
@@ -194,10 +196,22 @@ def test_a_damaged_candidate_file_costs_its_card_only(store: Path, damage: bytes
 # curves -------------------------------------------------------------------------------------------------------------
 def test_curves_keep_first_and_last_epoch_and_are_exact_to_a_hundredth() -> None:
     values = 50 + 20 * np.random.default_rng(0).random(500)
-    grid = epoch_grid(500, 100)
+    grid = epoch_grid(range(500), 100)
     assert (grid[0], grid[-1], len(grid)) == (0, 499, 100)
     codes, low, high = quantise(thin(values, grid))
     assert np.abs(low + (high - low) * codes / (MISSING - 1) - values[grid]).max() < 0.01
+
+
+def test_a_curve_of_rare_evaluations_has_no_gaps(tmp_path: Path) -> None:
+    evaluated = [2, 5, 6]
+    with open(tmp_path / "metrics.jsonl", "w") as handle:
+        for epoch in range(7):
+            result = {"loss": 1 / (epoch + 1)} | ({"test_accuracy": 10.0 * epoch} if epoch in evaluated else {})
+            handle.write(json.dumps({"epoch": epoch, "result": result, "time": {"seconds": 1.0}}) + "\n")
+    (view,) = curves([[("pop", "digits", 0, RunFolder(tmp_path))]])
+    found = view["metrics"][0]
+    assert found["name"] == "test_accuracy" and found["grids"]["digits"] == evaluated
+    assert MISSING not in np.frombuffer(base64.b64decode(found["values"]), "<u2")
 
 
 def test_metrics_recorded_now_and_then_are_found_between_the_points_of_the_grid() -> None:
