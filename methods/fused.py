@@ -15,11 +15,15 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 
+def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
+    length = torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min_(1e-12)
+    return x / length, length
+
+
 class _Unit(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        length = torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min_(1e-12)
-        rows = x / length
+        rows, length = _unit(x)
         ctx.save_for_backward(rows, length)
         return rows
 
@@ -33,7 +37,7 @@ class _Unit(Function):
 
 def unit(x: Tensor) -> Tensor:
     """Rows scaled to length 1; a zero row stays zero. (B, D) -> (B, D)."""
-    return _Unit.apply(x)
+    return _Unit.apply(x) if x.requires_grad else _unit(x)[0]
 
 
 class _UnitSums(Function):
