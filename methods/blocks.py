@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -121,15 +122,16 @@ def ring_write(pointer: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
     pointer.add_(count).remainder_(size)
 
 
+_parameters: WeakKeyDictionary[nn.Module, list[Tensor]] = WeakKeyDictionary()
+
+
 def parameters_of(module: nn.Module) -> list[Tensor]:
-    """The parameters in some fixed order; `module.parameters()` takes longer than most of what is done with them in a step."""
-    found: list[Tensor] = []
-    waiting = [module]
-    while waiting:
-        module = waiting.pop()
-        found.extend(p for p in module._parameters.values() if p is not None)
-        waiting.extend(m for m in module._modules.values() if m is not None)
-    return list(dict.fromkeys(found))  # shared ones once
+    """The parameters, looked up once: that takes longer than most of what is done with them in a step."""
+    if torch.compiler.is_compiling():  # which looks once anyway
+        return list(module.parameters())
+    if module not in _parameters:
+        _parameters[module] = list(module.parameters())
+    return _parameters[module]
 
 
 @torch.no_grad()

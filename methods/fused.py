@@ -87,7 +87,7 @@ class _Contrast(Function):
         else:
             log_p = logits - torch.logaddexp(torch.logsumexp(logits, 1, keepdim=True), top + math.log(eps))
         loss = torch.dot(weights.reshape(-1), log_p.view(-1)) / -size
-        pull = torch.addcmul(weights, log_p.exp_(), weights.sum(1, keepdim=True), value=-1, out=log_p)
+        pull = torch._log_softmax_backward_data(weights, log_p, 1, log_p.dtype)  # w − p Σw, in one go
         ctx.save_for_backward(torch.addmm(pull[:, :size].T @ anchors, pull, columns))
         ctx.scale = -1 / (size * tau)
         return loss

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from methods.base import Clock
-from methods.blocks import ring_write, unit
+from methods.blocks import ema_update, ring_write, unit
 from methods.pico import PiCO, supervised_contrastive_loss, updated_prototypes
 from tests.tiny import (
     TinyOptimiser,
@@ -187,6 +188,18 @@ def test_a_lone_positive_gives_the_cross_entropy_of_the_own_key() -> None:
     logits = queries @ torch.cat((keys, queue)).T / 0.1
     expected = torch.nn.functional.cross_entropy(logits, torch.tensor([0]))
     assert torch.allclose(supervised_contrastive_loss(queries, keys, queue, positives, 0.1), expected)
+
+
+def test_an_averaged_network_follows_after_both_have_moved_or_been_loaded() -> None:
+    target, source = nn.Linear(3, 2), nn.Linear(3, 2)
+    ema_update(target, source, 0.5)
+    for network in (target, source):
+        network.double()
+        network.load_state_dict({name: value + 1 for name, value in network.state_dict().items()})
+    expected = [0.9 * t + 0.1 * s for t, s in zip(target.parameters(), source.parameters(), strict=True)]
+    ema_update(target, source, 0.9)
+    for parameter, value in zip(target.parameters(), expected, strict=True):
+        assert parameter.dtype == torch.float64 and torch.allclose(parameter, value)
 
 
 def test_the_key_network_starts_as_a_copy_follows_slowly_and_is_not_trained() -> None:
