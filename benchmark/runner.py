@@ -275,7 +275,7 @@ def _train(
         "peak_memory_mb": max(t["peak_memory_mb"] for t in times),
         "parameters": sum(p.numel() for p in trainer.method.parameters()),
     }
-    if trainer.compiled is not None:
+    if trainer.compiled:
         document["cost"]["compile_seconds"] = round(sum(t.get("compile_seconds", 0.0) for t in times), 4)
 
 

@@ -37,9 +37,9 @@ def command(arguments: argparse.Namespace) -> int:
     ensure_writable(arguments.results)
     rounds = arguments.rounds
     special: dict[str, tuple[int, Callable[[], Any]]] = {
+        "knn": (1, speed_knn.measure),  # half a minute, compared with nothing; first, while this process is still small
         "views": (rounds, lambda: speed_views.measure(rounds)),
         "losses": (rounds, lambda: speed_losses.measure(rounds)),
-        "knn": (1, speed_knn.measure),  # half a minute, compared with nothing
     }
     chosen = [name for name in special if getattr(arguments, name)]
     code = COMPLETE

@@ -58,7 +58,6 @@ class Compiled:
     """A function compiled by torch, with the time that compiling took: what calls took beyond an ordinary one."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        torch.compiler.reset()  # what earlier runs of this process compiled counts towards torch's limit, then it gives up
         self.function = torch.compile(function)
         self.seconds: list[float] = []
 
@@ -75,6 +74,16 @@ class Compiled:
         spent = sum(s - ordinary for s in self.seconds if s > 10 * ordinary)
         self.seconds.clear()
         return spent
+
+
+def compiled_parts(method: Method) -> list[Compiled]:
+    """The method's step and state update, compiled in its place."""
+    torch.compiler.reset()  # what earlier runs of this process compiled counts towards torch's limit, then it gives up
+    names = ["training_step"] + ["after_step"] * (type(method).after_step is not Method.after_step)
+    parts = [Compiled(getattr(method, name)) for name in names]
+    for name, part in zip(names, parts, strict=True):
+        setattr(method, name, part)
+    return parts
 
 
 class Means:
@@ -181,9 +190,7 @@ class Trainer:
         if channels_last:
             self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         lint(self.method)
-        self.compiled = Compiled(self.method.training_step) if self.settings["compile"] else None
-        if self.compiled is not None:
-            self.method.training_step = self.compiled  # type: ignore[assignment,method-assign]
+        self.compiled = compiled_parts(self.method) if self.settings["compile"] else []
         self.optimizer = Optimizer(self.method, self.settings, device)
         self.evaluator = Evaluator(dataset, self.pictures, candidates, self.rows, held_out)
         self.means = Means()
@@ -277,8 +284,8 @@ class Trainer:
                 "peak_memory_mb": round(peak_memory_mb(self.device), 1),
             },
         }
-        if self.compiled is not None:
-            record["time"]["compile_seconds"] = round(self.compiled.compile_seconds(), 4)
+        if self.compiled:
+            record["time"]["compile_seconds"] = round(sum(part.compile_seconds() for part in self.compiled), 4)
         self.epoch, self.step_in_epoch = self.epoch + 1, 0
         return record
 
