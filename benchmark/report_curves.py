@@ -87,10 +87,15 @@ def _records(folder: RunFolder) -> list[dict[str, Any]]:
 
 def _metric(name: str, series: Sequence[Series], labels: Sequence[str], points: int) -> dict[str, Any]:
     own = [s for s in series if name in s.metrics]
-    recorded: dict[str, set[int]] = defaultdict(set)  # not every epoch is evaluated
+    longest: dict[str, int] = defaultdict(int)
     for s in own:
-        recorded[s.dataset].update(np.flatnonzero(np.isfinite(s.metrics[name])).tolist())
-    grids = {dataset: epoch_grid(sorted(epochs), min(points, MOST_POINTS)) for dataset, epochs in recorded.items()}
+        longest[s.dataset] = max(longest[s.dataset], len(s.metrics[name]))
+    recorded = {dataset: np.zeros(epochs, dtype=bool) for dataset, epochs in longest.items()}
+    for s in own:  # not every epoch is evaluated
+        recorded[s.dataset][: len(s.metrics[name])] |= np.isfinite(s.metrics[name])
+    grids = {
+        dataset: epoch_grid(np.flatnonzero(epochs), min(points, MOST_POINTS)) for dataset, epochs in recorded.items()
+    }
     place = {label: k for k, label in enumerate(labels)}
     listed, values = [], []
     for s in own:
@@ -106,9 +111,9 @@ def _metric(name: str, series: Sequence[Series], labels: Sequence[str], points: 
     }
 
 
-def epoch_grid(epochs: Sequence[int], points: int) -> np.ndarray:
+def epoch_grid(epochs: np.ndarray, points: int) -> np.ndarray:
     """At most so many of the epochs, the first and the last among them."""
-    return np.array(epochs)[np.unique(np.linspace(0, len(epochs) - 1, min(points, len(epochs))).round().astype(int))]
+    return epochs[np.unique(np.linspace(0, len(epochs) - 1, min(points, len(epochs))).round().astype(int))]
 
 
 def thin(values: np.ndarray, grid: np.ndarray) -> np.ndarray:

@@ -196,7 +196,7 @@ def test_a_damaged_candidate_file_costs_its_card_only(store: Path, damage: bytes
 # curves -------------------------------------------------------------------------------------------------------------
 def test_curves_keep_first_and_last_epoch_and_are_exact_to_a_hundredth() -> None:
     values = 50 + 20 * np.random.default_rng(0).random(500)
-    grid = epoch_grid(range(500), 100)
+    grid = epoch_grid(np.arange(500), 100)
     assert (grid[0], grid[-1], len(grid)) == (0, 499, 100)
     codes, low, high = quantise(thin(values, grid))
     assert np.abs(low + (high - low) * codes / (MISSING - 1) - values[grid]).max() < 0.01
