@@ -191,7 +191,10 @@ def page(documents: Sequence[Document]) -> str:
     for document in documents:
         by_kind.setdefault(document["kind"], []).append(document)
     parts = ["# Speed", NOTICE, INTRODUCTION]
-    order = sorted(by_kind.get("trainer", []), key=lambda d: (not is_quick(d), not d["backbone"].startswith(SMALL)))
+    order = sorted(
+        by_kind.get("trainer", []),
+        key=lambda d: (not is_quick(d), not d["backbone"].startswith(SMALL), -len(d["rows"])),
+    )
     parts += [summary(order)] if order else []
     for document in order:
         title = f"## Training: {setting_of(document)}"
@@ -214,7 +217,8 @@ def setting_of(document: Document) -> str:
     """What was trained, in a few words."""
     pictures = " × ".join(map(str, document["pictures"]))
     compiled = ", compiled" if document.get("compiled") else ""
-    return f"{document['dataset']}, {document['backbone']}, {pictures}, batch {document['batch']}{compiled}"
+    alone = f", {document['rows'][0]['method']} alone" if len(document["rows"]) == 1 else ""
+    return f"{document['dataset']}, {document['backbone']}, {pictures}, batch {document['batch']}{compiled}{alone}"
 
 
 def summary(documents: Sequence[Document]) -> str:
@@ -293,8 +297,8 @@ are timed in all three ways. Views and evaluation, which *all in* counts, are a 
 network.
 
 **ResNet-18.** Training and test pictures stand five to one, none are held out, and every fifth of 500 epochs is evaluated
-and each of the last ten, as in CIFAR-100 with the profile `paper`, so that shares are those of a real training. On one CPU core a step takes seconds and a round is one step, so single entries
-scatter by a few percent."""
+and each of the last ten, as in CIFAR-100 with the profile `paper`, so that shares are those of a real training. On one
+CPU core a step takes seconds and a round is one step, so single entries scatter by a few percent."""
 
 SECTIONS = {
     "views": (
