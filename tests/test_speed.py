@@ -192,7 +192,7 @@ def test_the_page_holds_every_measurement_and_says_what_was_missed() -> None:
     assert "0 of 1 methods with everything (0 with `--eval-every 5`), 1 of 1 counting the step alone" in page
     assert "| 32px | 1000 µs | 100 µs | 10.0 × | 12.0 ×, not met |" in page
     assert (
-        "| glyphs, small-cnn, 3 × 16 × 16, batch 16,  alone | 0.90 | 0.97–0.97 | 1 of 1 | 0.99–0.99 | 1 of 1 | 0.80–0.80 | 0 of 1 |"
+        "| glyphs, small-cnn, 3 × 16 × 16, batch 16, proden alone | 0.90 | 0.97–0.97 | 1 of 1 | 0.99–0.99 | 1 of 1 | 0.80–0.80 | 0 of 1 |"
         in page
     )
     assert "12 in all" in page  # three seeds of four seconds
