@@ -196,7 +196,7 @@ class Subject:
         trainer.method.train()
         trainer._set_lr()
         once, always = self._epoch_hooks(), self._epoch_hooks()
-        # per epoch, with and without what the networks take; what is done once is spread out
+        # per epoch, of networks and of all else; what is done once is spread out
         self.hooks = tuple(a + max(o - a, 0.0) / trainer.epochs for o, a in zip(once, always, strict=True))
         self.guard = Guard(1 if self.device.type == "cpu" else GUARD_EVERY)
         self.state_seconds = 0.0

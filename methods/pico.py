@@ -44,9 +44,8 @@ EMPTY = -1  # label of a queue row that was never written: equals no class
 
 def positive_pairs(labels: Tensor, queue_labels: Tensor) -> Tensor:
     """P: which rows of [queries; keys; queue] share the anchor's label, itself left out. -> (B, 2B+M) of 0 and 1."""
-    columns = torch.cat(
-        (labels, labels, queue_labels)
-    ).float()  # of one type with the result they compare ten times as fast
+    # floats like the result: they compare ten times as fast as integers
+    columns = torch.cat((labels, labels, queue_labels)).float()
     pairs = torch.empty(len(labels), len(columns), device=labels.device)
     return torch.eq(columns[: len(labels), None], columns, out=pairs).fill_diagonal_(0.0)
 
