@@ -124,6 +124,7 @@ def parser() -> argparse.ArgumentParser:
     speed.add_argument("--views", action="store_true", help="batched views against one picture at a time")
     speed.add_argument("--losses", action="store_true", help="vectorised losses and state against loops")
     speed.add_argument("--knn", action="store_true", help="VALEN's neighbour graph: seconds and memory")
+    speed.add_argument("--levers", action="store_true", help="ways to train faster: what each gains here")
     speed.add_argument("--rounds", type=int, default=5, metavar="N", help="medians are of so many (default: 5)")
     speed.add_argument("--docs", action="store_true", help="renew docs/speed.md and docs/cost.json")
     fetch = add("fetch", "download, verify and unpack a data set")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmark.store import RunFolder, is_epoch
+from benchmark.store import RunFolder
 
 CURVE_VALUES = 400_000  # in all curves together: about 1.1 MB of base64
 MOST_POINTS, LEAST_POINTS = 500, 12  # of one curve
@@ -60,7 +59,7 @@ def _in_order(counts: Counter[str]) -> list[str]:
 
 def columns(folder: RunFolder) -> dict[str, np.ndarray]:
     """The metrics of a run by name, (epochs,) each; the learning rate, which is no result, is left out."""
-    results = [record["result"] for record in _records(folder)]
+    results = [record["result"] for record in folder.epochs()]
     # A metric is there from the first epoch, or from the first evaluation on: the last epoch is always evaluated.
     names = dict.fromkeys(name for result in results[:1] + results[-1:] for name in result if name != "lr")
     found = {}
@@ -72,17 +71,6 @@ def columns(folder: RunFolder) -> dict[str, np.ndarray]:
         if np.isfinite(column).any():
             found[name] = column
     return found
-
-
-def _records(folder: RunFolder) -> list[dict[str, Any]]:
-    """As `folder.epochs()`, with one call to the parser where the file is whole, which is many times faster."""
-    try:
-        lines = folder.metrics.read_bytes().removesuffix(b"\n").split(b"\n")
-        records = json.loads(b"[" + b",".join(lines) + b"]")
-    except (OSError, ValueError, RecursionError):
-        return folder.epochs()
-    whole = len(records) == len(lines) and all(is_epoch(record, k) for k, record in enumerate(records))
-    return records if whole else folder.epochs()
 
 
 def _metric(name: str, series: Sequence[Series], labels: Sequence[str], points: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmark import speed_knn, speed_losses, speed_page, speed_trainer, speed_views
+from benchmark import speed_knn, speed_levers, speed_losses, speed_page, speed_trainer, speed_views
 from benchmark.commands import announce, selection_of
 from benchmark.errors import COMPLETE, FAILED, UsageError
 from benchmark.files import atomic_write, ensure_writable
@@ -40,13 +40,15 @@ def command(arguments: argparse.Namespace) -> int:
         "knn": (1, speed_knn.measure),  # half a minute, compared with nothing; first, while this process is still small
         "views": (rounds, lambda: speed_views.measure(rounds)),
         "losses": (rounds, lambda: speed_losses.measure(rounds)),
+        "levers": (rounds, lambda: _levers(selection, rounds)),
     }
     chosen = [name for name in special if getattr(arguments, name)]
     code = COMPLETE
     with one_thread():
         for name in chosen:
             times, work = special[name]
-            _finish(folder, name, {"kind": name, **_about("cpu", times), "rows": work()})
+            device = selection.devices[0] if name == "levers" else "cpu"
+            _finish(folder, name, {"kind": name, **_about(device, times), "rows": work()})
         if not chosen:
             announce(arguments, "Speed of training", selection)
             place = replace(selection.place, device=selection.devices[0])
@@ -63,6 +65,11 @@ def command(arguments: argparse.Namespace) -> int:
 def _specs(selection: Selection, dataset: str, methods: Sequence[str]) -> list[RunSpec]:
     seed = selection.seeds[0]
     return [resolve(selection.profile, selection.entry(m), dataset, seed, selection.overrides) for m in methods]
+
+
+def _levers(selection: Selection, rounds: int) -> list[dict[str, Any]]:
+    (spec,) = _specs(selection, selection.datasets[0], [speed_trainer.YARDSTICK])
+    return speed_levers.measure(spec, replace(selection.place, device=selection.devices[0]), rounds)
 
 
 def _memory(specs: list[RunSpec], place: Place) -> dict[str, float | None]:

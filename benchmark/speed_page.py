@@ -22,19 +22,21 @@ NOTICE = "<!-- Written by `python -m benchmark speed … --docs`. Measure again,
 def text(document: Document) -> str:
     """One measurement, for the screen."""
     head, rows = cells(document)
-    widths = [max(len(line[k]) for line in (head, *rows)) for k in range(len(head))]
+    columns = list(zip(head, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    words_only = [k == 0 or not any(cell[:1].isdigit() for cell in column[1:]) for k, column in enumerate(columns)]
 
     def line(words: Sequence[str]) -> str:
-        return "  ".join(
-            w.ljust(n) if k == 0 else w.rjust(n) for k, (w, n) in enumerate(zip(words, widths, strict=True))
-        )
+        cells = zip(words, widths, words_only, strict=True)
+        return "  ".join(w.ljust(n) if left else w.rjust(n) for w, n, left in cells).rstrip()
 
     return "\n".join([line(head), *map(line, rows), *verdict(document)])
 
 
 def cells(document: Document) -> tuple[list[str], list[list[str]]]:
     """Head and rows of one measurement."""
-    return {"trainer": _trainer, "views": _views, "losses": _losses, "knn": _knn}[document["kind"]](document["rows"])
+    forms = {"trainer": _trainer, "views": _views, "losses": _losses, "knn": _knn, "levers": _levers}
+    return forms[document["kind"]](document["rows"])
 
 
 def _trainer(rows: Any) -> tuple[list[str], list[list[str]]]:
@@ -111,6 +113,12 @@ def _knn(rows: Any) -> tuple[list[str], list[list[str]]]:
         ]
         for row in rows
     ]
+
+
+def _levers(rows: Any) -> tuple[list[str], list[list[str]]]:
+    head = ["lever", "against", "times faster", "used"]
+    gains = ["–" if row["gain"] is None else f"{row['gain']:.2f}" for row in rows]
+    return head, [[row["lever"], row["against"], gain, row["used"]] for row, gain in zip(rows, gains, strict=True)]
 
 
 def _goal(row: dict[str, Any], form: str) -> str:
@@ -313,6 +321,11 @@ SECTIONS = {
         "making autograd pay for every row. The last column is growth in time over growth in the number of classes: 1 is "
         "linear. The process keeps freed memory of any size, as torch "
         "does on an accelerator; else growth would show where a tensor passes 32 MB and glibc fetches its pages anew.",
+    ),
+    "levers": (
+        "## Levers",
+        "Ways to train faster, each tried alone in PRODEN's training of `quick`; below 1 it is slower. Seconds of the "
+        "wall for processes, else of the process.",
     ),
     "knn": ("## Neighbour graph", "VALEN's nearest neighbours at the size of CIFAR-100, exact, in blocks."),
 }

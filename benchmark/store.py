@@ -133,12 +133,18 @@ class RunFolder:
 
     def epochs(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl that are whole and in sequence: a cut-off tail is not an epoch."""
-        found: list[dict[str, Any]] = []
         try:
-            text = self.metrics.read_bytes()
+            lines = self.metrics.read_bytes().removesuffix(b"\n").split(b"\n")
         except FileNotFoundError:
-            return found
-        for line in text.split(b"\n"):
+            return []
+        try:  # one call to the parser takes half the time of one per line
+            records = json.loads(b"[" + b",".join(lines) + b"]")
+        except (ValueError, RecursionError):
+            records = []
+        if len(records) == len(lines) and all(is_epoch(record, k) for k, record in enumerate(records)):
+            return records
+        found: list[dict[str, Any]] = []
+        for line in lines:
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError):

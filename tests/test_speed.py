@@ -11,10 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmark import speed_knn, speed_losses, speed_page, speed_reference, speed_timing
+from benchmark import speed_knn, speed_levers, speed_losses, speed_page, speed_reference, speed_timing
 from benchmark.errors import UsageError
+from benchmark.runner import Place
+from benchmark.settings import load_profile, resolve
 from benchmark.speed_trainer import PARTS, Recording, Subject, tensors_of
 from benchmark.speed_views import natural_like
+from methods.registry import discover
 from tests.conftest import TinyBenchmark
 
 # the command --------------------------------------------------------------------------------------------------------
@@ -57,6 +60,32 @@ def test_a_network_can_be_chosen_and_a_wrong_number_of_rounds_is_refused(tiny_be
     bench.run("speed", *words, "--set", "backbone.name=resnet18-cifar", check=True)
     document = json.loads((bench.results / "speed" / "digits-resnet18-cifar-3x16x16-batch4.json").read_text())
     assert document["backbone"] == "resnet18-cifar" and speed_page.goal_of(document) == speed_page.LARGE_GOAL
+
+
+def test_levers_are_tried_in_real_training(tiny_benchmark: TinyBenchmark) -> None:
+    bench = tiny_benchmark
+    done = bench.run("speed", "--levers", "--datasets", "digits", "--rounds", "1", check=True)
+    rows = json.loads((bench.results / "speed" / "levers.json").read_text())["rows"]
+    gains = {row["lever"]: row["gain"] for row in rows}
+    assert gains["forked workers"] > 5  # milliseconds against seconds
+    assert gains["views of many batches at once"] > 1.5
+    tried = {"channels last", "SGD with little around it", "bfloat16 autocast", "three seeds in one program"}
+    assert all(gains[lever] > 0 for lever in tried)
+    for row in rows:
+        assert row["lever"] in done.stdout and (row["gain"] is not None or row["used"].startswith("not here: "))
+
+
+def test_seeds_in_one_program_have_the_gradients_of_each_alone(tiny_benchmark: TinyBenchmark) -> None:
+    with speed_timing.one_thread():
+        profile = load_profile(str(tiny_benchmark.profile))
+        spec = resolve(profile, discover().entries["proden"], "digits", 0)
+        subject = Subject(spec, Place(tiny_benchmark.results, tiny_benchmark.folder / "data"))
+        alone, together = speed_levers.seeds_together(subject)
+        separate, joint = alone(), together()
+    assert separate.keys() == joint.keys() and len(separate) > 4
+    for name, gradient in separate.items():
+        assert gradient.shape[0] == speed_levers.SEEDS
+        assert torch.allclose(gradient, joint[name], rtol=1e-3, atol=1e-5), name
 
 
 # the bare loop ------------------------------------------------------------------------------------------------------
