@@ -225,7 +225,8 @@ def setting_of(document: Document) -> str:
     """What was trained, in a few words."""
     pictures = " × ".join(map(str, document["pictures"]))
     compiled = ", compiled" if document.get("compiled") else ""
-    alone = f", {document['rows'][0]['method']} alone" if len(document["rows"]) == 1 else ""
+    methods = [row["method"] for row in document["rows"]]
+    alone = f", {', '.join(methods)} alone" if len(methods) <= 3 else ""
     return f"{document['dataset']}, {document['backbone']}, {pictures}, batch {document['batch']}{compiled}{alone}"
 
 
