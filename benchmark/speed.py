@@ -40,16 +40,16 @@ def command(arguments: argparse.Namespace) -> int:
         "knn": (1, speed_knn.measure),  # half a minute, compared with nothing; first, while this process is still small
         "views": (rounds, lambda: speed_views.measure(rounds)),
         "losses": (rounds, lambda: speed_losses.measure(rounds)),
-        "levers": (rounds, lambda: _levers(selection, rounds)),
     }
     chosen = [name for name in special if getattr(arguments, name)]
     code = COMPLETE
     with one_thread():
         for name in chosen:
             times, work = special[name]
-            device = selection.devices[0] if name == "levers" else "cpu"
-            _finish(folder, name, {"kind": name, **_about(device, times), "rows": work()})
-        if not chosen:
+            _finish(folder, name, {"kind": name, **_about("cpu", times), "rows": work()})
+        if arguments.levers:
+            _levers(selection, rounds, folder)
+        elif not chosen:
             announce(arguments, "Speed of training", selection)
             place = replace(selection.place, device=selection.devices[0])
             grid = {dataset: _specs(selection, dataset, selection.methods) for dataset in selection.datasets}
@@ -67,9 +67,11 @@ def _specs(selection: Selection, dataset: str, methods: Sequence[str]) -> list[R
     return [resolve(selection.profile, selection.entry(m), dataset, seed, selection.overrides) for m in methods]
 
 
-def _levers(selection: Selection, rounds: int) -> list[dict[str, Any]]:
+def _levers(selection: Selection, rounds: int, folder: Path) -> None:
     (spec,) = _specs(selection, selection.datasets[0], [speed_trainer.YARDSTICK])
-    return speed_levers.measure(spec, replace(selection.place, device=selection.devices[0]), rounds)
+    place = replace(selection.place, device=selection.devices[0])
+    about = _about(place.device, rounds) | _setting(spec, selection)
+    _finish(folder, "levers", {"kind": "levers", **about, "rows": speed_levers.measure(spec, place, rounds)})
 
 
 def _memory(specs: list[RunSpec], place: Place) -> dict[str, float | None]:

@@ -25,7 +25,7 @@ from benchmark.pool import cores
 from benchmark.runner import ROOT, Place, captured, sentence
 from benchmark.settings import RunSpec
 from benchmark.speed_timing import seconds
-from benchmark.speed_trainer import Subject
+from benchmark.speed_trainer import RECORDED, Subject
 from datasets import augment_ops as ops
 
 STEPS = 200  # of a small network in a turn; fewer of a large one
@@ -164,7 +164,7 @@ def _new() -> None:
 
 # one process --------------------------------------------------------------------------------------------------------
 def _optimisers(subject: Subject, steps: int) -> Pair:
-    loops = subject.bare_loops(steps)
+    loops = subject.bare_loops(min(RECORDED, steps))
     batches = subject.block()[0][:1] * steps
     return lambda: loops["plain"].steps(batches), lambda: loops["bare"].steps(batches)
 
