@@ -25,7 +25,10 @@ from benchmark.files import atomic_write, is_locked
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent
-SOURCES = ("benchmark/*.py", "benchmark/report_page.*", "benchmark/profiles/*.toml", "datasets/*.py", "methods/*.py")
+SOURCES = (
+    "benchmark/**/*.py", "benchmark/**/page.*", "benchmark/**/report_page.*", "benchmark/**/profiles/*.toml",
+    "datasets/**/*.py", "methods/**/*.py",
+)  # fmt: skip
 DIGITS = 5  # decimals of numbers in the page
 MARK = re.compile(rb'<meta name="candid-fingerprint" content="([0-9a-f]{64})">')
 

@@ -434,8 +434,8 @@ def code_version() -> str:
     """A digest of the source of the three packages: equal code, equal version, whatever git says."""
     digest = hashlib.sha256()
     for package in ("benchmark", "datasets", "methods"):
-        for path in sorted((ROOT / package).glob("*.py")):
-            digest.update(path.name.encode() + path.read_bytes())
+        for path in sorted((ROOT / package).rglob("*.py")):
+            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 
 

@@ -19,7 +19,7 @@ FORBIDDEN = {"datasets": {"benchmark"}, "methods": {"benchmark", "datasets"}, "b
 
 
 def sources(package: str) -> list[Path]:
-    return sorted((ROOT / package).glob("*.py"))
+    return sorted((ROOT / package).rglob("*.py"))
 
 
 def imported(tree: ast.Module) -> set[str]:
