@@ -12,6 +12,8 @@ from types import TracebackType
 
 from benchmark.errors import CandidError
 
+ROOT = Path(__file__).resolve().parents[1]  # of the checkout
+
 
 def atomic_write(path: str | Path, content: bytes | str) -> None:
     """Temporary file in the same folder, flush, fsync, rename: a kill leaves the old file or the new, never half."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.files import Lock, atomic_write, is_locked, no_link, set_aside
-from benchmark.settings import SCHEMA, RunSpec, canonical, profile_name
+from benchmark.plan.settings import SCHEMA, RunSpec, canonical, profile_name
 
 if TYPE_CHECKING:
     import pandas

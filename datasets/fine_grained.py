@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets import cache
 from datasets.base import (
     Availability,
     DataError,
@@ -24,6 +23,7 @@ from datasets.base import (
     plural,
     read_mat,
 )
+from datasets.storage import cache
 
 if TYPE_CHECKING:
     import numpy as np

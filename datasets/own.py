@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets import cache
 from datasets.base import (
     Availability,
     DataError,
@@ -23,6 +22,7 @@ from datasets.base import (
     hold_out,
     z_score,
 )
+from datasets.storage import cache
 
 if TYPE_CHECKING:
     import numpy as np

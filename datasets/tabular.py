@@ -235,7 +235,7 @@ def feature_views(features: Tensor, view: str, *, seed: int, epoch: int, index: 
     """
     import torch
 
-    from datasets.counter import uniforms
+    from datasets.views.counter import uniforms
 
     if view in ("weak", "plain", "test"):
         return features

@@ -39,7 +39,7 @@ from methods.blocks import (
     soft_cross_entropy,
     uniform_confidence,
 )
-from methods.knn import nearest_neighbours
+from methods.parts.knn import nearest_neighbours
 from methods.registry import register
 
 

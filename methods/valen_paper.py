@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
 from methods.blocks import Classifier, at_least_float32, candidate_softmax, soft_cross_entropy, uniform_confidence
-from methods.knn import nearest_neighbours
+from methods.parts.knn import nearest_neighbours
 from methods.registry import register
 from methods.valen import (
     batch_adjacency,

@@ -91,7 +91,7 @@ def make_tiny(folder: Path, text: str = TINY) -> TinyBenchmark:
 @pytest.fixture
 def forked_benchmark(tmp_path: Path) -> Callable[..., TinyBenchmark]:
     """As `make_benchmark`, with commands that are forked from a process that has imported torch (tests/forking.py)."""
-    from tests.forking import make_forked
+    from tests.support.forking import make_forked
 
     def make(name: str, text: str = TINY) -> TinyBenchmark:
         folder = tmp_path / name

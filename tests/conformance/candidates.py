@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from datasets import candidates
+from datasets.labels import candidates
 
 Inputs = dict[str, Tensor]
 

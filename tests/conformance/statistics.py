@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmark import statistics as st
+from benchmark.analysis import statistics as st
 
 Op = Callable[[dict[str, Any], dict[str, Any], str], dict[str, Any]]
 

@@ -9,11 +9,11 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from datasets import candidates
+from datasets.labels import candidates
 from methods import fused, valen, valen_paper
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence
-from methods.knn import nearest_neighbours
+from methods.parts.knn import nearest_neighbours
 from tests.conformance.trajectory import Identity, with_gradient
 
 Inputs = dict[str, Tensor]
@@ -221,7 +221,7 @@ def flip_probability(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def sample_candidates(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    with mock.patch("datasets.counter.uniforms", lambda *_: x["uniform"]):
+    with mock.patch("datasets.views.views.counter.uniforms", lambda *_: x["uniform"]):
         drawn = candidates.draw(x["probability"], x["labels"], seed=0, stream="golden")
     return {"candidates": drawn.double()}
 

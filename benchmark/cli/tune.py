@@ -1,0 +1,271 @@
+"""`tune`: learning rate and weight decay from a grid, chosen by what held-out candidate labels say of them.
+
+The score of a run is its last epoch's covering rate or approximated accuracy on training rows that were kept out with
+their candidate sets. Nothing else of a run is read here, so that true labels cannot reach the choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmark.cli.training import announce, selection_of, train
+from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError
+from benchmark.files import atomic_write, ensure_writable
+from benchmark.plan.settings import TUNING, Override, RunSpec
+from benchmark.run.worker import Outcome
+from benchmark.store import RunFolder, is_number, state_of
+
+if TYPE_CHECKING:
+    from benchmark.plan.selection import Selection
+
+GRIDS = {  # learning rates, weight decays; "full" is the CEL paper's
+    "full": ((0.5, 0.1, 0.05, 0.01, 0.005, 0.001), (1e-3, 5e-4, 1e-4)),
+    "small": ((0.2, 0.1, 0.05, 0.02, 0.01), (5e-4,)),
+}
+METRICS = {"covering": "covering_rate", "approximated": "approximated_accuracy"}
+HOLDOUT = 0.1  # of the training set, where the profile keeps nothing out
+TUNED_KEYS = {"method", "dataset", "source", "lr", "weight_decay"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of the grid for one method on one data set, and its runs, one per seed."""
+
+    lr: float
+    weight_decay: float
+    specs: tuple[RunSpec, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one data set: its grid."""
+
+    dataset: str
+    method: str
+    holdout: float
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a point's runs say: the mean over its seeds, or why there is none."""
+
+    point: Point
+    value: float | None
+    state: str  # done, or the state of the first run that is not
+    reason: str = ""
+
+
+def command(arguments: argparse.Namespace) -> int:
+    """Train the grid, choose, write the choice as a profile."""
+    selection = selection_of(arguments)
+    check_overrides(selection)
+    if arguments.seeds is None:
+        selection = replace(selection, seeds=selection.seeds[:1])
+    name = selection.profile.name
+    out = arguments.out or arguments.results / f"tuned-{name}.toml"
+    base = str(Path(arguments.profile).resolve()) if arguments.profile and arguments.profile.endswith(".toml") else name
+    earlier = entries_of(out, base)
+    announce(arguments, f"Tuning by {METRICS[arguments.select].replace('_', ' ')}", selection)
+    cells = grid(selection, *GRIDS[arguments.grid])
+    if not arguments.dry_run:
+        check_folder(out)
+    progress = train(arguments, selection, [spec for cell in cells for point in cell.points for spec in point.specs])
+    if arguments.dry_run:
+        return COMPLETE
+    failures = {spec.digest: outcome for spec, outcome in progress.outcomes if outcome.status != "done"}
+    scored = [(cell, scores(cell, arguments.results, METRICS[arguments.select], failures)) for cell in cells]
+    chosen = [(cell, found, best(found)) for cell, found in scored]
+    print(table(chosen, METRICS[arguments.select]))
+    report_unused(scored)
+    if not any(choice for _, _, choice in chosen):
+        raise CandidError("Nothing could be selected: no point of the grid has a score on held-out candidate labels.")
+    how = f"grid {arguments.grid}, {described(selection)}{datetime.now(UTC).date().isoformat()}"
+    entries = [entry_of(cell, found, choice, arguments.select, how) for cell, found, choice in chosen if choice]
+    try:
+        atomic_write(out, to_toml(base, merged(earlier, entries)))
+    except OSError as error:
+        raise CandidError(
+            f"{out} cannot be written ({error.strerror}); the runs are kept, name another --out."
+        ) from None
+    print(f"Written: {out}; use it as --profile {out}")
+    unfinished = any(score.state not in ("done", "diverged") for _, found in scored for score in found)
+    return INCOMPLETE if unfinished or selection.unusable or not all(c for _, _, c in chosen) else COMPLETE
+
+
+# The grid -------------------------------------------------------------------------------------------------------------
+
+
+def check_overrides(selection: Selection) -> None:
+    """What the grid varies cannot be fixed, and without rows held out there is nothing to choose by."""
+    for override in selection.overrides:
+        if override.scope == "train" and override.key in ("lr", "weight_decay"):
+            raise UsageError(f"tune chooses train.{override.key} itself; leave out --set train.{override.key}.")
+        if override.scope == "train" and override.key == "holdout" and float(override.text) == 0:
+            raise UsageError("tune chooses on held-out rows; train.holdout must be more than 0.")
+
+
+def grid(selection: Selection, rates: Sequence[float], decays: Sequence[float]) -> list[Cell]:
+    """Every method and data set with its points. The runs are kept apart from those of the profile itself."""
+    cells = []
+    for dataset in selection.datasets:
+        for method in selection.methods:
+            usual = selection.specs([method], [dataset])[0]
+            share = usual.config["train"]["holdout"]
+            extra = [] if share else [Override("train", "holdout", repr(HOLDOUT))]
+            points = []
+            for lr in rates:
+                for decay in decays:
+                    here = [Override("train", "lr", repr(lr)), Override("train", "weight_decay", repr(decay))]
+                    specs = selection.specs([method], [dataset], extra=[*extra, *here])
+                    kept = tuple(replace(spec, profile=spec.profile + TUNING) for spec in specs)
+                    points.append(Point(lr, decay, kept))
+            cells.append(Cell(usual.dataset, method, share or HOLDOUT, tuple(points)))
+    return cells
+
+
+# The choice -----------------------------------------------------------------------------------------------------------
+
+
+def scores(cell: Cell, results: Path, metric: str, failures: Mapping[str, Outcome]) -> list[Score]:
+    """The points of a cell with their mean score; a point counts when all its seeds are done.
+
+    `failures` of this command, by digest, tell of runs that left nothing on disk, as when the data cannot be read.
+    """
+    from benchmark.plan.selection import documents
+
+    known = documents(results, cell.points[0].specs[0].profile)
+    return [score_of(point, known, metric, failures) for point in cell.points]
+
+
+def score_of(
+    point: Point,
+    known: Mapping[str, tuple[RunFolder, dict[str, Any]]],
+    metric: str,
+    failures: Mapping[str, Outcome],
+) -> Score:
+    values = []
+    for spec in point.specs:
+        if spec.digest not in known:
+            outcome = failures.get(spec.digest, Outcome("missing", "it was not run"))
+            return Score(point, None, outcome.status, outcome.reason)
+        folder, document = known[spec.digest]
+        state = state_of(folder, document)
+        if state != "done":
+            return Score(point, None, state, document.get("reason", ""))
+        value = folder.epochs()[-1]["result"].get(metric)
+        if not is_number(value):
+            return Score(point, None, "unscored", "no training row was held out, the data set is too small")
+        values.append(value)
+    return Score(point, sum(values) / len(values), "done")
+
+
+def best(found: Sequence[Score]) -> Score | None:
+    """The highest score; of equal ones the smaller learning rate, then the smaller weight decay."""
+    usable = [score for score in found if score.value is not None]
+    return min(usable, key=lambda s: (-(s.value or 0.0), s.point.lr, s.point.weight_decay), default=None)
+
+
+def table(chosen: Sequence[tuple[Cell, Sequence[Score], Score | None]], metric: str) -> str:
+    """The choices for the screen."""
+    rows = [["data set", "method", "lr", "weight decay", metric.replace("_", " "), "points"]]
+    for cell, found, choice in chosen:
+        usable = f"{sum(score.value is not None for score in found)}/{len(found)}"
+        picked = (
+            ["–", "–", "–"]
+            if choice is None
+            else [f"{choice.point.lr:g}", f"{choice.point.weight_decay:g}", f"{choice.value:.2f} %"]
+        )
+        rows.append([cell.dataset, cell.method, *picked, usable])
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    return "\n".join("  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def report_unused(scored: Sequence[tuple[Cell, Sequence[Score]]]) -> None:
+    """Which points took no part, and why; the points of a cell that share a reason share a line."""
+    for cell, found in scored:
+        reasons: dict[str, list[str]] = {}
+        for score in found:
+            if score.value is None:
+                why = score.state + (f": {score.reason}" if score.reason else "")
+                reasons.setdefault(why, []).append(f"{score.point.lr:g}/{score.point.weight_decay:g}")
+        for why, points in reasons.items():
+            which = "all points" if len(points) == len(found) else f"lr/weight decay {', '.join(points)}"
+            print(f"Left out: {cell.dataset} {cell.method}, {which}: {why}", file=sys.stderr)
+
+
+# The file -------------------------------------------------------------------------------------------------------------
+
+
+def described(selection: Selection) -> str:
+    """Under which conditions the choice was made, for its source line."""
+    seeds = f"seed{'s' if len(selection.seeds) > 1 else ''} {', '.join(map(str, selection.seeds))}, "
+    changes = ", ".join(f"{o.scope}.{o.key}={o.text}" for o in selection.overrides)
+    return seeds + (f"with {changes}, " if changes else "")
+
+
+def entry_of(cell: Cell, found: Sequence[Score], choice: Score, select: str, how: str) -> dict[str, Any]:
+    words = METRICS[select].replace("_", " ")
+    usable = sum(score.value is not None for score in found)
+    part = "" if usable == len(found) else f"{usable} of {len(found)} points, "
+    return {
+        "method": cell.method,
+        "dataset": cell.dataset,
+        "source": f"tuned: {words} on {100 * cell.holdout:g} % held-out candidate labels, {part}{how}",
+        "lr": choice.point.lr,
+        "weight_decay": choice.point.weight_decay,
+    }
+
+
+def entries_of(path: Path, base: str) -> list[dict[str, Any]]:
+    """The choices that an earlier tuning left in this file; a file of another kind is not overwritten."""
+    if path.suffix != ".toml":
+        raise UsageError(f"--out {path}: the name must end in .toml, because --profile takes such a file.")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(f"--out {path} cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        content = {}
+    values = content.get("values")
+    ours = set(content) == {"include", "values"} and isinstance(values, list)
+    if not values or not ours or not all(isinstance(v, dict) and set(v) == TUNED_KEYS for v in values):
+        raise UsageError(f"{path} was not written by tune and is left alone; name another file with --out.")
+    if content["include"] != [base]:
+        raise UsageError(f"{path} holds choices for {content['include']}, not for {base}; name another --out.")
+    return values
+
+
+def check_folder(out: Path) -> None:
+    """Before hours of training, not after them."""
+    try:
+        ensure_writable(out.parent)
+    except CandidError:
+        raise UsageError(f"--out {out}: nothing can be written to that folder.") from None
+
+
+def merged(earlier: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The new choices, and the earlier ones of every other method and data set."""
+    chosen = {(entry["dataset"], entry["method"]): entry for entry in (*earlier, *new)}
+    return list(chosen.values())
+
+
+def to_toml(base: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    lines = ["# Written by `tune`; a profile: pass this file to --profile.", f"include = [{_value(base)}]"]
+    for entry in entries:
+        lines += ["", "[[values]]", *(f"{key} = {_value(value)}" for key, value in entry.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

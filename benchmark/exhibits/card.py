@@ -1,0 +1,183 @@
+"""Data card of a candidate set: sizes, most confused pairs, example pictures; as text, and as PNG and PDF."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from benchmark.files import atomic_write
+from datasets.base import Dataset, plural
+from datasets.labels.candidates import CandidateSet, Statistics, statistics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BAR = 40  # characters of the longest bar in the text form
+PAIRS = 12  # most confused pairs shown
+COLUMNS, EXAMPLE_ROWS = 6, 3
+NAME_LENGTH, LINE_LENGTH, LINES = 22, 26, 3  # characters of a class name and of a line under an example, and its lines
+WORDS_SHOWN = 12  # candidates of an example in the text form
+
+
+def text(dataset: Dataset, candidates: CandidateSet) -> str:
+    """The card for the screen."""
+    found = statistics(candidates.matrix, dataset.train.labels, PAIRS)
+    names = dataset.class_names
+    lines = [headline(dataset, candidates), *_origin(candidates), *_facts(dataset, found), "", "Set sizes"]
+    most = max(found.histogram.values())
+    lines += [
+        f"  {size:>4}  {count:>7,}  {'█' * max(1, round(BAR * count / most))}"
+        for size, count in found.histogram.items()
+    ]
+    lines += ["", f"Most confused (true label, wrong candidate, share of the true label's {noun(dataset)}s)"]
+    lines += [f"  {names[c.true]} → {names[c.wrong]}  {c.share:6.1%}  ({c.count:,})" for c in found.confusions]
+    lines += ["", "Examples (true label in brackets)"]
+    lines += [
+        f"  {noun(dataset)} {row:>6}: {_set_in_words(dataset, candidates, row)}" for row in example_rows(candidates, 8)
+    ]
+    return "\n".join(lines)
+
+
+def write(dataset: Dataset, candidates: CandidateSet, stem: Path) -> list[Path]:
+    """Write the card as `stem`.png and `stem`.pdf."""
+    figure = _figure(dataset, candidates)
+    written = []
+    for suffix, options in ((".png", {"dpi": 130}), (".pdf", {"metadata": {"CreationDate": None}})):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=suffix[1:], **options)  # type: ignore[arg-type]
+        # Not with_suffix: the name may hold a rate such as 0.1, whose decimals would be taken for a suffix.
+        written.append(stem.with_name(stem.name + suffix))
+        atomic_write(written[-1], buffer.getvalue())
+    return written
+
+
+def noun(dataset: Dataset) -> str:
+    """What one sample is called."""
+    return "row" if dataset.recipe == "features" else "picture"
+
+
+def headline(dataset: Dataset, candidates: CandidateSet) -> str:
+    meta = candidates.meta
+    how = f"{meta['generator']}, rate {meta['rate']:g}, seed {meta['seed']}" if "rate" in meta else "its own"
+    samples = plural(len(dataset.train), noun(dataset))
+    return f"{dataset.name}: candidate sets of {samples}, {dataset.num_classes} classes ({how})"
+
+
+def _origin(candidates: CandidateSet) -> list[str]:
+    lines = [f"  SHA-256            {candidates.sha256}"]
+    if "temperature" in candidates.meta:
+        meta = candidates.meta
+        lines.append(
+            f"  temperature        {meta['temperature']:.4g} (expected size {meta['expected_size']:.2f}; "
+            f"{meta['uncalibrated_size']:.2f} without it)"
+        )
+    return lines
+
+
+def _facts(dataset: Dataset, found: Statistics) -> list[str]:
+    return [
+        f"  average size       {found.average_size:.2f}",
+        f"  true label alone   {found.singletons:.1%} of the {noun(dataset)}s",
+        f"  ambiguity degree   {found.ambiguity:.2f}",
+    ]
+
+
+def example_rows(candidates: CandidateSet, count: int) -> list[int]:
+    """Rows from the smallest to the largest set, evenly spread over the order of sizes."""
+    order = candidates.matrix.sum(1).argsort(stable=True)
+    places = torch.linspace(0, len(order) - 1, min(count, len(order))).round().long()
+    return order[places].tolist()
+
+
+def _set_of(dataset: Dataset, candidates: CandidateSet, row: int) -> tuple[str, list[str]]:
+    """The true label and the wrong candidates of a row, by name."""
+    true = int(dataset.train.labels[row])
+    members = candidates.matrix[row].nonzero().flatten().tolist()
+    return dataset.class_names[true], [dataset.class_names[label] for label in members if label != true]
+
+
+def _set_in_words(dataset: Dataset, candidates: CandidateSet, row: int) -> str:
+    true, wrong = _set_of(dataset, candidates, row)
+    more = [f"+{len(wrong) - WORDS_SHOWN}"] if len(wrong) > WORDS_SHOWN else []
+    return "  ".join([f"[{true}]", *wrong[:WORDS_SHOWN], *more])
+
+
+# The picture ---------------------------------------------------------------------------------------------------------
+
+
+def _figure(dataset: Dataset, candidates: CandidateSet) -> Figure:
+    from matplotlib.figure import Figure  # not pyplot: no window system, no global state
+
+    found = statistics(candidates.matrix, dataset.train.labels, PAIRS)
+    pictures = dataset.train.images.dtype == torch.uint8
+    figure = Figure(figsize=(10, 9 if pictures else 4.2), layout="constrained")
+    figure.suptitle(headline(dataset, candidates), fontsize=11)
+    upper: Any = figure.subfigures(2, 1, height_ratios=(4, 5)) if pictures else [figure]
+    sizes, pairs = upper[0].subplots(1, 2)
+    _draw_sizes(sizes, found, noun(dataset))
+    _draw_pairs(pairs, found, dataset)
+    if pictures:
+        axes = upper[1].subplots(EXAMPLE_ROWS, COLUMNS).flatten()
+        rows = example_rows(candidates, len(axes))
+        for axis in axes:
+            axis.set_axis_off()
+        for axis, row in zip(axes, rows, strict=False):
+            _draw_example(axis, dataset, candidates, row)
+    return figure
+
+
+def _draw_sizes(axis: Axes, found: Statistics, noun: str) -> None:
+    axis.bar(list(found.histogram), list(found.histogram.values()), color="#4c72b0")
+    axis.axvline(found.average_size, color="black", linestyle="--", linewidth=1)
+    axis.set_title(
+        f"average {found.average_size:.2f}, alone {found.singletons:.1%}, ambiguity {found.ambiguity:.2f}", fontsize=9
+    )
+    axis.set_xlabel(f"candidates per {noun}")
+    axis.set_ylabel(f"{noun}s")
+    axis.locator_params(integer=True)
+
+
+def _draw_pairs(axis: Axes, found: Statistics, dataset: Dataset) -> None:
+    pairs, names = found.confusions, [shortened(name, NAME_LENGTH) for name in dataset.class_names]
+    axis.barh(range(len(pairs)), [pair.share for pair in pairs], color="#dd8452")
+    axis.set_yticks(range(len(pairs)), [f"{names[pair.true]} → {names[pair.wrong]}" for pair in pairs], fontsize=8)
+    for label in axis.get_yticklabels():
+        label.set_parse_math(False)  # a class may be called "$"
+    axis.invert_yaxis()
+    axis.set_title("most confused: true → wrong candidate", fontsize=9)
+    axis.set_xlabel(f"share of the true label's {noun(dataset)}s")
+
+
+def _draw_example(axis: Axes, dataset: Dataset, candidates: CandidateSet, row: int) -> None:
+    images, sizes = dataset.train.batch(torch.tensor([row]))
+    height, width = images.shape[2:] if sizes is None else sizes[0].tolist()
+    axis.imshow(images[0, :, :height, :width].permute(1, 2, 0).numpy(), interpolation="nearest")
+    true, wrong = _set_of(dataset, candidates, row)
+    axis.set_title(
+        shortened(true, NAME_LENGTH), fontsize=8, fontweight="bold", color="#1a7f37", pad=3, parse_math=False
+    )
+    # Broken by hand: one long line would make its column wider than the others.
+    others = in_lines([shortened(name, NAME_LENGTH) for name in wrong]) or "(alone)"
+    axis.text(0.5, -0.04, others, transform=axis.transAxes, ha="center", va="top", fontsize=7, parse_math=False)
+
+
+def shortened(name: str, length: int) -> str:
+    return name if len(name) <= length else name[: length - 1] + "…"
+
+
+def in_lines(words: list[str], length: int = LINE_LENGTH, most: int = LINES) -> str:
+    """Words side by side in at most that many lines; a word is never cut, and what has no room is counted: "+7"."""
+    lines: list[str] = []
+    for k, word in enumerate(words):
+        if lines and len(lines[-1]) + 2 + len(word) <= length:
+            lines[-1] += f"  {word}"
+        elif len(lines) < most:
+            lines.append(word)
+        else:
+            lines[-1] += f"  +{len(words) - k}"
+            break
+    return "\n".join(lines)

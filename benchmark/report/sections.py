@@ -1,0 +1,668 @@
+"""What the report page shows, as plain data: runs read defensively, cells, comparisons, costs. No torch.
+
+A results folder may come from anybody. Every field of a run is forced into its type here, so that what follows can
+rely on it; text is escaped where it enters the page.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import shlex
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmark import store
+from benchmark.analysis import published
+from benchmark.analysis import statistics as st
+from benchmark.analysis.comparisons import MAIN_KINDS, DatasetInfo, MethodInfo, Plan, add_holm, rank_methods
+from benchmark.errors import CandidError, UsageError
+from benchmark.exhibits.figures import style_of
+from benchmark.exhibits.tables import ABLATION, TEST_NAMES, table2
+from benchmark.plan.settings import SCHEMA, TUNING, Profile, digest_of, load_profile, profile_names, resolve
+from benchmark.report.curves import curves
+from datasets.registry import SOURCES
+from methods.registry import Catalogue
+
+REFERENCE = "cel"
+TESTS = ("paired", "student", "welch")
+ALPHA = 0.05
+ARRAY_LIMIT = 1 << 28  # bytes of one array of a candidate file; CIFAR-100 needs 650,000
+
+
+# runs ---------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Run:
+    """One run with every field of the type that it should have."""
+
+    profile: str
+    dataset: str
+    method: str
+    label: str  # the method with its own overrides; those of other sections are in `setting`
+    setting: str  # overrides outside the method ("train.epochs=3"), which make another protocol
+    seed: int
+    identity: str
+    digest: str
+    candidates: str
+    status: str
+    reason: str
+    epochs: int
+    epochs_done: int
+    summary: Mapping[str, float]
+    cost: Mapping[str, float]
+    environment: Mapping[str, str]
+    config: Mapping[str, Any]
+    overrides: Mapping[str, Any]
+    finished: str
+    folder: store.RunFolder = field(repr=False)
+
+    @property
+    def done(self) -> bool:
+        return self.status == "done"
+
+
+def text(value: Any, limit: int = 300) -> str:
+    """Any JSON value as a short text."""
+    shown = "" if value is None else value if isinstance(value, str) else str(value)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def number(value: Any) -> float:
+    """A finite number, or nan."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value) if math.isfinite(value) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def whole(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else 0
+
+
+def read_runs(results: Path, profile: str | None) -> list[Run]:
+    """Every run of a results folder; of another schema: refused, because its fields may mean something else.
+
+    A grid search is left out unless it is named: its eighteen settings per method would bury the results.
+    """
+    found, schemas = [], []
+    for folder in store.folders(results):
+        document = folder.read()
+        if document is None or (profile is not None and document.get("profile") != profile):
+            continue
+        if profile is None and str(document.get("profile")).endswith(TUNING):
+            continue
+        schemas.append({"schema": document.get("schema", 0), "path": str(folder.path)})
+        found.append(_run(folder, document))
+    if schemas:
+        store.check_schema(pd.DataFrame(schemas))
+    return found
+
+
+def _run(folder: store.RunFolder, document: dict[str, Any]) -> Run:
+    overrides, config = mapping(document.get("overrides")), mapping(document.get("config"))
+    status = store.state_of(folder, document)
+    method = text(document.get("method"))
+    outside = {k: v for k, v in overrides.items() if "." in k}
+    inside = {k: v for k, v in overrides.items() if "." not in k}
+    label = text(document.get("label")) or method
+    if outside:
+        label = method + (f"[{_listed(inside)}]" if inside else "")
+    return Run(
+        profile=text(document.get("profile")),
+        dataset=text(document.get("dataset")),
+        method=method,
+        label=label,
+        setting=_listed(outside),
+        seed=whole(document.get("seed")),
+        identity=text(document.get("identity")),
+        digest=text(document.get("config_digest")),
+        candidates=text(document.get("candidates_sha256")),
+        status=status,
+        reason=text(document.get("reason"), 2000) or ("cut off" if status != document["status"] else ""),
+        epochs=whole(mapping(config.get("train")).get("epochs")),
+        epochs_done=whole(document.get("epochs_done")),
+        summary={k: number(v) for k, v in mapping(document.get("summary")).items()} if status == "done" else {},
+        cost={k: number(v) for k, v in mapping(document.get("cost")).items()},
+        environment={text(k, 60): text(v) for k, v in mapping(document.get("environment")).items()},
+        config=config,
+        overrides=overrides,
+        finished=text(mapping(document.get("time")).get("finished"), 40),
+        folder=folder,
+    )
+
+
+def _listed(overrides: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in sorted(overrides.items()))
+
+
+# what a page view is ------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class View:
+    """One entry of the page's selector: the runs of a profile under the same overrides of its protocol."""
+
+    runs: tuple[Run, ...]
+    profile: str
+    setting: str
+    definition: Profile | None  # None: a profile that is not part of this checkout
+    catalogue: Catalogue
+
+    @property
+    def title(self) -> str:
+        return self.profile + (f" with {self.setting}" if self.setting else "")
+
+
+def views_of(runs: Sequence[Run], catalogue: Catalogue, chosen: str | None) -> list[View]:
+    """Profiles in order of name, each without overrides first. Numbers of two protocols never share a table."""
+    grouped: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        grouped[run.profile, run.setting].append(run)
+    definitions = {name: _definition(name, chosen) for name, _ in grouped}
+    return [View(tuple(own), *key, definitions[key[0]], catalogue) for key, own in sorted(grouped.items())]
+
+
+def _definition(name: str, chosen: str | None) -> Profile | None:
+    """The profile of that name; one from a file only if the command line names the file."""
+    if chosen is not None and chosen.endswith(".toml") and Path(chosen).stem == name:
+        return load_profile(chosen)
+    return load_profile(name) if name in profile_names() else None
+
+
+def plan_of(view: View) -> Plan:
+    """Methods, data sets and seeds to show: the profile's as far as they have runs, then whatever else is there."""
+    entries = view.catalogue.entries
+    have = {run.method for run in view.runs}
+    wanted = view.definition.all_methods if view.definition else ()
+    names = [*(n for n in wanted if n in have), *sorted(n for n in have if n not in wanted)]
+    methods = tuple(MethodInfo(n, entries[n].title, entries[n].kind) for n in names if n in entries)
+    kinds = [*MAIN_KINDS, "control", "reference"]
+    if view.definition is None:
+        methods = tuple(sorted(methods, key=lambda m: kinds.index(m.kind) if m.kind in kinds else len(kinds)))
+    present = {run.dataset for run in view.runs}
+    sets = view.definition.datasets if view.definition else tuple(SOURCES)
+    ordered = [*(n for n in sets if n in present), *sorted(n for n in present if n not in sets)]
+    devices = Counter(run.environment.get("device", "") for run in view.runs if run.done)
+    return Plan(
+        view.profile,
+        methods,
+        tuple(map(dataset_info, ordered)),
+        seeds_of(view),
+        " and ".join(sorted(d for d in devices if d)) or "unknown",
+        registered=frozenset(entries),
+    )
+
+
+def dataset_info(name: str) -> DatasetInfo:
+    # Not registry.get: a name out of a results folder must not be taken for a path.
+    source = SOURCES.get(name)
+    return DatasetInfo(name, source.title, source.group, source.title) if source else DatasetInfo(name, name, "Own")
+
+
+def seeds_of(view: View) -> tuple[int, ...]:
+    """The profile's seeds and every other seed that all cells have; without a profile, all seeds there are."""
+    by_seed: dict[int, set[tuple[str, str]]] = defaultdict(set)
+    for run in view.runs:
+        if run.label == run.method:
+            by_seed[run.seed].add((run.method, run.dataset))
+    if view.definition is None:
+        return tuple(sorted(by_seed) or sorted({run.seed for run in view.runs}))
+    cells = set().union(*by_seed.values()) if by_seed else set()
+    extra = [seed for seed, own in by_seed.items() if own == cells and seed not in view.definition.seeds]
+    return tuple(sorted({*view.definition.seeds, *extra}))
+
+
+def outdated(view: View) -> set[str]:
+    """Digests of runs whose configuration is not the one that the profile gives today."""
+    if view.definition is None or view.setting:
+        return set()
+    today: dict[tuple[str, str], dict[str, Any]] = {}
+    found = set()
+    for run in view.runs:
+        entry = view.catalogue.entries.get(run.method)
+        if entry is None or run.label != run.method or run.dataset not in view.definition.datasets:
+            continue
+        key = (run.method, run.dataset)
+        if key not in today:
+            try:
+                today[key] = resolve(view.definition, entry, run.dataset, 0).config
+            except UsageError:
+                today[key] = {}
+        if today[key] and digest_of({**today[key], "seed": run.seed}) != run.digest:
+            found.add(run.digest)
+    return found
+
+
+def frame_of(view: View, old: set[str]) -> pd.DataFrame:
+    """The view's runs as tables want them; runs of today's configuration last, because the last of a seed counts."""
+    rows = [
+        {
+            "profile": run.profile, "dataset": run.dataset, "method": run.method, "label": run.label, "seed": run.seed,
+            "identity": run.identity, "status": run.status, "reason": run.reason, "epochs": run.epochs,
+            "commit": run.environment.get("commit", ""), "code_version": run.environment.get("code_version", ""),
+            "schema": SCHEMA, **{key: run.summary.get(key, math.nan) for key in store.SUMMARY},
+        }
+        for run in sorted(view.runs, key=lambda run: run.digest not in old)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+# sections -----------------------------------------------------------------------------------------------------------
+def describe(view: View, results: Path) -> dict[str, Any]:
+    """Everything the page shows of one view, but for the curves."""
+    plan, old = plan_of(view), outdated(view)
+    frame = frame_of(view, old)
+    beside = view.profile == "paper" and not view.setting
+    table = table2(frame, plan, show_published=beside, alpha=ALPHA)
+    gone = sorted({r["method"] for r in table.data if r["kind"] == "unregistered"})
+    listed = _problem_notes(table.data, plan)
+    methods = (*plan.methods, *(MethodInfo(name, name, "unregistered") for name in gone))
+    cells = [_cell(record, view) for record in table.data]
+    ranked = [m for m in plan.main_methods if any(c["m"] == m.name and c["complete"] for c in cells)]
+    return {
+        "title": view.title,
+        "profile": view.profile,
+        "setting": view.setting,
+        "known": view.definition is not None,
+        "paper": beside,
+        "caption": table.caption.removeprefix("Table 2. "),
+        "notes": [*_view_notes(view, plan, old), *(note for note in table.notes if note not in listed)],
+        "complete": table.complete and not _absent(view, plan),
+        "planned": _planned(view, plan),
+        "seeds": list(plan.seeds),
+        "epochs": sorted({run.epochs for run in view.runs}),
+        "states": Counter(run.status for run in view.runs),
+        "newest": max((run.finished for run in view.runs), default=""),
+        "reference": REFERENCE,
+        "methods": [_method(m, view) for m in methods],
+        "datasets": [_dataset(d, view, results) for d in plan.datasets],
+        "cells": cells,
+        "compare": compare_all(plan.main_methods, plan, cells),
+        "ranks": ranks(ranked, plan, cells),
+        "selection": selection(view, plan),
+        "variants": variants(view, plan, cells, beside),
+        "cost": costs(view),
+        "failures": failures(view),
+        "environment": environment(view.runs),
+    }
+
+
+def _problem_notes(records: Sequence[Mapping[str, Any]], plan: Plan) -> set[str]:
+    """The table's notes on single runs, which the page shows as a table of their own."""
+    titles = {m.name: m.title for m in plan.methods} | {d.name: d.title for d in plan.datasets}
+    return {
+        f"{titles.get(r['method'], r['method'])} on {titles[r['dataset']]}: {'; '.join(r['problems'])}."
+        for r in records
+        if r["problems"]
+    }
+
+
+def _absent(view: View, plan: Plan) -> list[str]:
+    """Methods and data sets of the profile that have no run at all."""
+    if view.definition is None or view.setting:
+        return []
+    have = {m.name for m in plan.methods} | {d.name for d in plan.datasets}
+    return [n for n in (*view.definition.all_methods, *view.definition.datasets) if n not in have]
+
+
+def _planned(view: View, plan: Plan) -> list[int]:
+    """Runs of the profile's own grid: done and planned."""
+    methods, sets = {m.name for m in plan.methods}, {d.name for d in plan.datasets}
+    if view.definition is not None and not view.setting:
+        methods, sets = set(view.definition.all_methods), set(view.definition.datasets)
+    own = {
+        (run.method, run.dataset, run.seed)
+        for run in view.runs
+        if run.done and run.label == run.method and run.method in methods and run.dataset in sets
+    }
+    return [sum(seed in plan.seeds for _, _, seed in own), len(methods) * len(sets) * len(plan.seeds)]
+
+
+def _view_notes(view: View, plan: Plan, old: set[str]) -> list[str]:
+    notes = []
+    absent = _absent(view, plan)
+    if absent:
+        notes.append(f"Of this profile, nothing has been run yet for {', '.join(absent)}.")
+    if view.definition is None:
+        notes.append(f"Profile {view.profile} is not part of this checkout; what is expected was read off the runs.")
+    if old:
+        many = sum(run.digest in old for run in view.runs)
+        notes.append(
+            f"Warning: {many} run{'s were' if many > 1 else ' was'} made with other values than profile "
+            f"{view.profile} has now; table2 would run them again."
+        )
+    other = sorted({run.seed for run in view.runs} - set(plan.seeds))
+    if other:
+        notes.append(f"Seeds {', '.join(map(str, other))} are not in every cell; they are in the curves only.")
+    return notes
+
+
+def _method(method: MethodInfo, view: View) -> dict[str, Any]:
+    entry = view.catalogue.entries.get(method.name)
+    about = {} if entry is None else {
+        "venue": f"{entry.venue} {entry.year}" if entry.year else "", "forwards": entry.forwards, "state": entry.state,
+        "views": list(entry.views),
+    }  # fmt: skip
+    return {"name": method.name, "title": method.title, "kind": method.kind, **look(method.name), **about}
+
+
+def look(label: str) -> dict[str, Any]:
+    style = style_of(label)
+    return {"colour": style.colour, "dash": [] if style.line == "-" else list(style.line[1])}
+
+
+def _cell(record: Mapping[str, Any], view: View) -> dict[str, Any]:
+    cell = {
+        "m": record["method"], "d": record["dataset"], "n": record["n"], "expected": record["expected"],
+        "complete": record["n"] == record["expected"] > 0, "mean": record["mean"], "std": record["std"],
+        "low": record["ci_low"], "high": record["ci_high"], "place": record["place"], "problems": record["problems"],
+        "values": [[seed, value] for seed, value in record["values"].items()],
+    }  # fmt: skip
+    if "published_mean" in record:
+        cell |= {
+            "published": [record["published_mean"], record["published_std"]],
+            "outside": record["published_outside"],
+        }
+        cell["difference"] = record["difference"]
+    runs = [r for r in view.runs if (r.method, r.dataset, r.label) == (record["method"], record["dataset"], r.method)]
+    return cell | {"command": command(view, runs)} if runs else cell
+
+
+def command(view: View, runs: Sequence[Run]) -> str:
+    """The command that makes these runs of one method and data set again."""
+    first = runs[0]
+    words = ["./reproduce.sh", "run", "--profile", view.profile + ("" if view.definition else ".toml")]
+    words += ["--methods", first.method, "--datasets", first.dataset]
+    if "sha256" in mapping(first.config.get("dataset")):
+        words[-1] += ".npz"  # the user's own data are named by their path
+    words += ["--seeds", ",".join(map(str, sorted({run.seed for run in runs})))]
+    if first.method not in view.catalogue.entries:
+        words += ["--plugin", f"{first.method}.py"]
+    for key, value in sorted(first.overrides.items()):
+        words += ["--set", f"{key if '.' in key else f'method.{key}'}={_typed(key, value)}"]
+    return " ".join(map(shlex.quote, words))
+
+
+def _typed(key: str, value: Any) -> str:
+    """A value as `--set` reads it: JSON for a data set's own settings, Python for the others."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value) if key.startswith("dataset.") else repr(value)
+
+
+# comparisons --------------------------------------------------------------------------------------------------------
+def compare_all(methods: Sequence[MethodInfo], plan: Plan, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Every main method against every other on every data set, by each test; Holm over the comparisons of a row.
+
+    An outcome is a character per data set: W, T, L, or - where it could not be made.
+    """
+    values = {(c["m"], c["d"]): dict(c["values"]) for c in cells}
+    letters = {st.WIN: "W", st.TIE: "T", st.LOSS: "L", st.MISSING: "-"}
+    tests: dict[str, Any] = {}
+    for test in TESTS:
+        rows = []
+        pairs = _pairs(methods, plan, values, test)
+        for a in methods:
+            records = [pairs[a.name, b.name, d.name] for b in methods if b is not a for d in plan.datasets]
+            records = [dict(r) for r in records]
+            add_holm(records, ALPHA)
+            by_pair = iter(np.reshape(np.array(records, dtype=object), (-1, len(plan.datasets))) if records else ())
+            row: list[Any] = []
+            for b in methods:
+                own: list[Any] = [] if b is a else list(next(by_pair))
+                row.append(
+                    None if b is a else {
+                        "o": "".join(letters[r["outcome"]] for r in own),
+                        "h": "".join(letters[r["outcome_holm"]] for r in own),
+                        "p": [r["p"] for r in own],
+                        "x": [r["mean_difference"] for r in own],
+                    }
+                )  # fmt: skip
+            rows.append(row)
+        tests[test] = rows
+    return {
+        "methods": [m.name for m in methods],
+        "datasets": [d.name for d in plan.datasets],
+        "groups": [d.group for d in plan.datasets],
+        "tests": tests,
+        "names": {test: TEST_NAMES[test] for test in TESTS},
+        "alpha": ALPHA,
+    }
+
+
+def _pairs(
+    methods: Sequence[MethodInfo], plan: Plan, values: Mapping[tuple[str, str], dict[int, float]], test: str
+) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Each pair is tested once and read from both sides."""
+    keys = [(a.name, b.name, d.name) for a, b in itertools.combinations(methods, 2) for d in plan.datasets]
+    sides = [(values[a, d], values[b, d]) for a, b, d in keys]
+    if test == "paired":
+        tested = [st.compare(x, y, test, ALPHA) for x, y in sides]
+        outcomes, ps = [c.outcome for c in tested], [c.p for c in tested]
+        differences = [c.mean_difference for c in tested]
+    else:  # all at once: one by one, SciPy's checks would take longer than everything else on the page
+        columns = [
+            f([list(side[k].values()) for side in sides]) for k in (0, 1) for f in (_means, _deviations, _counts)
+        ]
+        together = st.unpaired_t(*columns, equal_var=test == "student", alpha=ALPHA)
+        outcomes, ps = together["outcome"].tolist(), together["p"].tolist()
+        differences = (columns[0] - columns[3]).tolist()
+    found = {}
+    for (a, b, d), outcome, p, difference in zip(keys, outcomes, ps, differences, strict=True):
+        turned = outcome if outcome == st.MISSING else -outcome
+        found[a, b, d] = {"outcome": outcome, "p": p, "mean_difference": difference}
+        found[b, a, d] = {"outcome": turned, "p": p, "mean_difference": -difference}
+    return found
+
+
+def _means(samples: Sequence[Sequence[float]]) -> np.ndarray:
+    return np.array([st.mean(sample) for sample in samples])
+
+
+def _deviations(samples: Sequence[Sequence[float]]) -> np.ndarray:
+    return np.array([st.sample_std(sample) for sample in samples])
+
+
+def _counts(samples: Sequence[Sequence[float]]) -> np.ndarray:
+    return np.array([len(sample) for sample in samples])
+
+
+def ranks(methods: Sequence[MethodInfo], plan: Plan, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the critical-difference diagram needs, or why there is none."""
+    by_key = {(c["m"], c["d"]): c for c in cells}
+    whole_sets = [d for d in plan.datasets if methods and all(by_key[m.name, d.name]["complete"] for m in methods)]
+    dropped = [d.title for d in plan.datasets if d not in whole_sets]
+    left_out = [m.title for m in plan.main_methods if m not in methods]
+    if len(methods) < 2 or not whole_sets:
+        return {"error": "Ranks need two methods and a data set on which all methods have all their seeds."}
+    scores = {d.name: {m.name: by_key[m.name, d.name]["mean"] for m in methods} for d in whole_sets}
+    found = rank_methods(
+        pd.DataFrame.from_dict(scores, orient="index"), {m.name: m.title for m in methods}, REFERENCE, ALPHA
+    )
+    return {
+        "names": list(found.names),
+        "average": found.friedman.average_ranks.tolist(),
+        "cd": found.friedman.critical_difference,
+        "p": found.friedman.p_tie_corrected,
+        "bars": found.groups.tolist(),
+        "datasets": [d.title for d in whole_sets],
+        "dropped": dropped,
+        "left_out": left_out,
+        "alpha": ALPHA,
+    }
+
+
+def selection(view: View, plan: Plan) -> list[dict[str, Any]]:
+    """Mean accuracy by each rule for choosing the epoch, over the finished seeds of each cell."""
+    grouped = defaultdict(list)
+    for run in view.runs:
+        if run.done and run.label == run.method and run.seed in plan.seeds:
+            grouped[run.method, run.dataset].append(run.summary)
+    return [
+        {"m": m, "d": d, "n": len(own), **{k: st.mean([s.get(k, math.nan) for s in own]) for k in store.SUMMARY}}
+        for (m, d), own in grouped.items()
+    ]
+
+
+def variants(view: View, plan: Plan, cells: Sequence[Mapping[str, Any]], beside: bool) -> list[dict[str, Any]]:
+    """Runs of a method with values of its own changed: ablations and sensitivity, beside the unchanged method."""
+    base = {(c["m"], c["d"]): c["mean"] for c in cells}
+    printed = published.ablation() if beside else {}
+    titles = {label: title for title, label in ABLATION if label != REFERENCE}
+    grouped: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in view.runs:
+        if run.label != run.method:
+            grouped[run.label, run.dataset].append(run)
+    found = []
+    for (label, dataset), own in sorted(grouped.items()):
+        values = {run.seed: run.summary.get("accuracy", math.nan) for run in own if run.done and run.seed in plan.seeds}
+        mean = st.mean(list(values.values()))
+        there = printed.get((titles.get(label, ""), dataset_info(dataset).title))
+        found.append(
+            {
+                "label": label, "m": own[0].method, "d": dataset, "title": titles.get(label, ""), "n": len(values),
+                "expected": len(plan.seeds), "mean": mean, "std": st.sample_std(list(values.values())),
+                "gain": mean - base.get((own[0].method, dataset), math.nan), "values": list(map(list, values.items())),
+                "published": list(there) if there else None, "command": command(view, own), **look(label),
+            }
+        )  # fmt: skip
+    return found
+
+
+# cost, failures, environment ----------------------------------------------------------------------------------------
+def costs(view: View) -> list[dict[str, Any]]:
+    """Medians over finished runs, by method and data set."""
+    keys = ("seconds_per_epoch", "images_per_second", "peak_memory_mb", "parameters")
+    grouped: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in view.runs:
+        if run.done and run.label == run.method:
+            grouped[run.method, run.dataset].append(run)
+    return [
+        {"m": m, "d": d, "n": len(own), "devices": sorted({run.environment.get("device_name", "") for run in own}),
+         "epochs": own[0].epochs, **{key: _median(run.cost.get(key, math.nan) for run in own) for key in keys}}
+        for (m, d), own in sorted(grouped.items())
+    ]  # fmt: skip
+
+
+def _median(values: Iterable[float]) -> float:
+    known = [v for v in values if not math.isnan(v)]
+    return float(np.median(known)) if known else math.nan
+
+
+def failures(view: View) -> list[dict[str, Any]]:
+    """Every run that is not done, with its reason."""
+    return [
+        {"label": run.label, "m": run.method, "d": run.dataset, "seed": run.seed, "status": run.status,
+         "reason": run.reason, "epochs_done": run.epochs_done, "epochs": run.epochs, "command": command(view, [run])}
+        for run in view.runs
+        if not run.done
+    ]  # fmt: skip
+
+
+def environment(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """What the runs say about machine and code, each value with its number of runs."""
+    keys = dict.fromkeys(
+        ["device", "device_name", "python", "torch", "torchvision", "numpy", "platform", "commit", "code_version"]
+    )
+    found = []
+    for key in keys:
+        counts = Counter(run.environment.get(key, "") for run in runs)
+        values = [[value or "unknown", many] for value, many in counts.most_common(8)]
+        found.append({"key": key, "values": values, "more": max(0, len(counts) - 8)})
+    return found
+
+
+# data cards ---------------------------------------------------------------------------------------------------------
+def _dataset(info: DatasetInfo, view: View, results: Path) -> dict[str, Any]:
+    """A data set with its protocol and the candidate files that its runs were trained on."""
+    runs = [run for run in view.runs if run.dataset == info.name]
+    source = SOURCES.get(info.name)
+    sections = {key: mapping(runs[0].config.get(key)) for key in ("dataset", "train", "backbone", "annotator")}
+    data, settings = sections["dataset"], mapping(sections["dataset"].get("settings"))
+    sums = {run.candidates for run in runs}
+    printed = {r["dataset"]: r for r in published.load("table1").to_dict("records")} if view.profile == "paper" else {}
+    row = printed.get(info.title)
+    return {
+        "name": info.name,
+        "title": info.title,
+        "group": info.group,
+        "classes": number(settings.get("classes")) if "classes" in settings else getattr(source, "num_classes", 0),
+        "train": number(settings.get("train")) if "train" in settings else getattr(source, "train_size", 0),
+        "test": number(settings.get("test")) if "test" in settings else getattr(source, "test_size", 0),
+        "generator": text(data.get("generator")),
+        "rate": number(data.get("rate")),
+        "target": number(data.get("target_size")),
+        "network": text(sections["backbone"].get("name")) or "the data set's own",
+        "recipe": {k: text(sections["train"].get(k), 40) for k in ("epochs", "batch", "schedule", "holdout")},
+        "published": None if row is None else {"avg_cls": float(row["avg_cls"]), "rate": float(row["rate"])},
+        "candidates": candidate_cards(results, info.name, sums),
+        "runs_on": len(sums),
+    }
+
+
+def candidate_cards(results: Path, dataset: str, sums: set[str]) -> list[dict[str, Any]]:
+    """Numbers of the stored candidate sets with these checksums; what is not there or not readable is left out."""
+    folder = results / "candidates" / store.SAFE.sub("_", dataset)
+    cards = [candidate_card(path, sums) for path in sorted(folder.glob("*.npz")) if "annotator" not in path.name]
+    return sorted((card for card in cards if card), key=lambda card: card["seed"])
+
+
+def candidate_card(path: Path, sums: set[str]) -> dict[str, Any] | None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if max(item.file_size for item in archive.infolist()) > ARRAY_LIMIT:
+                return None
+        with np.load(path, allow_pickle=False) as arrays:
+            meta = json.loads(arrays["meta"].tobytes())
+            if not isinstance(meta, dict) or meta.get("sha256") not in sums:
+                return None
+            rows, classes = (int(n) for n in arrays["shape"])
+            sizes = _set_sizes(arrays["bits"])
+    except (OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, zipfile.BadZipFile):
+        return None
+    if len(sizes) != rows or not rows:
+        return None
+    histogram = np.bincount(sizes, minlength=1)[: classes + 1]
+    return {
+        "seed": whole(meta.get("seed")), "sha256": text(meta.get("sha256"), 64), "rows": rows, "classes": classes,
+        "average": float(sizes.mean()), "singletons": float((sizes == 1).mean()), "largest": int(sizes.max()),
+        "temperature": number(meta.get("temperature")), "uncalibrated": number(meta.get("uncalibrated_size")),
+        "histogram": histogram.tolist(),
+    }  # fmt: skip
+
+
+def _set_sizes(bits: np.ndarray) -> np.ndarray:
+    """(N,) set bits of packed rows (N, bytes)."""
+    if bits.dtype != np.uint8 or bits.ndim != 2:
+        raise ValueError("not a packed matrix")
+    ones = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.int64)
+    return ones[bits].sum(1)
+
+
+# all of it ----------------------------------------------------------------------------------------------------------
+def collect(results: Path, profile: str | None, catalogue: Catalogue) -> dict[str, Any]:
+    """The content of the page."""
+    name = Path(profile).stem if profile and profile.endswith(".toml") else profile
+    runs = read_runs(results, name)
+    if not runs:
+        which = f"no runs of profile {name}" if name else "no runs"
+        raise CandidError(f"There are {which} in {results}; train some first, for example `./reproduce.sh table2`.")
+    views = views_of(runs, catalogue, profile)
+    described = [describe(view, results) for view in views]
+    drawn = curves([[(run.label, run.dataset, run.seed, run.folder) for run in view.runs] for view in views])
+    for entry, own in zip(described, drawn, strict=True):
+        labels = [{"name": label, **look(label)} for label in own.pop("labels")]
+        entry["curves"] = {**own, "labels": labels}
+    return {"views": described}

@@ -1,0 +1,125 @@
+"""How a command shows what it is doing: a line per running job and a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmark.plan.settings import RunSpec
+from benchmark.run.local import Progress
+from benchmark.run.worker import Outcome, find
+from benchmark.store import RunFolder
+
+BAR = 30
+PATIENCE = 10.0  # seconds before plain output says what it waits for
+
+
+def display_for(quiet: bool, results: Path) -> Callable[[Progress], None] | None:
+    """The display that fits where the output goes."""
+    if quiet:
+        return None
+    return Terminal(results) if sys.stdout.isatty() else Lines()
+
+
+def outcome_line(spec: RunSpec, outcome: Outcome) -> str:
+    head = f"{spec.dataset} {spec.label} seed {spec.seed}"
+    if outcome.status == "done":
+        return f"{head}: {outcome.accuracy:.2f} % in {duration(outcome.seconds)}"
+    return f"{head}: {outcome.status}{f': {outcome.reason}' if outcome.reason else ''}"
+
+
+def duration(seconds: float) -> str:
+    """'8 s', '3 min 20 s', '2 h 05 min'."""
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+
+
+class Lines:
+    """One plain line per finished run, and per data set whose candidate labels take their time."""
+
+    def __init__(self) -> None:
+        self.shown = 0
+        self.prepared: set[str] = set()
+
+    def __call__(self, progress: Progress) -> None:
+        if time.time() - progress.started > PATIENCE:
+            for name in sorted(set(progress.preparing.values()) - self.prepared):
+                self.prepared.add(name)
+                print(f"{name}: making its candidate labels", flush=True)
+        for spec, outcome in progress.outcomes[self.shown :]:
+            self.shown += 1
+            if not outcome.skipped:
+                print(f"[{self.shown}/{progress.total}] {outcome_line(spec, outcome)}", flush=True)
+
+
+class Terminal:
+    """Running jobs with epoch, accuracy and time left, and an overall bar; redrawn in place."""
+
+    def __init__(self, results: Path) -> None:
+        self.results = results
+        self.shown, self.height, self.last, self.ended = 0, 0, 0.0, False
+        self.folders: dict[str, RunFolder] = {}
+        self.since: dict[str, tuple[float, int]] = {}  # when this process first saw a run, and at which epoch
+
+    def __call__(self, progress: Progress) -> None:
+        finished = progress.outcomes[self.shown :]
+        over = not progress.running and len(progress.outcomes) >= progress.total
+        if not finished and (self.ended if over else time.time() - self.last < 0.5):
+            return
+        self.last, self.ended = time.time(), over
+        out = [f"\x1b[{self.height}A\x1b[J"] if self.height else []
+        for spec, outcome in finished:
+            self.shown += 1
+            if not outcome.skipped:
+                out.append(outcome_line(spec, outcome) + "\n")
+        width, height = shutil.get_terminal_size()
+        lines = [] if over else self._jobs(progress, max(1, height - 3))
+        lines.append(self._bar(progress))
+        lines = [line[: width - 1] for line in lines]  # one that wraps would be two, and the next redraw one too short
+        self.height = 0 if over else len(lines)
+        sys.stdout.write("".join(out) + "".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+
+    def _jobs(self, progress: Progress, most: int) -> list[str]:
+        """What is going on, a line each, in as many lines as there is room for."""
+        running = sorted(progress.running.items())
+        room = most if len(running) <= most else most - 1
+        lines = [f"  {name}: making its candidate labels" for name in sorted(set(progress.preparing.values()))]
+        lines += [self._job(spec) for _, spec in running[:room]]
+        return lines + ([f"  and {len(running) - room} more"] if len(running) > room else [])
+
+    def _job(self, spec: RunSpec) -> str:
+        head = f"  {spec.dataset} {spec.label} seed {spec.seed}"
+        folder = self.folders.get(spec.digest)
+        if folder is None:
+            found = find(self.results, spec)
+            if found is None:
+                return f"{head}: starting"
+            folder = self.folders[spec.digest] = found[0]
+        epochs, total = folder.epochs(), spec.config["train"]["epochs"]
+        start, first = self.since.setdefault(spec.digest, (time.time(), len(epochs)))
+        if not epochs:
+            return f"{head}: epoch 0/{total}"
+        accuracy = next(
+            (r["result"]["test_accuracy"] for r in reversed(epochs) if "test_accuracy" in r["result"]), None
+        )
+        left = ""
+        if len(epochs) > first:
+            left = f", {duration((time.time() - start) / (len(epochs) - first) * (total - len(epochs)))} left"
+        shown = "" if accuracy is None else f", {accuracy:.1f} %"
+        return f"{head}: epoch {len(epochs)}/{total}{shown}{left}"
+
+    def _bar(self, progress: Progress) -> str:
+        done, total = len(progress.outcomes), max(progress.total, 1)
+        filled = BAR * done // total
+        elapsed = time.time() - progress.started
+        left = f", about {duration(elapsed / done * (total - done))} left" if 0 < done < total else ""
+        waiting = f", {progress.elsewhere} in another process" if progress.elsewhere else ""
+        return f"[{'█' * filled}{'·' * (BAR - filled)}] {done}/{total} runs, {duration(elapsed)}{left}{waiting}"

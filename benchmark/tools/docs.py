@@ -1,0 +1,259 @@
+"""Writes the parts of the docs that the code already knows, so that they cannot drift. Needs no torch.
+
+python -m benchmark.tools.docs                          rewrite docs/methods.md and the marked parts of README.md
+python -m benchmark.tools.docs --check                  exit 1 if one of them is stale
+python -m benchmark.tools.docs --quick-table FILE.md    also put that table of a real run into README.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmark.files import ROOT, atomic_write
+from benchmark.plan.settings import load_profile
+from datasets.base import Source
+from datasets.registry import SOURCES
+from methods.registry import Entry, Setting, discover
+
+README, METHODS = ROOT / "README.md", ROOT / "docs" / "methods.md"
+VECTORS = ROOT / "tests" / "vectors"
+COST = ROOT / "docs" / "cost.json"  # {method: {seconds_per_step_relative_to_proden, peak_memory_mb}}, measured
+CURVES = "docs/images/curves-quick.png"
+NONE = "–"
+NOTICE = "<!-- Written by `python -m benchmark.tools.docs`. Change the code, not this page. -->"
+
+
+# Markdown -----------------------------------------------------------------------------------------------------------
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; bars inside cells are escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def replaced(text: str, marker: str, content: str) -> str:
+    """`text` with what stands between <!-- marker --> and <!-- /marker --> replaced."""
+    start, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
+    before, found, rest = text.partition(start)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"README.md lacks the markers {start} … {end}.")
+    return f"{before}{start}\n{content}\n{end}{after}"
+
+
+# What the source says -----------------------------------------------------------------------------------------------
+def ordered() -> list[Entry]:
+    """Every method of the tree: the paper's in the paper's order, then its controls and references, then the others."""
+    profile = load_profile("paper")
+    entries = {name: entry for name, entry in discover().entries.items() if entry.built_in}
+    known = [entries[name] for name in profile.all_methods]
+    return known + [entry for name, entry in sorted(entries.items()) if name not in profile.all_methods]
+
+
+def summary(entry: Entry) -> str:
+    """One line on a method: from its class when the file holds several, else from the head of the file."""
+    tree = ast.parse(entry.file.read_text(encoding="utf-8"))
+    own = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == entry.class_name)
+    text = ast.get_docstring(own) if entry.kind == "control" else ast.get_docstring(tree)
+    line = (text or "").split("\n")[0].rstrip(".")
+    for mark in (" — ", ": "):
+        head, found, rest = line.partition(mark)
+        if found and head.lower() in (entry.title.lower(), entry.name):
+            line = rest
+    return line[:1].upper() + line[1:]
+
+
+def notes(entry: Entry) -> dict[str, str]:
+    """The comment beside or above every Config field of a file; those of the method's own class win."""
+    source = entry.file.read_text(encoding="utf-8")
+    comments = {
+        token.start[0]: (token.start[1], token.string.lstrip("# ").strip())
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    lines = source.splitlines()
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    found: dict[str, str] = {}
+    for node in sorted(classes, key=lambda n: n.name == entry.class_name):
+        config = next((i for i in node.body if isinstance(i, ast.ClassDef) and i.name == "Config"), None)
+        for item in config.body if config is not None else []:
+            if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
+                continue
+            first = item.lineno
+            while lines[first - 2].lstrip().startswith("#"):
+                first -= 1
+            inside = [comments[k][1] for k in range(first, (item.end_lineno or item.lineno) + 1) if k in comments]
+            found[item.target.id] = " ".join(inside)
+    return found
+
+
+def type_of(setting: Setting) -> str:
+    """`float`, or the choices of a Literal."""
+    node = ast.parse(setting.annotation, mode="eval").body
+    if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") == "Literal":
+        choices = ast.literal_eval(node.slice)
+        return ", ".join(f"`{c}`" for c in (choices if isinstance(choices, tuple) else (choices,)))
+    return f"`{setting.annotation}`"
+
+
+def shown(value: Any) -> str:
+    """A default as one would type it after `--set`."""
+    return f"`{value:.6g}`" if isinstance(value, float) else f"`{value}`"
+
+
+def cases(subject: str) -> Counter[str]:
+    """Golden cases by variant; empty where there is no manifest."""
+    manifest = VECTORS / subject / "manifest.json"
+    if not manifest.is_file():
+        return Counter()
+    return Counter(case["variant"] for case in json.loads(manifest.read_text(encoding="utf-8"))["cases"])
+
+
+def cases_text(subject: str) -> str:
+    found = cases(subject)
+    parts = ", ".join(f"{found[kind]} {kind}" for kind in ("official", "paper") if found[kind])
+    return f"{found.total()} ({parts})" if found else NONE
+
+
+def costs() -> Mapping[str, Mapping[str, float]]:
+    return json.loads(COST.read_text(encoding="utf-8")) if COST.is_file() else {}
+
+
+# The pages ----------------------------------------------------------------------------------------------------------
+def methods_page() -> str:
+    """docs/methods.md."""
+    entries, measured = ordered(), costs()
+    head = ["name", "title", "venue", "year", "type", "views", "forward passes", "extra state", "conformance cases"]
+    if measured:
+        head += ["time per step", "peak memory"]
+    rows = []
+    for entry in entries:
+        row = [
+            f"[`{entry.name}`](#{entry.name})",
+            entry.title,
+            entry.venue,
+            str(entry.year or NONE),
+            entry.kind,
+            ", ".join(entry.views),
+            entry.forwards,
+            entry.state,
+            cases_text(entry.name.replace("-", "_")),
+        ]
+        if measured:
+            cost = measured.get(entry.name, {})
+            time, memory = cost.get("seconds_per_step_relative_to_proden"), cost.get("peak_memory_mb")
+            row += [NONE if time is None else f"{time:.2f} ×", NONE if memory is None else f"{memory:.0f} MB"]
+        rows.append(row)
+    total = sum(cases(path.parent.name).total() for path in VECTORS.glob("*/manifest.json"))
+    shared = " and ".join(f"{cases(name).total()} on the {what}" for name, what in SHARED.items())
+    reading = [
+        "* **type**: PLL and IDPLL as in the CEL paper; controls and references stand apart in every table.",
+        "* **views**: what the method is handed of each picture; see [views](protocol.md#views).",
+        "* **forward passes**: of a whole network, per sample and step, with or without gradient.",
+        "* **extra state**: what it keeps besides network weights. N samples, C classes.",
+        f"* **conformance cases**: golden numbers in `tests/vectors` that its functions must meet at a relative 1e-6. "
+        f"`official` comes from the released code, `paper` from a naive loop over the printed equation. "
+        f"There are {total} in all, with {shared}. Controls share the cases of the method that they vary.",
+    ]
+    if measured:
+        reading.append(
+            "* **time per step** is relative to PRODEN, **peak memory** is of the process; both from `docs/cost.json`."
+        )
+    sections = [_section(entry) for entry in entries]
+    parts = [
+        "# Methods",
+        NOTICE,
+        "Each method is one file under `methods/`. Add your own as in [add a method](add-a-method.md).",
+        table(head, rows),
+        "\n".join(reading),
+        "## Settings",
+        "Every field can be set on the command line, `--set cel.alpha=0.1`, or in a profile. Warm-ups and ramps are "
+        "fractions of training. The notes are comments of the source; [protocol](protocol.md) explains what differs "
+        "from paper or release.",
+        *sections,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+SHARED = {"candidates": "candidate rules", "statistics": "statistics"}
+
+
+def _section(entry: Entry) -> str:
+    where = entry.file.relative_to(ROOT)
+    lines = [f"### {entry.name}", f"{summary(entry)}. Source: [`{where}`](../{where})."]
+    if not entry.config:
+        return "\n\n".join([*lines, "No settings."])
+    comments = notes(entry)
+    rows = [
+        [f"`{name}`", type_of(setting), shown(setting.default), comments.get(name, "")]
+        for name, setting in entry.config.items()
+    ]
+    return "\n\n".join([*lines, table(["field", "type", "default", "note"], rows)])
+
+
+def method_list() -> str:
+    """README's list of methods."""
+    rows = [
+        [
+            f"[`{e.name}`](docs/methods.md#{e.name})",
+            e.kind,
+            f"{e.venue} {e.year}" if e.year and e.kind != "control" else NONE,
+            summary(e),
+        ]
+        for e in ordered()
+    ]
+    return table(["name", "type", "venue", "what"], rows)
+
+
+def dataset_list() -> str:
+    """README's list of data sets."""
+    return table(["name", "group", "train / test", "classes"], [_dataset_row(source) for source in SOURCES.values()])
+
+
+def _dataset_row(source: Source) -> list[str]:
+    sizes = f"{source.train_size:,} / {source.test_size:,}" if source.train_size and source.test_size else NONE
+    return [f"`{source.name}`", source.group, sizes, str(source.num_classes or NONE)]
+
+
+def curves() -> str:
+    """The picture once it is there, so that no link is broken before."""
+    if (ROOT / CURVES).is_file():
+        return f"![Test accuracy per epoch of all methods, profile quick, bands over three seeds]({CURVES})"
+    return "`./reproduce.sh fig4` draws the accuracy curves from the same runs."
+
+
+def readme(text: str, quick_table: str | None = None) -> str:
+    """README.md with its generated parts renewed; the table of a real run only when one is given."""
+    for marker, content in (("methods", method_list()), ("datasets", dataset_list()), ("curves", curves())):
+        text = replaced(text, marker, content)
+    return text if quick_table is None else replaced(text, "quick-table", quick_table.strip())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write, or with --check compare."""
+    options = argparse.ArgumentParser(prog="python -m benchmark.tools.docs", description="Generated parts of the docs.")
+    options.add_argument("--check", action="store_true", help="exit 1 if a generated part is stale")
+    options.add_argument("--quick-table", type=Path, metavar="FILE", help="table2.md of a real quick run")
+    arguments = options.parse_args(argv)
+    quick = arguments.quick_table.read_text(encoding="utf-8") if arguments.quick_table else None
+    wanted = {METHODS: methods_page(), README: readme(README.read_text(encoding="utf-8"), quick)}
+    stale = [p for p, text in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
+    for path in stale:
+        if arguments.check:
+            print(f"{path.relative_to(ROOT)} is stale; run `python -m benchmark.tools.docs`.")
+        else:
+            atomic_write(path, wanted[path])
+            print(f"Written: {path.relative_to(ROOT)}")
+    return int(arguments.check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

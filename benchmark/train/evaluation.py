@@ -1,0 +1,102 @@
+"""The one place where true labels meet a method: accuracy on the test set, diagnostics, and selection without truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmark.train.inputs import Pictures
+from benchmark.train.stray_tensors import MethodDefect, location
+from datasets.base import Dataset
+from methods.base import Method
+from methods.blocks import masked_softmax
+
+
+class Evaluator:
+    """Evaluates in eval mode without gradients, over the whole test set."""
+
+    def __init__(
+        self, dataset: Dataset, pictures: Pictures, candidates: Tensor, rows: Tensor, held_out: Tensor
+    ) -> None:
+        device = pictures.device
+        self.pictures = pictures
+        self.num_classes = dataset.num_classes
+        self.test_labels = dataset.test.labels.to(device)
+        self.train_labels = dataset.train.labels[rows].to(device)
+        self.held_out = held_out
+        self.held_out_candidates = candidates[held_out].to(device)
+
+    def evaluate(self, method: Method, autocast: AbstractContextManager[Any]) -> dict[str, float]:
+        """Metrics of the method as it is now; accuracies in percent."""
+        was_training = method.training
+        method.eval()
+        with torch.inference_mode(), autocast:
+            result = self._test(method) | self._selection(method)
+        with torch.no_grad():
+            result |= self._disambiguation(method)
+        method.train(was_training)
+        return result
+
+    def _test(self, method: Method) -> dict[str, float]:
+        logits = torch.cat([method.predict(images) for images in self.pictures.test_batches()])
+        if logits.shape != (len(self.test_labels), self.num_classes):
+            raise MethodDefect(
+                f"{location(type(method))}: predict gave {tuple(logits.shape)} for {len(self.test_labels)} pictures of "
+                f"{self.num_classes} classes; one row of logits per picture is needed."
+            )
+        result = {"test_accuracy": accuracy(logits, self.test_labels)}
+        if type(method).predictions is not Method.predictions:
+            extra: dict[str, list[Tensor]] = {}
+            for images in self.pictures.test_batches():
+                for name, value in method.predictions(images).items():
+                    extra.setdefault(name, []).append(value)
+            for name, parts in extra.items():
+                result[f"test_accuracy_{name}"] = accuracy(torch.cat(parts), self.test_labels)
+        return result
+
+    def _selection(self, method: Method) -> dict[str, float]:
+        """What can be known without true labels, on held-out rows with candidate sets."""
+        if not len(self.held_out):
+            return {}
+        predict: Callable[[Tensor], Tensor] = method.predict
+        parts = []
+        for start in range(0, len(self.held_out), 256):
+            parts.append(predict(self.pictures.train_views(self.held_out[start : start + 256], ("plain",), 0)[0]))
+        logits = torch.cat(parts)
+        return {
+            "covering_rate": covering_rate(logits, self.held_out_candidates),
+            "approximated_accuracy": approximated_accuracy(logits, self.held_out_candidates),
+        }
+
+    def _disambiguation(self, method: Method) -> dict[str, float]:
+        """How well the method's own belief finds the true labels of the training set, and which ones it has lost."""
+        result = {}
+        belief = method.confidence()
+        if belief is not None:
+            result["train_accuracy"] = accuracy(belief, self.train_labels)
+        sets = method.candidate_sets()
+        if sets is not None:
+            kept = sets.bool().gather(1, self.train_labels[:, None])
+            result["true_labels_lost"] = 100.0 * float((~kept).double().mean())
+            result["average_set_size"] = float(sets.double().sum(1).mean())
+        return result
+
+
+def accuracy(scores: Tensor, labels: Tensor) -> float:
+    """Percent of rows whose largest score is at the label. (N, C), (N,)."""
+    return 100.0 * float((scores.argmax(1) == labels).double().mean())
+
+
+def covering_rate(logits: Tensor, candidates: Tensor) -> float:
+    """Percent of predictions that lie in the candidate set."""
+    return 100.0 * float(candidates.bool().gather(1, logits.argmax(1, keepdim=True)).double().mean())
+
+
+def approximated_accuracy(logits: Tensor, candidates: Tensor) -> float:
+    """Mean probability, restricted to the candidates, of the predicted label (0 where it is no candidate); percent."""
+    belief = masked_softmax(logits, candidates)
+    return 100.0 * float(belief.gather(1, logits.argmax(1, keepdim=True)).double().mean())

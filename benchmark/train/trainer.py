@@ -1,0 +1,499 @@
+"""Trains one method on one data set: device, precision, schedule, seeding, checkpoints, evaluation, the NaN guard.
+
+Order = f(seed, epoch), augmentation = f(seed, epoch, index, view), initialisation = f(seed), randomness inside a step
+= f(seed, step). So a checkpoint needs no generator state, and any step is a valid point to go on from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmark.plan.settings import RunSpec
+from benchmark.store import RunFolder
+from benchmark.train import checkpoint
+from benchmark.train.evaluation import Evaluator
+from benchmark.train.inputs import Pictures
+from benchmark.train.optimizers import Optimizer
+from benchmark.train.seeding import derive
+from benchmark.train.stray_tensors import lint
+from datasets.base import Dataset
+from methods import schedules
+from methods.base import Backbone, Batch, Clock, Method, Task
+from methods.parts.backbones import factory
+from methods.registry import sees_truth
+
+GUARD_EVERY = 25  # steps between looks at the losses on an accelerator; on a CPU every step is looked at
+CHECKPOINT_SHARE = 0.01  # of the time may go into checkpoints
+CHECKPOINT_SECONDS = 20.0  # and never more often than this
+
+
+class Diverged(Exception):
+    """A loss or weight that is not finite."""
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; its state is saved."""
+
+
+@dataclass
+class Hooks:
+    """What the surroundings of a run may do: ask it to stop, follow it."""
+
+    stop: Callable[[], bool] = lambda: False
+    on_epoch: Callable[[dict[str, Any]], None] = lambda record: None
+    checkpoint_seconds: float | None = None  # exactly this often; None: as rarely as their cost demands
+
+
+class Compiled:
+    """A function compiled by torch, with the time that compiling took: what calls took beyond an ordinary one."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = torch.compile(function)
+        self.seconds: list[float] = []
+
+    def __call__(self, *arguments: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return self.function(*arguments)
+        finally:
+            self.seconds.append(time.perf_counter() - start)
+
+    def compile_seconds(self) -> float:
+        """Of the calls since the last question: compiling makes a call many times as long."""
+        ordinary = median(self.seconds) if self.seconds else 0.0
+        spent = sum(s - ordinary for s in self.seconds if s > 10 * ordinary)
+        self.seconds.clear()
+        return spent
+
+
+def compiled_parts(method: Method) -> list[Compiled]:
+    """The method's step and state update, compiled in its place."""
+    torch.compiler.reset()  # what earlier runs of this process compiled counts towards torch's limit, then it gives up
+    names = ["training_step"] + ["after_step"] * (type(method).after_step is not Method.after_step)
+    parts = [Compiled(getattr(method, name)) for name in names]
+    for name, part in zip(names, parts, strict=True):
+        setattr(method, name, part)
+    return parts
+
+
+class Means:
+    """Running means of what steps log, kept on the accelerator if there is one, so that logging never waits for it."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor | float] = {}
+        self.counts: dict[str, int] = {}
+
+    def add(self, name: str, value: Tensor) -> Tensor | float:
+        """Returns it as it is kept."""
+        # On a CPU nothing waits, and adding numbers is cheaper than adding tensors.
+        number = value.item() if value.device.type == "cpu" else value.detach().double()
+        self.sums[name] = self.sums[name] + number if name in self.sums else number
+        self.counts[name] = self.counts.get(name, 0) + 1
+        return number
+
+    def read(self) -> dict[str, float]:
+        return {name: float(total) / self.counts[name] for name, total in self.sums.items()}
+
+    def state(self) -> dict[str, Any]:
+        return {"sums": dict(self.sums), "counts": dict(self.counts)}
+
+    def restore(self, state: Mapping[str, Any], device: torch.device) -> None:
+        sums = state["sums"].items()
+        self.sums = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in sums}
+        self.counts = dict(state["counts"])
+
+
+@dataclass
+class Guard:
+    """Notices a loss that is not finite, and names the step and the rows."""
+
+    every: int
+    recent: list[tuple[int, Tensor | float, Tensor]] = field(default_factory=list)
+
+    def watch(self, step: int, loss: Tensor | float, rows: Tensor) -> None:
+        if self.every == 1 and math.isfinite(loss):
+            return
+        self.recent.append((step, loss, rows))
+        if len(self.recent) >= self.every:
+            self.check()
+
+    def check(self) -> None:
+        if not self.recent:
+            return
+        losses = [loss for _, loss, _ in self.recent]
+        tensors = [loss for loss in losses if isinstance(loss, Tensor)]
+        values = torch.stack(tensors).tolist() if tensors else losses  # one wait for all of them
+        for value, (step, _, rows) in zip(values, self.recent, strict=True):
+            if not math.isfinite(value):
+                shown = ", ".join(str(row) for row in rows.tolist()[:8])
+                more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
+                raise Diverged(f"the loss became {value} at step {step} (training rows {shown}{more})")
+        self.recent.clear()
+
+
+class TrainingRows:
+    """The training set as epoch hooks see it (`methods.base.TrainingData`): a door too narrow for true labels."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def infer(self, fn: Callable[[Tensor], Any], view: str = "plain") -> Any:
+        return self._trainer.infer(fn, view)
+
+    def reset_momentum(self) -> None:
+        self._trainer.optimizer.reset_momentum()
+
+
+class Trainer:
+    """One run, from its first or its last saved step to its last."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        method_class: type[Method],
+        dataset: Dataset,
+        candidates: Tensor,
+        device: torch.device,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self.spec, self.device, self.hooks = spec, device, hooks or Hooks()
+        self.settings: dict[str, Any] = spec.config["train"]
+        self.seed = spec.seed
+        torch.set_num_threads(self.settings["threads"])
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.deterministic = True
+        self.rows, held_out = split_rows(len(dataset.train), self.settings["holdout"], self.seed)
+        self.candidates = candidates[self.rows].to(device)
+        channels_last = self.settings["channels_last"] and dataset.train.images.dtype == torch.uint8
+        self.pictures = Pictures(dataset, derive(self.seed, "views"), device, channels_last)
+        self.batch_size = min(self.settings["batch"], len(self.rows))
+        self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings["last_batch"])
+        self.epochs: int = self.settings["epochs"]
+        self.task = Task(
+            dataset.num_classes, self.candidates, self.epochs, self.steps_per_epoch, self._backbones(dataset)
+        )
+        torch.manual_seed(derive(self.seed, "init"))
+        self.method = build(method_class, spec.config["method"]["config"], self.task)
+        if sees_truth(method_class):
+            self.method.reveal(dataset.train.labels[self.rows])  # type: ignore[operator]
+        self.method.to(device)
+        if channels_last:
+            self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        lint(self.method)
+        self.compiled = compiled_parts(self.method) if self.settings["compile"] else []
+        self.optimizer = Optimizer(self.method, self.settings, device)
+        self.evaluator = Evaluator(dataset, self.pictures, candidates, self.rows, held_out)
+        self.means = Means()
+        self.epoch, self.step_in_epoch = 0, 0
+        self._step_seeds: tuple[int, list[int]] = (-1, [])
+
+    def _backbones(self, dataset: Dataset) -> Callable[[], Backbone]:
+        """The k-th encoder of every method starts from the same weights, whatever else the method builds."""
+        network = self.spec.config["backbone"]
+        features = dataset.train.images
+        build_one = factory(
+            network["name"] or dataset.backbone,
+            3 if features.dtype == torch.uint8 else features.shape[1],
+            network["pretrained"],
+            self.spec.paths.get("weights", ""),
+        )
+        calls = iter(range(1_000_000))
+
+        def backbone() -> Backbone:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(derive(self.seed, "backbone", next(calls)))
+                return build_one()
+
+        return backbone
+
+    def infer(self, fn: Callable[[Tensor], Any], view: str = "plain") -> Any:
+        """`fn` over one view of every training row, in order."""
+        parts = []
+        with torch.no_grad(), self.autocast():
+            for start in range(0, len(self.rows), 256):
+                rows = self.rows[start : start + 256]
+                parts.append(fn(self.pictures.train_views(rows, (view,), self.epoch)[0]))
+        if isinstance(parts[0], tuple):
+            return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+        return torch.cat(parts)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        amp = self.settings["amp"]
+        return nullcontext() if amp == "off" else torch.autocast(self.device.type, dtype=getattr(torch, amp))
+
+    def clock(self) -> Clock:
+        step = self.epoch * self.steps_per_epoch + self.step_in_epoch
+        return Clock(self.epoch, step, self.epochs, self.steps_per_epoch)
+
+    def order(self, epoch: int) -> Tensor:
+        """Positions in the training rows, in the order of this epoch."""
+        generator = torch.Generator().manual_seed(derive(self.seed, "order", epoch))
+        return torch.randperm(len(self.rows), generator=generator)
+
+    def train_epoch(self, save: Callable[[], None] = lambda: None) -> dict[str, Any]:
+        """From the current step to the end of the epoch; returns its record."""
+        method, started = self.method, time.perf_counter()
+        method.train()
+        self._set_lr()
+        if self.step_in_epoch == 0:
+            torch.manual_seed(derive(self.seed, "epoch start", self.epoch))
+            with torch.no_grad():
+                method.on_epoch_start(self.clock(), TrainingRows(self))
+            method.train()
+            self.means = Means()
+        guard = Guard(1 if self.device.type == "cpu" else GUARD_EVERY)
+        order, first_step = self.order(self.epoch), self.step_in_epoch
+        for batch in self.batches(order, first_step):
+            self.step(batch, guard)
+            self.step_in_epoch += 1
+            if self.hooks.stop():
+                guard.check()
+                save()
+                raise Interrupted
+            if self.step_in_epoch < self.steps_per_epoch and self._checkpoint_is_due():
+                guard.check()
+                save()
+        guard.check()
+        torch.manual_seed(derive(self.seed, "epoch end", self.epoch))
+        with torch.no_grad():
+            method.on_epoch_end(self.clock(), TrainingRows(self))
+        self._check_weights()
+        trained = time.perf_counter() - started
+        images = (self.step_in_epoch - first_step) * self.batch_size
+        result: dict[str, Any] = {"lr": self.optimizer.sgd.param_groups[0]["lr"], **self.means.read()}
+        result |= {f"{name}": float(value) for name, value in method.diagnostics().items()}
+        if self.evaluates(self.epoch):
+            result |= self.evaluator.evaluate(method, self.autocast())
+        record: dict[str, Any] = {
+            "epoch": self.epoch,
+            "result": {key: plain(value) for key, value in result.items()},
+            "time": {
+                "seconds": round(time.perf_counter() - started, 4),
+                "train_seconds": round(trained, 4),
+                "images_per_second": round(images / max(trained, 1e-9), 1),
+                "peak_memory_mb": round(peak_memory_mb(self.device), 1),
+            },
+        }
+        if self.compiled:
+            record["time"]["compile_seconds"] = round(sum(part.compile_seconds() for part in self.compiled), 4)
+        self.epoch, self.step_in_epoch = self.epoch + 1, 0
+        return record
+
+    def evaluates(self, epoch: int) -> bool:
+        """Whether this epoch ends with an evaluation: every n-th, and the last 2 % or at least the last, all of them."""
+        tail = max(1, self.epochs // 50)  # ten of 500, so that their mean is one of ten
+        return (epoch + 1) % self.settings["eval_every"] == 0 or epoch >= self.epochs - tail
+
+    def evaluations_per_epoch(self) -> float:
+        return sum(map(self.evaluates, range(self.epochs))) / self.epochs
+
+    def batches(self, order: Tensor, first_step: int) -> Iterator[Batch]:
+        """The remaining batches of an epoch.
+
+        Views depend on the picture alone, not on its batch, so small batches share the fixed cost of making them.
+        """
+        together = self.batch_size * self.pictures.batches_at_once(self.batch_size)
+        end = min(self.steps_per_epoch * self.batch_size, len(order))
+        for start in range(first_step * self.batch_size, end, together):
+            block = self.batch(order[start : min(start + together, end)])
+            for at in range(0, len(block.index), self.batch_size):
+                part = slice(at, at + self.batch_size)
+                yield Batch(tuple(view[part] for view in block.views), block.candidates[part], block.index[part])
+
+    def batch(self, positions: Tensor) -> Batch:
+        """Views and candidates of `positions` (B,) in the training rows."""
+        views = self.pictures.train_views(self.rows[positions], self.method.views, self.epoch)
+        index = positions.to(self.device)
+        return Batch(views, self.candidates[index], index)
+
+    def step(self, batch: Batch, guard: Guard) -> None:
+        clock = self.clock()
+        seed_generators(self._step_seed(clock), self.device)
+        with self.autocast():
+            step = self.method.update(batch, self.optimizer, clock)
+        loss = self.means.add("loss", step.loss)
+        for name, value in step.logs.items():
+            self.means.add(f"loss_{name}", value)
+        guard.watch(clock.step, loss, batch.index)
+
+    def _step_seed(self, clock: Clock) -> int:
+        """f(seed, step). Those of an epoch are made together: between two steps one takes as long as a whole loss."""
+        epoch, seeds = self._step_seeds
+        if epoch != clock.epoch:
+            first = clock.epoch * self.steps_per_epoch
+            seeds = [derive(self.seed, "step", first + k) for k in range(self.steps_per_epoch)]
+            self._step_seeds = clock.epoch, seeds
+        return seeds[clock.step % self.steps_per_epoch]
+
+    def _set_lr(self) -> None:
+        lr = self.settings["lr"]
+        if self.settings["schedule"] == "cosine":
+            lr = schedules.cosine(lr, self.epoch, self.epochs)
+        self.optimizer.set_lr(lr)
+
+    def _check_weights(self) -> None:
+        norms = torch.stack(torch._foreach_norm([p.detach() for p in self.method.parameters()]))
+        if not bool(torch.isfinite(norms).all()):
+            raise Diverged(f"a weight became infinite or NaN in epoch {self.epoch}")
+
+    # checkpoints ------------------------------------------------------------------------------------------------------
+    _last_save, _save_cost = 0.0, 0.0
+
+    def _checkpoint_is_due(self) -> bool:
+        pause = self.hooks.checkpoint_seconds
+        if pause is None:
+            pause = max(CHECKPOINT_SECONDS, self._save_cost / CHECKPOINT_SHARE)
+        return time.perf_counter() - self._last_save >= pause
+
+    def save(self, folder: RunFolder, identity: str) -> None:
+        started = time.perf_counter()
+        state = {
+            "method": self.method.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "means": self.means.state(),
+            "epoch": self.epoch,
+            "step_in_epoch": self.step_in_epoch,
+        }
+        checkpoint.save(folder.path, identity, state)
+        self._last_save = time.perf_counter()
+        self._save_cost = self._last_save - started
+
+    def misfit(self, state: Mapping[str, Any], recorded: int) -> str:
+        """Why a saved state cannot be gone on from here, or nothing; `recorded` epochs are in metrics.jsonl."""
+        if set(state) != {"method", "optimizer", "means", "epoch", "step_in_epoch"}:
+            return "it lacks a part of the state"
+        epoch, step = state["epoch"], state["step_in_epoch"]
+        if type(epoch) is not int or type(step) is not int:
+            return "its place in the training is no number"
+        if not (0 <= epoch < self.epochs and 0 <= step <= self.steps_per_epoch):
+            return f"its place, epoch {epoch} and step {step}, is not in this training"
+        if epoch > recorded:
+            return f"it is at epoch {epoch}, but metrics.jsonl holds {recorded} whole epochs"
+        if shapes(state["method"]) != shapes(self.method.state_dict()):
+            return "its tensors are not those of this method"
+        sgd, own = state["optimizer"]["sgd"], self.optimizer.sgd.state_dict()
+        if [group["params"] for group in sgd["param_groups"]] != [group["params"] for group in own["param_groups"]]:
+            return "its parameter groups are not those of this method"
+        weights = [weight for group in self.optimizer.sgd.param_groups for weight in group["params"]]
+        for key, slot in sgd["state"].items():
+            momentum = slot.get("momentum_buffer")
+            if momentum is not None and momentum.shape != weights[key].shape:
+                return "its momentum does not fit this method"
+        return ""
+
+    def restore(self, folder: RunFolder, identity: str) -> None:
+        """Go to the newest saved step that fits, if there is one."""
+        recorded = len(folder.epochs())
+        state = checkpoint.load(folder.path, identity, lambda found: self.misfit(found, recorded))
+        if state is not None:
+            self.method.load_state_dict(state["method"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.means.restore(state["means"], self.device)
+            self.epoch, self.step_in_epoch = state["epoch"], state["step_in_epoch"]
+        folder.truncate_epochs(self.epoch)
+        self._last_save = time.perf_counter()
+
+    def run(self, folder: RunFolder, identity: str) -> list[dict[str, Any]]:
+        """Train to the end; returns the records of all epochs, those of earlier sittings included."""
+        reset_peak_memory(self.device)
+        self.restore(folder, identity)
+        records = folder.epochs()
+        while self.epoch < self.epochs:
+            record = self.train_epoch(lambda: self.save(folder, identity))
+            folder.append_epoch(record)
+            records.append(record)
+            self.hooks.on_epoch(record)
+            if self.epoch < self.epochs:
+                stop = self.hooks.stop()
+                if stop or self._checkpoint_is_due():
+                    self.save(folder, identity)
+                if stop:
+                    raise Interrupted
+        return records
+
+
+def build(method_class: type[Method], config: Mapping[str, Any], task: Task) -> Method:
+    """A method from its resolved settings; JSON has no tuples, so lists become tuples again."""
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in config.items()}
+    return method_class(method_class.Config(**values), task)
+
+
+def shapes(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Shape and type of every tensor of a state dict, the kind of everything else."""
+    return {k: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else type(v) for k, v in state.items()}
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """`torch.manual_seed` for a step: on a CPU without the tour of all accelerators, which takes longer than a loss."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
+
+
+def split_rows(count: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows to train on and rows held out, each ascending."""
+    held = round(count * holdout)
+    generator = torch.Generator().manual_seed(derive(seed, "holdout"))
+    permutation = torch.randperm(count, generator=generator)
+    return permutation[held:].sort().values, permutation[:held].sort().values
+
+
+def steps_per_epoch(rows: int, batch: int, last_batch: str) -> int:
+    """Whole batches, and the partial one if it is kept and has at least two samples (batch norm needs them)."""
+    return rows // batch + (1 if last_batch == "keep" and rows % batch > 1 else 0)
+
+
+def weights_digest(method: Method) -> str:
+    """SHA-256 over names, shapes and bytes of everything in the state dict."""
+    digest = hashlib.sha256()
+    for name, value in sorted(method.state_dict().items()):
+        digest.update(name.encode())
+        if isinstance(value, Tensor):
+            digest.update(f"{tuple(value.shape)}{value.dtype}".encode())
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        else:
+            digest.update(repr(value).encode())
+    return digest.hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """A number that JSON can hold; NaN and infinities become null."""
+    if isinstance(value, Tensor):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    try:
+        with open("/proc/self/clear_refs", "w") as handle:  # Linux: forget the high-water mark of earlier runs
+            handle.write("5")
+    except OSError:
+        pass
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """High-water mark of the device, or of this process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        with open("/proc/self/status") as handle:
+            for line in handle:
+                if line.startswith("VmHWM"):
+                    return int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    return math.nan

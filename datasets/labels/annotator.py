@@ -1,0 +1,198 @@
+"""The annotator: a network trained once on clean labels, whose outputs say which wrong labels a picture invites.
+
+Its logits over the training set are all that is kept. They are a function of the data set and the recipe: training is
+seeded, runs on one CPU thread (sums of several threads differ in the last bits) or with deterministic CUDA kernels, and
+leaves the global random state and thread count as they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from datasets.base import DataError, Dataset, Split
+from datasets.labels.candidates import DELETE, as_bytes, digest_of, file_name, fingerprint, read_arrays, write_arrays
+from datasets.storage.cache import locked
+
+FORMAT = 1
+Prepare = Callable[[Tensor, Tensor | None], Tensor]  # images, valid sizes -> network input, the test view
+Augment = Callable[[Tensor, Tensor | None, Tensor, int], Tensor]  # images, sizes, rows, epoch -> network input
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an annotator is trained. The two names stand for functions, which cannot be hashed: keep them true."""
+
+    network: str
+    epochs: int
+    batch: int = 64
+    lr: float = 0.1
+    weight_decay: float = 5e-4
+    momentum: float = 0.9
+    seed: int = 0
+    view: str = "plain"  # the training view
+    mode: Literal["eval", "train"] = "eval"  # "train" imitates the release: dropout and batch statistics stay on
+    annotate_batch: int = 500  # consecutive rows, as in the release; matters in mode "train" only
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """Annotator logits (N, C) float32 over the training set, and how good the annotator is."""
+
+    logits: Tensor
+    train_accuracy: float
+    test_accuracy: float
+    sha256: str
+    meta: Mapping[str, Any]
+
+
+def scaled(images: Tensor, sizes: Tensor | None = None) -> Tensor:
+    """Pixels as float32 around 0; features as they are."""
+    return images.float() / 127.5 - 1 if images.dtype == torch.uint8 else images.float()
+
+
+@dataclass(frozen=True)
+class Annotator:
+    """A network, its recipe and its views; `annotate` trains it at most once per data set."""
+
+    network: Callable[[], nn.Module]  # images -> (B, C) logits
+    recipe: Recipe
+    prepare: Prepare = scaled
+    augment: Augment | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if (self.augment is None) != (self.recipe.view == "plain"):
+            raise ValueError(f"the recipe names the training view '{self.recipe.view}', which does not fit `augment`")
+
+    @property
+    def recipe_digest(self) -> str:
+        return digest_of(asdict(self.recipe))
+
+    def annotate(self, dataset: Dataset, folder: Path) -> Annotation:
+        """Read the annotation from `folder`, or train, annotate and store it; safe when two processes ask at once."""
+        key = {"fingerprint": fingerprint(dataset), "recipe": self.recipe_digest}
+        name = f"annotator-{self.recipe.network}-{digest_of(key)[:8]}.npz"
+        path = Path(folder) / file_name(dataset.name) / file_name(name)
+        shape = (len(dataset.train), dataset.num_classes)
+        if not path.exists():
+            with locked(path.with_suffix(".lock")):
+                if not path.exists():
+                    _save(path, self._train_and_annotate(dataset, key))
+        return _load(path, shape, key)
+
+    def _train_and_annotate(self, dataset: Dataset, key: Mapping[str, Any]) -> Annotation:
+        recipe = self.recipe
+        with _reproducible(recipe.seed, torch.device(self.device)):
+            network = self.network().to(self.device)
+            self._train(network, dataset.train)
+            test = self._outputs(network, dataset.test, "eval")
+            logits = self._outputs(network, dataset.train, recipe.mode)
+        if not logits.isfinite().all():
+            raise DataError(f"{dataset.name}: the annotator diverged (not all outputs are finite); lower its lr.")
+        train_accuracy, test_accuracy = (
+            _accuracy(outputs, part) for outputs, part in ((logits, dataset.train), (test, dataset.test))
+        )
+        meta = dict(key, dataset=dataset.name, described=asdict(recipe))
+        return Annotation(logits, train_accuracy, test_accuracy, _checksum(logits), meta)
+
+    def _train(self, network: nn.Module, split: Split) -> None:
+        recipe = self.recipe
+        optimizer = torch.optim.SGD(
+            network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+        )
+        network.train()
+        for epoch in range(recipe.epochs):
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.lr * (1 + math.cos(math.pi * epoch / recipe.epochs)) / 2
+            for rows in torch.randperm(len(split)).split(recipe.batch):
+                if len(rows) == 1:  # batch norm has no statistics of one picture
+                    continue
+                loss = F.cross_entropy(network(self._view(split, rows, epoch)), split.labels[rows].to(self.device))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+    def _view(self, split: Split, rows: Tensor, epoch: int) -> Tensor:
+        images, sizes = split.batch(rows)
+        images, sizes = images.to(self.device), None if sizes is None else sizes.to(self.device)
+        return self.prepare(images, sizes) if self.augment is None else self.augment(images, sizes, rows, epoch)
+
+    def _outputs(self, network: nn.Module, split: Split, mode: str) -> Tensor:
+        """(N, C) float32 logits on the CPU, by batches of consecutive rows."""
+        network.train(mode == "train")
+        parts = []
+        with torch.no_grad():
+            for rows in torch.arange(len(split)).split(self.recipe.annotate_batch):
+                images, sizes = split.batch(rows)
+                sizes = None if sizes is None else sizes.to(self.device)
+                parts.append(network(self.prepare(images.to(self.device), sizes)).float().cpu())
+        return torch.cat(parts)
+
+
+@contextlib.contextmanager
+def _reproducible(seed: int, device: torch.device) -> Iterator[None]:
+    """Seeded, deterministic, and without a trace afterwards."""
+    threads = torch.get_num_threads()
+    devices = [device.index or 0] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+        torch.manual_seed(seed)
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+
+def _accuracy(logits: Tensor, split: Split) -> float:
+    return (logits.argmax(1) == split.labels).double().mean().item()
+
+
+def _checksum(logits: Tensor) -> str:
+    digest = hashlib.sha256(f"{tuple(logits.shape)}:".encode())
+    digest.update(np.ascontiguousarray(logits.numpy(), dtype="<f4").tobytes())
+    return digest.hexdigest()
+
+
+def _save(path: Path, annotation: Annotation) -> None:
+    meta = {
+        "format": FORMAT,
+        "sha256": annotation.sha256,
+        "train_accuracy": annotation.train_accuracy,
+        "test_accuracy": annotation.test_accuracy,
+        "meta": dict(annotation.meta),
+    }
+    write_arrays(path, logits=annotation.logits.numpy(), meta=as_bytes(meta))
+
+
+def _load(path: Path, shape: tuple[int, int], key: Mapping[str, Any]) -> Annotation:
+    logits, raw = read_arrays(path, "annotator", "logits", "meta")
+    try:
+        stored = json.loads(raw.tobytes())
+        annotation = Annotation(
+            torch.from_numpy(logits),
+            float(stored["train_accuracy"]),
+            float(stored["test_accuracy"]),
+            str(stored["sha256"]),
+            dict(stored["meta"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"The annotator file {path} is damaged or not one; {DELETE}.") from None
+    if stored.get("format") != FORMAT or tuple(logits.shape) != shape or logits.dtype != np.float32:
+        raise DataError(f"The annotator file {path} does not hold float32 logits of shape {shape}; {DELETE}.")
+    if _checksum(annotation.logits) != annotation.sha256:
+        raise DataError(f"The annotator file {path} is damaged: its SHA-256 does not match; {DELETE}.")
+    if any(annotation.meta.get(name) != value for name, value in key.items()):
+        raise DataError(f"The annotator file {path} was made for another data set or recipe; {DELETE}.")
+    return annotation

@@ -1,0 +1,383 @@
+"""Candidate labels: the rules that add wrong labels, the draw, and the files that all methods share.
+
+uniform       every other label with probability `rate`
+hierarchical  every other label of the same superclass with probability `rate` (CIFAR-100H, as in PiCO)
+instance      VALEN's rule (Xu et al., NeurIPS 2021): label j ≠ y with probability min(1, rate·C·r_j), where r is the
+              softmax over the wrong labels of an annotator trained on clean labels; one temperature sets the mean size
+
+A matrix depends on (data set, generator, rate, seed) and on nothing else; it is drawn once and stored with its SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from datasets.base import DataError, Dataset, check_candidates
+from datasets.storage.cache import atomic, locked
+from datasets.views import counter
+
+if TYPE_CHECKING:
+    from datasets.labels.annotator import Annotator
+
+GENERATORS: dict[str, str] = {
+    "uniform": "every other label with the same probability",
+    "hierarchical": "every other label of the same superclass with the same probability",
+    "instance": "labels that an annotator network finds likely for the picture (VALEN)",
+    "own": "the candidate sets that the data bring with them",
+}
+FORMAT = 1
+ROWS = 4096  # worked on at a time, so that memory does not grow with the data set
+BISECTION_ROUNDS = 50
+DELETE = "delete it and it is made again"  # how errors about stored files end
+TEMPERATURES = (1e-4, 1e4)  # from all wrong mass on one label to all labels alike
+
+
+# The rules: (N, C) probabilities that a label is added; the true label, always a candidate, has 0 ---------------------
+
+
+def flip_probabilities(logits: Tensor, labels: Tensor, rate: float) -> Tensor:
+    """VALEN's rule from annotator logits (N, C) and true labels (N,).
+
+    The true label is masked before the softmax, not zeroed after it: a sure annotator would leave 0/0.
+    """
+    classes = logits.shape[1]
+    wrong = logits.scatter(1, labels[:, None], -math.inf).softmax(1)
+    return (rate * classes * wrong).clamp(max=1)
+
+
+def hierarchical_probabilities(superclass: Tensor, labels: Tensor, rate: float) -> Tensor:
+    """`rate` for the other classes of the same superclass (C,), 0 elsewhere."""
+    same = superclass[labels][:, None] == superclass
+    return (same.double() * rate).scatter(1, labels[:, None], 0.0)
+
+
+def uniform_probabilities(labels: Tensor, classes: int, rate: float) -> Tensor:
+    """`rate` for every other class."""
+    full = torch.full((len(labels), classes), rate, dtype=torch.float64, device=labels.device)
+    return full.scatter(1, labels[:, None], 0.0)
+
+
+def expected_size(probabilities: Tensor) -> Tensor:
+    """(N,) expected number of candidates, the true label included."""
+    return 1 + probabilities.sum(1)
+
+
+# Calibration and draw -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One softmax temperature, the mean expected size that it gives, and the size without it."""
+
+    temperature: float
+    expected_size: float
+    uncalibrated_size: float
+
+
+def mean_size(logits: Tensor, labels: Tensor, rate: float, temperature: float = 1.0) -> float:
+    """Mean of the expected set sizes under VALEN's rule with tempered logits (N, C)."""
+    total = 0.0
+    for rows in _row_slices(len(labels)):
+        tempered = logits[rows].double() / temperature
+        total += expected_size(flip_probabilities(tempered, labels[rows], rate)).sum().item()
+    return total / len(labels)
+
+
+def calibrate_temperature(logits: Tensor, labels: Tensor, rate: float, target: float) -> Calibration:
+    """The temperature at which the mean expected size is `target`, by bisection.
+
+    The size never falls as the temperature rises: a hotter softmax is flatter, and Σ min(1, κ r_j) grows with flatness.
+    """
+    low, high = (math.log(temperature) for temperature in TEMPERATURES)
+    smallest, largest = (mean_size(logits, labels, rate, temperature) for temperature in TEMPERATURES)
+    if not smallest - 1e-6 <= target <= largest + 1e-6:
+        raise DataError(
+            f"An average of {target:g} candidates cannot be reached at rate {rate:g}: with these annotator outputs any "
+            f"temperature gives between {smallest:.2f} and {largest:.2f}; change the rate or the target."
+        )
+    for _ in range(BISECTION_ROUNDS):
+        middle = (low + high) / 2
+        if mean_size(logits, labels, rate, math.exp(middle)) < target:
+            low = middle
+        else:
+            high = middle
+    temperature = math.exp((low + high) / 2)
+    return Calibration(temperature, mean_size(logits, labels, rate, temperature), mean_size(logits, labels, rate))
+
+
+def draw(probabilities: Tensor, labels: Tensor, seed: int, stream: str, start: int = 0) -> Tensor:
+    """Candidate sets (N, C) bool; every label is drawn on its own and the true one is always in.
+
+    The draw of row i is a function of (seed, stream, start + i): sets of a higher rate contain those of a lower one.
+    """
+    index = torch.arange(start, start + len(labels), device=probabilities.device)
+    chance = counter.uniforms(seed, 0, stream, index, probabilities.shape[1])
+    return (chance < probabilities).scatter(1, labels[:, None], True)
+
+
+def _row_slices(count: int) -> Iterator[slice]:
+    return (slice(start, min(start + ROWS, count)) for start in range(0, count, ROWS))
+
+
+# Candidate sets and what they look like -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CandidateSet:
+    """The candidate matrix (N, C) bool of a training set, its checksum, and how it was made."""
+
+    matrix: Tensor
+    sha256: str
+    meta: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How often a wrong label stands beside a true one."""
+
+    true: int
+    wrong: int
+    count: int
+    share: float  # of the pictures of the true class
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the candidate sets of a training set look like."""
+
+    average_size: float
+    histogram: dict[int, int]  # set size -> pictures
+    singletons: float  # share of pictures whose set holds the true label alone
+    ambiguity: float  # largest share of pictures of one class that have the same wrong label
+    confusions: tuple[Confusion, ...]  # most frequent first
+
+
+def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
+    """Sizes and confusions of candidate sets (N, C) with true labels (N,)."""
+    sizes = matrix.sum(1)
+    counts, share = _confusion_counts(matrix, labels)
+    pairs = counts.flatten().argsort(descending=True, stable=True)[:most]
+    classes = matrix.shape[1]
+    confusions = tuple(
+        Confusion(pair // classes, pair % classes, int(counts.view(-1)[pair]), float(share.view(-1)[pair]))
+        for pair in pairs.tolist()
+        if counts.view(-1)[pair] > 0
+    )
+    values, pictures = sizes.unique(return_counts=True)
+    return Statistics(
+        average_size=sizes.double().mean().item(),
+        histogram=dict(zip(values.tolist(), pictures.tolist(), strict=True)),
+        singletons=(sizes == 1).double().mean().item(),
+        ambiguity=share.max().item(),
+        confusions=confusions,
+    )
+
+
+def _confusion_counts(matrix: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """(C, C) pictures of class y (row) whose set holds j ≠ y (column), and that as a share of class y."""
+    classes = matrix.shape[1]
+    counts = torch.zeros(classes, classes, dtype=torch.float64)
+    for rows in _row_slices(len(labels)):
+        counts.index_add_(0, labels[rows], matrix[rows].double())
+    counts.fill_diagonal_(0)
+    per_class = torch.bincount(labels, minlength=classes).clamp(min=1)
+    return counts, counts / per_class[:, None]
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def checksum(matrix: np.ndarray) -> str:
+    """SHA-256 of a boolean matrix: its shape and its bits."""
+    digest = hashlib.sha256(f"{matrix.shape[0]}x{matrix.shape[1]}:".encode())
+    digest.update(np.packbits(matrix, axis=1).tobytes())
+    return digest.hexdigest()
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON form of a description."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """SHA-256 of what candidate labels and annotators depend on: all labels, and training pictures spread over the set.
+
+    2,000 pictures stand for all of them, so that a set of many gigabytes is not read at every start.
+    """
+    superclass = None if dataset.superclass is None else dataset.superclass.tolist()
+    digest = hashlib.sha256(json.dumps([dataset.num_classes, superclass, len(dataset.test)]).encode())
+    digest.update(dataset.train.labels.numpy().tobytes() + dataset.test.labels.numpy().tobytes())
+    rows = torch.linspace(0, len(dataset.train) - 1, min(len(dataset.train), 2000), dtype=torch.float64).long()
+    for part in rows.split(200):
+        images, _ = dataset.train.batch(part)
+        digest.update(images.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def file_name(text: str) -> str:
+    """Text as a file or folder name: the name of a user's own data set may be a path."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._") or "data"
+
+
+def write_arrays(path: Path, **arrays: np.ndarray) -> None:
+    """An `.npz` file that is complete or not there."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    try:
+        with atomic(path) as stream:
+            stream.write(buffer.getvalue())
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def read_arrays(path: Path, what: str, *names: str) -> list[np.ndarray]:
+    """The named arrays of an `.npz` file, without pickle."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return [arrays[name] for name in names]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"The {what} file {path} is damaged or not one ({reason}); {DELETE}.") from None
+
+
+def as_bytes(meta: Mapping[str, Any]) -> np.ndarray:
+    return np.frombuffer(json.dumps(meta, sort_keys=True).encode(), dtype=np.uint8)
+
+
+def save(path: Path, candidates: CandidateSet) -> None:
+    """Store candidate sets, one bit per label."""
+    matrix = candidates.matrix.numpy()
+    meta = dict(candidates.meta, format=FORMAT, sha256=candidates.sha256)
+    write_arrays(path, bits=np.packbits(matrix, axis=1), shape=np.array(matrix.shape), meta=as_bytes(meta))
+
+
+def load(path: Path, labels: Tensor, classes: int) -> CandidateSet:
+    """Read candidate sets back; a file that does not fit the training labels (N,) or its checksum is refused."""
+    bits, shape, raw = read_arrays(path, "candidate", "bits", "shape", "meta")
+    try:
+        meta = json.loads(raw.tobytes())
+        rows, columns = (int(size) for size in shape)
+        matrix = np.unpackbits(bits, axis=1, count=columns).astype(bool)
+        sha256, version = meta.pop("sha256"), meta.pop("format")
+    except (ValueError, KeyError, TypeError, AttributeError, np.exceptions.AxisError):
+        raise DataError(f"The candidate file {path} is damaged or not one; {DELETE}.") from None
+    if version != FORMAT:
+        raise DataError(f"The candidate file {path} has format {version}, not {FORMAT}; {DELETE}.")
+    if matrix.shape != (rows, columns) or checksum(matrix) != sha256:
+        raise DataError(f"The candidate file {path} is damaged: its SHA-256 does not match; {DELETE}.")
+    check_candidates(str(path), matrix, labels.numpy(), classes)
+    return CandidateSet(torch.from_numpy(matrix), sha256, meta)
+
+
+# The whole way --------------------------------------------------------------------------------------------------------
+
+
+def build(
+    dataset: Dataset,
+    generator: str,
+    rate: float,
+    seed: int,
+    folder: Path,
+    annotator: Annotator | None = None,
+    target_size: float | None = None,
+) -> CandidateSet:
+    """The candidate sets of a training set: read from `folder` if they are there, otherwise made and stored.
+
+    `annotator` and `target_size` belong to `instance` alone. Two processes that ask at once get the same file.
+    """
+    labels = dataset.train.labels
+    if generator == "own":
+        return _own(dataset)
+    _check_request(dataset, generator, rate, seed, annotator, target_size)
+    request: dict[str, Any] = {
+        "dataset": dataset.name,
+        "fingerprint": fingerprint(dataset),
+        "generator": generator,
+        "rate": rate,
+        "seed": seed,
+        "target_size": target_size,
+        "annotator_recipe": annotator.recipe_digest if annotator is not None and generator == "instance" else None,
+    }
+    path = Path(folder) / file_name(dataset.name) / f"{generator}-rate{rate:g}-seed{seed}-{digest_of(request)[:8]}.npz"
+    if path.exists():
+        return _load_matching(path, labels, dataset.num_classes, request)
+    # The annotator takes its own lock, so it is asked before this one: locks are never nested.
+    annotation = annotator.annotate(dataset, folder) if annotator is not None and generator == "instance" else None
+    logits = None if annotation is None else annotation.logits
+    with locked(path.with_suffix(".lock")):
+        if not path.exists():  # another process may have drawn it while this one waited
+            made: dict[str, Any] = {"annotator": None if annotation is None else annotation.sha256}
+            if logits is not None:
+                made |= asdict(_calibration(logits, labels, rate, target_size))
+            matrix = _draw_all(dataset, generator, rate, seed, logits, made.get("temperature", 1.0))
+            save(path, CandidateSet(matrix, checksum(matrix.numpy()), request | made))
+    return _load_matching(path, labels, dataset.num_classes, request)
+
+
+def _load_matching(path: Path, labels: Tensor, classes: int, request: Mapping[str, Any]) -> CandidateSet:
+    candidates = load(path, labels, classes)
+    foreign = [key for key, value in request.items() if candidates.meta.get(key) != value]
+    if foreign:
+        raise DataError(f"The candidate file {path} was made for another {foreign[0]}; {DELETE}.")
+    return candidates
+
+
+def _check_request(
+    dataset: Dataset, generator: str, rate: float, seed: int, annotator: Annotator | None, target_size: float | None
+) -> None:
+    if generator not in GENERATORS:
+        raise DataError(f"Unknown generator '{generator}'; known are {', '.join(GENERATORS)}.")
+    if not 0 <= rate <= 1:
+        raise DataError(f"{dataset.name}: the rate {rate:g} is not a probability.")
+    if seed < 0:
+        raise DataError(f"{dataset.name}: the candidate seed {seed} must not be negative.")
+    if generator == "hierarchical" and dataset.superclass is None:
+        raise DataError(f"{dataset.name} has no superclasses, so the generator 'hierarchical' cannot be used.")
+    if generator == "instance" and annotator is None:
+        raise DataError(f"{dataset.name}: the generator 'instance' needs an annotator network.")
+    if generator != "instance" and target_size is not None:
+        raise DataError(f"{dataset.name}: a target size can be set for the generator 'instance' only.")
+
+
+def _calibration(logits: Tensor, labels: Tensor, rate: float, target: float | None) -> Calibration:
+    if target is not None:
+        return calibrate_temperature(logits, labels, rate, target)
+    size = mean_size(logits, labels, rate)
+    return Calibration(1.0, size, size)
+
+
+def _draw_all(
+    dataset: Dataset, generator: str, rate: float, seed: int, logits: Tensor | None, temperature: float
+) -> Tensor:
+    labels = dataset.train.labels
+    parts = []
+    for rows in _row_slices(len(labels)):
+        if logits is not None:
+            probabilities = flip_probabilities(logits[rows].double() / temperature, labels[rows], rate)
+        elif generator == "hierarchical" and dataset.superclass is not None:
+            probabilities = hierarchical_probabilities(dataset.superclass, labels[rows], rate)
+        else:
+            probabilities = uniform_probabilities(labels[rows], dataset.num_classes, rate)
+        parts.append(draw(probabilities, labels[rows], seed, f"candidates/{dataset.name}/{generator}", rows.start))
+    return torch.cat(parts)
+
+
+def _own(dataset: Dataset) -> CandidateSet:
+    if dataset.candidates is None:
+        raise DataError(f"{dataset.name} brings no candidate sets; choose one of {', '.join(list(GENERATORS)[:-1])}.")
+    matrix = dataset.candidates.bool()
+    check_candidates(dataset.name, matrix.numpy(), dataset.train.labels.numpy(), dataset.num_classes)
+    return CandidateSet(matrix, checksum(matrix.numpy()), {"dataset": dataset.name, "generator": "own"})

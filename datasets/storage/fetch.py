@@ -1,0 +1,424 @@
+"""Downloading a data set: fetch, resume, verify, unpack without trust, check, and only then move into place.
+
+Everything happens in `<root>/.fetch-<name>/`; `<root>/<name>` changes by rename at the end, so a command that is killed
+leaves either the old state or the new one, and downloads where they stopped when it is run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import shutil
+import stat
+import sys
+import tarfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from datasets.base import Availability, DataError
+from datasets.registry import get
+from datasets.storage.cache import locked
+
+CHUNK = 1 << 20
+ATTEMPTS = 5  # in a row without a single new byte
+TIMEOUT = 30.0  # seconds
+PAGES = "see docs/data.md"
+
+Progress = Callable[[str, int, "int | None"], None]  # what, done, total (bytes)
+Check = Callable[[Path], Availability]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One file to fetch. `origin` says where its hash was published; without a hash only the structure is checked."""
+
+    file: str
+    urls: tuple[str, ...] = ()
+    sha256: str = ""
+    md5: str = ""
+    size: int | None = None
+    origin: str = ""
+    folder: str = ""  # below <root>/<name>, where it is unpacked
+    unpack: bool = True
+
+
+_DOGS = "http://vision.stanford.edu/aditya86/ImageNetDogs/"
+_TFDS = "TensorFlow Datasets"
+
+ARCHIVES: dict[str, tuple[Archive, ...]] = {
+    "cifar100": (
+        Archive(
+            "cifar-100-python.tar.gz",
+            ("https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",),
+            md5="eb9058c3a382ffc7106e4002c42a8d85",
+            origin="torchvision",
+        ),
+    ),
+    "fgvc100": (
+        Archive(
+            "fgvc-aircraft-2013b.tar.gz",
+            ("https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz",),
+            md5="d4acdd33327262359767eeaa97a4f732",
+            origin="several public loaders",
+        ),
+    ),
+    "dogs120": (
+        Archive(
+            "images.tar",
+            (_DOGS + "images.tar",),
+            sha256="a443fc2f9a851aa1a7b8e4fa4af94b8459fce2c9f5a2f4dd4669cf9673a4ec58",
+            size=793_579_520,
+            origin=_TFDS,
+        ),
+        Archive(
+            "lists.tar",
+            (_DOGS + "lists.tar",),
+            sha256="34b47cacd9a98b5d150e084f24d29391c084c55272295ec65c85651bc35f4d6c",
+            size=481_280,
+            origin=_TFDS,
+        ),
+    ),
+    "cub200": (
+        Archive(
+            "CUB_200_2011.tgz",
+            (
+                "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz?download=1",
+                "https://s3.amazonaws.com/fast-ai-imageclas/CUB_200_2011.tgz",
+            ),
+            sha256="0c685df5597a8b24909f6a7c9db6d11e008733779a671760afef78feb49bf081",
+            md5="97eceeb196236b17998738112f37df78",
+            size=1_150_585_339,
+            origin=f"{_TFDS} (SHA-256), several public loaders (MD5)",
+        ),
+    ),
+    # Stanford's server is gone; archives that the user has put into the folder are verified and unpacked.
+    "cars196": (
+        Archive(
+            "cars_train.tgz",
+            sha256="512b227b30e2f0a8aab9e09485786ab4479582073a144998da74d64b801fd288",
+            size=979_269_282,
+            origin=_TFDS,
+        ),
+        Archive(
+            "cars_test.tgz",
+            sha256="bffea656d6f425cba3c91c6d83336e4c5f86c6cffd8975b0f375d3a10da8e243",
+            size=977_350_468,
+            origin=_TFDS,
+        ),
+        Archive(
+            "car_devkit.tgz",
+            sha256="b97deb463af7d58b6bfaa18b2a4de9829f0f79e8ce663dfa9261bf7810e9accd",
+            size=330_960,
+            origin=_TFDS,
+        ),
+        Archive(
+            "cars_test_annos_withlabels.mat",
+            sha256="790f75be8ea34eeded134cc559332baf23e30e91367e9ddca97d26ed9b895f05",
+            size=185_758,
+            origin=_TFDS,
+            unpack=False,
+        ),
+    ),
+}
+SAME_FILES = {"cifar100h": "cifar100"}
+
+
+def show(what: str, done: int, total: int | None) -> None:
+    """The default progress: one line on a terminal, nothing in a log."""
+    if sys.stderr.isatty():
+        of = f" of {total / 1e6:,.1f}" if total else ""
+        print(f"\r{what}: {done / 1e6:,.1f}{of} MB", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+
+def fetch(
+    name: str,
+    root: Path,
+    sources: Sequence[Archive] | None = None,
+    progress: Progress = show,
+    check: Check | None = None,
+    pause: float = 1.0,
+) -> Path:
+    """Bring a data set into `<root>/<name>` and return that folder.
+
+    `sources` replaces the table of archives (mirrors); `check` replaces the data set's own test for completeness.
+    `pause` is the wait in seconds before a broken transfer is taken up again, doubled each time.
+    """
+    root, name = Path(root), SAME_FILES.get(name, name)
+    source = get(name)
+    check = check or source.find
+    target = root / name
+    here = check(root)
+    if here.status == "found":
+        return target
+    archives = ARCHIVES.get(name, ()) if sources is None else tuple(sources)
+    if not archives:
+        advice = here.how or PAGES
+        raise DataError(f"{name} cannot be downloaded by this command; {advice}.")
+    work = root / f".fetch-{name}"
+    try:
+        with locked(root / f".fetch-{name}.lock"):
+            files = [_obtain(name, archive, target, work, progress, pause) for archive in archives]
+            staged = work / "unpacked"
+            shutil.rmtree(staged, ignore_errors=True)
+            for archive, file in zip(archives, files, strict=True):
+                _unpack(file, archive, staged / name / archive.folder)
+            result = check(staged)
+            if result.status != "found":
+                detail = result.detail.replace(str(staged), str(root))
+                raise DataError(f"{name}: what was unpacked is {result.status}: {detail.rstrip('.')}.")
+            _move_in(staged / name, target)
+            shutil.rmtree(work)
+    except OSError as error:
+        raise DataError(f"{name}: {error.filename or root} cannot be written: {error.strerror or error}.") from None
+    return target
+
+
+def _obtain(name: str, archive: Archive, target: Path, work: Path, progress: Progress, pause: float) -> Path:
+    """The verified file: one that the user has put there, one from an earlier attempt, or a fresh download."""
+    for placed in (target / archive.file, target.parent / archive.file, work / archive.file):
+        if placed.is_file():
+            problem = _mismatch(placed, archive)
+            if not problem:
+                return placed
+            if placed.parent != work:
+                raise DataError(f"{placed} {problem}; remove it, or unpack it yourself if you trust it.")
+            placed.unlink()
+    if not archive.urls:
+        wanted = ", ".join(a.file for a in ARCHIVES.get(name, (archive,)))
+        raise DataError(
+            f"{name}: the publisher's server no longer hands out {archive.file}; put {wanted} into {target} and run this "
+            f"command again, or put the unpacked folders there, {PAGES}."
+        )
+    _check_space(work, archive)
+    part = work / (archive.file + ".part")
+    problems: list[str] = []
+    for url in archive.urls:
+        if part.exists() and problems and not (archive.sha256 or archive.md5):
+            part.unlink()  # nothing would show that the halves of two sources do not fit
+        went_on = part.exists()
+        problem = _attempt(url, part, archive, progress, pause)
+        if problem and went_on and not part.exists():  # the old half was to blame: once more from the start
+            problem = _attempt(url, part, archive, progress, pause)
+        if not problem:
+            os.replace(part, work / archive.file)
+            return work / archive.file
+        problems.append(f"{urllib.parse.urlsplit(url).netloc}: {problem}")
+    raise DataError(
+        f"{name}: {archive.file} could not be downloaded ({'; '.join(problems)}); run the command again to go on, "
+        f"or put the file into {target}, {PAGES}."
+    )
+
+
+def _attempt(url: str, part: Path, archive: Archive, progress: Progress, pause: float) -> str:
+    """Download and verify; the reason when it failed. Bytes that are not the wanted file are not built upon."""
+    problem = _download(url, part, archive, progress, pause)
+    if not problem:
+        problem = _mismatch(part, archive)
+        if problem:
+            part.unlink()
+            problem = f"the file {problem}"
+    return problem
+
+
+def _check_space(work: Path, archive: Archive) -> None:
+    work.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(work).free
+    if archive.size and free < 2 * archive.size:
+        raise DataError(
+            f"{archive.file} and its unpacked files need {2 * archive.size / 1e9:.1f} GB; "
+            f"{work.parent} has {free / 1e9:.1f} GB free."
+        )
+
+
+def _mismatch(path: Path, archive: Archive) -> str:
+    """What is wrong with a file, or nothing."""
+    for kind, expected in (("sha256", archive.sha256), ("md5", archive.md5)):
+        if expected:
+            digest = hashlib.new(kind, usedforsecurity=False)
+            with path.open("rb") as stream:
+                while chunk := stream.read(CHUNK):
+                    digest.update(chunk)
+            if digest.hexdigest() != expected:
+                return f"has {kind} {digest.hexdigest()[:12]}…, not the published {expected[:12]}…"
+            return ""
+    if archive.size is not None and path.stat().st_size != archive.size:
+        return f"has {path.stat().st_size:,} bytes, not {archive.size:,}"
+    return ""
+
+
+# Transfer -----------------------------------------------------------------------------------------------------------
+
+
+def _download(url: str, part: Path, archive: Archive, progress: Progress, pause: float) -> str:
+    """Fill `part` from a URL, going on where it stops; the reason when it cannot be completed."""
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        return "is not an http address"
+    failures, reason = 0, ""
+    while failures < ATTEMPTS:
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            if _transfer(url, part, archive.file, progress):
+                return ""
+            reason = "the transfer broke off"
+        except urllib.error.HTTPError as error:
+            if error.code not in (408, 429, 500, 502, 503, 504):
+                return f"the server says {error.code} {error.reason}"
+            reason = f"the server says {error.code} {error.reason}"
+        except urllib.error.URLError as error:
+            return f"no connection ({getattr(error.reason, 'strerror', None) or error.reason})"
+        except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
+            reason = f"the transfer broke off ({error or type(error).__name__})"
+        gained = part.exists() and part.stat().st_size > before
+        failures = 0 if gained else failures + 1
+        time.sleep(pause * 2**failures if failures < ATTEMPTS else 0)
+    return reason
+
+
+def _transfer(url: str, part: Path, what: str, progress: Progress) -> bool:
+    """One request; whether the file is complete afterwards."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"User-Agent": "candid-fetch", "Accept-Encoding": "identity"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and have:  # nothing left to send, or the part is longer than the file
+            if error.headers.get("Content-Range", "").rpartition("/")[2] == str(have):
+                return True
+            part.unlink()
+            return False
+        raise
+    with response:
+        resumed = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        if response.status == 206 and not resumed:
+            raise http.client.HTTPException("the server sent another range than asked for")
+        have = have if resumed else 0
+        length = response.headers.get("Content-Length")
+        total = have + int(length) if length is not None and length.isdecimal() else None
+        with part.open("ab" if resumed else "wb") as stream:
+            while chunk := response.read(CHUNK):
+                stream.write(chunk)
+                have += len(chunk)
+                progress(what, have, total)
+            stream.flush()
+            os.fsync(stream.fileno())
+    return total is None or have == total
+
+
+# Unpacking ----------------------------------------------------------------------------------------------------------
+
+
+def _unpack(file: Path, archive: Archive, into: Path) -> None:
+    into.mkdir(parents=True, exist_ok=True)
+    if archive.unpack:
+        extract(file, into, archive.file)
+    else:
+        shutil.copyfile(file, into / archive.file)
+
+
+def extract(file: Path, into: Path, label: str | None = None) -> None:
+    """Unpack a tar or zip file. Regular files and folders only; a name that leads outside stops it before anything is used.
+
+    Links that stay inside are left out (no set needs them), so no later entry can be written through one.
+    """
+    label = label or file.name
+    members = _zip_members if zipfile.is_zipfile(file) else _tar_members
+    room = shutil.disk_usage(into).free
+    try:
+        for name, is_folder, opened in members(file, label):
+            path = into.joinpath(*_safe_parts(name, label))
+            if is_folder:
+                path.mkdir(parents=True, exist_ok=True)
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with opened() as source, path.open("wb") as stream:
+                while chunk := source.read(CHUNK):
+                    room -= len(chunk)
+                    if room < 0:
+                        raise DataError(f"{label} unpacks to more than the disk has room for.")
+                    stream.write(chunk)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise DataError(f"{label} is damaged or cut off: {error}.") from None
+    except OSError as error:
+        if error.errno is None:  # gzip and lzma report damage in this form
+            raise DataError(f"{label} is damaged or cut off: {error}.") from None
+        raise
+
+
+Member = tuple[str, bool, Callable[[], IO[bytes]]]  # name, whether a folder, its content
+
+
+def _safe_parts(name: str, label: str) -> tuple[str, ...]:
+    """The parts of a relative path inside the archive; absolute paths and `..` are refused."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
+        raise DataError(f"{label} holds the entry {name!r}, which leads outside its folder; it was not unpacked.")
+    return path.parts
+
+
+def _refuse_link_out(name: str, link: str, from_root: bool, label: str) -> None:
+    """A link is judged by where it leads: from the archive's root (hard links) or from its own folder."""
+    start = "." if from_root else os.path.dirname(name)
+    end = os.path.normpath(os.path.join(start, link))
+    if os.path.isabs(link) or end == ".." or end.startswith("../"):
+        raise DataError(f"{label} holds the link {name!r} to {link!r}, outside its folder; it was not unpacked.")
+
+
+def _tar_members(file: Path, label: str) -> Iterator[Member]:
+    with tarfile.open(file) as archive:
+        for member in archive:
+            if member.issym() or member.islnk():
+                _safe_parts(member.name, label)
+                _refuse_link_out(member.name, member.linkname, member.islnk(), label)
+            elif member.isdir() or member.isreg():
+
+                def opened(member: tarfile.TarInfo = member) -> IO[bytes]:
+                    stream = archive.extractfile(member)
+                    assert stream is not None
+                    return stream
+
+                yield member.name, member.isdir(), opened
+            else:
+                raise DataError(f"{label} holds the device or pipe {member.name!r}; it was not unpacked.")
+
+
+def _zip_members(file: Path, label: str) -> Iterator[Member]:
+    with zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if kind == stat.S_IFLNK:
+                _safe_parts(info.filename, label)
+                _refuse_link_out(info.filename, archive.read(info).decode(errors="replace"), False, label)
+            elif kind in (0, stat.S_IFREG, stat.S_IFDIR):
+
+                def opened(info: zipfile.ZipInfo = info) -> IO[bytes]:
+                    return archive.open(info)
+
+                yield info.filename, info.is_dir(), opened
+            else:
+                raise DataError(f"{label} holds the device or pipe {info.filename!r}; it was not unpacked.")
+
+
+def _move_in(staged: Path, target: Path) -> None:
+    """Rename into place: the whole folder when there is none, else entry by entry; a folder in the way is set aside."""
+    if not target.exists():
+        os.replace(staged, target)
+        return
+    for entry in sorted(staged.iterdir()):
+        place = target / entry.name
+        if place.is_dir():
+            number = 1
+            while (aside := target / f"{entry.name}.old{number}").exists():
+                number += 1
+            os.replace(place, aside)
+        os.replace(entry, place)

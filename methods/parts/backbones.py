@@ -1,0 +1,173 @@
+"""Encoders by name: images or features in, a feature map (B, D, h, w) out. torchvision and timm load on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from methods.base import Backbone
+from methods.registry import MethodError, did_you_mean
+
+CHARACTERS = Path(__file__).parent / "weights" / "small-cnn-characters.safetensors"  # made by benchmark.tools.pretrain
+
+
+class BackboneError(MethodError):
+    """A network that cannot be built; one sentence."""
+
+
+class SmallCNN(Backbone):
+    """Three 3×3 convolutions of stride 2 with batch norm: seconds, not hours, on a CPU core."""
+
+    def __init__(self, channels: int = 3, width: int = 16) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        widths = [channels, width, 2 * width, 4 * width]
+        for before, after in pairwise(widths):
+            layers += [
+                nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False),
+                nn.BatchNorm2d(after),
+                nn.ReLU(True),
+            ]
+        self.layers = nn.Sequential(*layers)
+        self.feature_dim = widths[-1]
+        he_normal_(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.layers(images)
+
+
+class MLP(Backbone):
+    """Features (B, d) -> (B, D, 1, 1): one hidden layer with batch norm, or the features themselves (`linear`)."""
+
+    def __init__(self, dim: int, hidden: int = 500) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(dim, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True))
+        self.feature_dim = hidden
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.layers(features)[:, :, None, None]
+
+
+class Linear(Backbone):
+    """Features as they are, so that a linear head makes a linear model."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.feature_dim = dim
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features[:, :, None, None]
+
+
+class Wrapped(Backbone):
+    """A network of torchvision or timm whose output already is a feature map."""
+
+    def __init__(self, network: nn.Module, feature_dim: int) -> None:
+        super().__init__()
+        self.network = network
+        self.feature_dim = feature_dim
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network(images)
+
+
+def he_normal_(module: nn.Module) -> None:
+    """He-normal (fan-out) convolutions, batch norm weight 1 and bias 0."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(layer, nn.BatchNorm2d):
+            nn.init.ones_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+
+def small_cnn_characters(channels: int = 3, pretrained: bool = True, weights: str = "") -> Backbone:
+    """The small network as it stands after learning 71 printed characters: the short trainings' ImageNet."""
+    network = SmallCNN(channels)
+    if pretrained or weights:
+        load_weights(network, Path(weights) if weights else CHARACTERS)
+    return network
+
+
+def resnet18_cifar() -> Backbone:
+    """ResNet-18 with a 3×3 stride-1 stem and no max-pool: 32×32 gives a 4×4×512 map."""
+    from torchvision.models import resnet18
+
+    network = resnet18(weights=None)
+    network.conv1 = nn.Conv2d(3, 64, 3, stride=1, padding=1, bias=False)
+    stages = [network.conv1, network.bn1, network.relu, network.layer1, network.layer2, network.layer3, network.layer4]
+    backbone = Wrapped(nn.Sequential(*stages), 512)
+    he_normal_(backbone)
+    return backbone
+
+
+def from_timm(name: str, pretrained: bool = False, weights: str = "") -> Backbone:
+    """Any timm model without its pooling and classifier; `weights` names a local state-dict file instead of a download."""
+    import timm
+
+    network: Any
+    if not timm.is_model(name.split(".")[0]):
+        raise BackboneError(f"timm has no model '{name}'.{did_you_mean(name, timm.list_models())}")
+    try:
+        network = timm.create_model(name, pretrained=pretrained and not weights, num_classes=0, global_pool="")
+    except Exception as error:  # timm raises whatever its download layer does
+        raise BackboneError(
+            f"The pretrained weights of {name} could not be had ({type(error).__name__}). With no network, put the "
+            f"state-dict file on disk and pass --set backbone.weights=FILE."
+        ) from error
+    if weights:
+        load_weights(network, Path(weights))
+    return Wrapped(network, network.num_features)
+
+
+def load_weights(network: nn.Module, path: Path) -> None:
+    """A state dict from disk (.pth or .safetensors), never a pickle; the classifier's entries may be missing or extra."""
+    if not path.is_file():
+        raise BackboneError(f"The weight file {path} does not exist; correct backbone.weights.")
+    unusable = f"The weight file {path} is no plain state dict; save one with torch.save(model.state_dict(), …) or as .safetensors."
+    state: Any
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch's own words are a page long
+        raise BackboneError(unusable) from error
+    inner = state.get("state_dict", state) if isinstance(state, dict) else state
+    if not isinstance(inner, dict):
+        raise BackboneError(unusable)
+    missing, unexpected = network.load_state_dict(inner, strict=False)
+    stray = [key for key in unexpected if not key.startswith(("fc.", "classifier.", "head."))]
+    if missing or stray:
+        raise BackboneError(
+            f"The weight file {path} is for another network (first difference: {(missing + stray)[0]})."
+        )
+
+
+NAMES = ("small-cnn", "small-cnn-characters", "resnet18-cifar", "resnet34-imagenet", "mlp", "linear", "timm:NAME")
+
+
+def factory(name: str, input_dim: int = 3, pretrained: bool = True, weights: str = "") -> Callable[[], Backbone]:
+    """A function that builds the named encoder; `input_dim` is channels for pictures, features for tables."""
+    known: dict[str, Callable[[], Backbone]] = {
+        "small-cnn": partial(SmallCNN, input_dim),
+        "small-cnn-characters": partial(small_cnn_characters, input_dim, pretrained, weights),
+        "resnet18-cifar": resnet18_cifar,
+        # The torchvision ImageNet weights, not timm's default recipe of the same network.
+        "resnet34-imagenet": partial(from_timm, "resnet34.tv_in1k", pretrained, weights),
+        "mlp": partial(MLP, input_dim),
+        "linear": partial(Linear, input_dim),
+    }
+    if name.startswith("timm:"):
+        return partial(from_timm, name.removeprefix("timm:"), pretrained, weights)
+    if name not in known:
+        raise BackboneError(f"Unknown backbone '{name}'.{did_you_mean(name, known)} Known: {', '.join(NAMES)}.")
+    return known[name]

@@ -1,0 +1,326 @@
+"""Claims on the statistics: worked examples from the literature, rules for degenerate data, and agreement with SciPy."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as some
+from scipy import stats
+
+from benchmark.analysis import statistics as st
+from tests.conftest import ROOT
+
+PAPER = ROOT / "results" / "paper"
+SLEEP_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+SLEEP_2 = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+# Demšar 2006, table 6: C4.5, C4.5+m, C4.5+cf, C4.5+m+cf on 14 data sets, "voting" separated in the fourth decimal.
+DEMSAR = [
+    [0.763, 0.768, 0.771, 0.798],
+    [0.599, 0.591, 0.590, 0.569],
+    [0.954, 0.971, 0.968, 0.967],
+    [0.628, 0.661, 0.654, 0.657],
+    [0.882, 0.888, 0.886, 0.898],
+    [0.936, 0.931, 0.916, 0.931],
+    [0.661, 0.668, 0.609, 0.685],
+    [0.583, 0.583, 0.563, 0.625],
+    [0.775, 0.838, 0.866, 0.875],
+    [1.000, 1.000, 1.000, 1.000],
+    [0.940, 0.962, 0.965, 0.962],
+    [0.619, 0.666, 0.614, 0.669],
+    [0.972, 0.981, 0.9751, 0.975],
+    [0.957, 0.978, 0.946, 0.970],
+]
+accuracies = some.floats(0, 100, allow_nan=False).map(lambda x: round(x, 2))
+
+
+def published() -> pd.DataFrame:
+    return pd.read_csv(PAPER / "table2.csv")
+
+
+def published_comparisons(**options: Any) -> dict[str, np.ndarray]:
+    """CEL against each of the 72 other cells, method by method."""
+    table = published()
+    cel = table[table.method == "CEL"].set_index("dataset")
+    others = table[table.method != "CEL"]
+    columns = [frame[c].to_numpy() for frame in (cel.loc[others.dataset], others) for c in ("mean", "std", "n")]
+    return st.unpaired_t(*columns, **options)
+
+
+def test_students_sleep_data_comes_out_as_published() -> None:
+    c = st.paired_t(SLEEP_1, SLEEP_2)
+    assert (round(c.t, 4), c.df, round(c.p, 6)) == (-4.0621, 9, 0.002833)
+    assert c.outcome == st.LOSS
+    assert c.ci_high < 0
+
+
+def test_the_sample_form_is_larger_than_the_population_form_and_undefined_for_one_seed() -> None:
+    x = [75.23, 75.51, 75.79]
+    assert st.sample_std(x) == pytest.approx(0.28)
+    assert st.population_std(x) / st.sample_std(x) == pytest.approx(math.sqrt(2 / 3))
+    assert math.isnan(st.sample_std([75.0]))
+    assert st.mean([75.0]) == 75.0
+
+
+@pytest.mark.parametrize(("n", "t"), [(2, 12.706), (3, 4.303), (5, 2.776), (10, 2.262)])
+def test_the_critical_t_is_the_tabled_one(n: int, t: float) -> None:
+    assert st.critical_t(n) == pytest.approx(t, abs=5e-4)
+
+
+def test_three_seeds_leave_the_spread_uncertain_by_a_factor_of_twelve() -> None:
+    assert st.std_interval(1.0, 3) == pytest.approx((0.52, 6.28), abs=0.01)
+
+
+def test_a_test_set_of_ten_thousand_has_its_own_error() -> None:
+    assert st.binomial_se(75, 10_000) == pytest.approx(0.43, abs=0.005)
+    assert st.binomial_se(75, 3333) == pytest.approx(0.75, abs=0.005)
+
+
+def test_equal_runs_are_a_tie_with_p_one() -> None:
+    c = st.paired_t([70.1, 70.2, 70.3], [70.1, 70.2, 70.3])
+    assert (c.outcome, c.p) == (st.TIE, 1.0)
+
+
+def test_a_constant_difference_is_flagged_although_rounding_makes_it_vary() -> None:
+    a, b = [70.1, 70.2, 70.4], [69.8, 69.9, 70.1]
+    assert len({x - y for x, y in zip(a, b, strict=True)}) > 1
+    c = st.paired_t(a, b)
+    assert (c.outcome, c.p) == (st.WIN, 0.0)
+    assert "zero_variance" in c.flags
+    assert st.paired_t([69.1, 69.2], [70.1, 70.2]).outcome == st.LOSS
+
+
+def test_pairs_are_matched_by_seed_and_not_by_position() -> None:
+    a = {0: 75.0, 1: 76.0, 2: 77.5}
+    shuffled = {2: 74.0, 0: 72.1, 1: 73.0}
+    c = st.compare(a, shuffled)
+    assert c.seeds == (0, 1, 2)
+    assert c.outcome == st.WIN
+    assert c.t == pytest.approx(16.8829, abs=1e-4)
+
+
+@pytest.mark.parametrize("test", st.TESTS)
+def test_a_missing_seed_is_never_a_tie(test: str) -> None:
+    for other in ({}, {0: 71.0}, {0: 71.0, 1: math.nan, 2: math.nan}):
+        c = st.compare({0: 70.0, 1: 70.0, 2: 71.0}, other, test)
+        assert c.outcome == st.MISSING
+        assert math.isnan(c.p)
+    counts, missing = st.win_tie_loss([[st.MISSING, st.WIN]], [0, 0])
+    assert counts[-1, -1].tolist() == [1, 0, 0]
+    assert missing[-1, -1] == 1
+
+
+def test_a_diverged_seed_leaves_the_pair_out_and_says_so() -> None:
+    c = st.compare({0: 75.0, 1: 76.0, 2: 77.5}, {0: 72.1, 1: 73.0, 2: math.nan}, expected=3)
+    assert c.seeds == (0, 1)
+    assert set(c.flags) == {"missing_seeds", "n_below_3"}
+
+
+def test_seeds_that_do_not_overlap_cannot_be_paired_but_can_be_compared_unpaired() -> None:
+    a, b = {0: 75.0, 1: 75.5, 2: 75.2}, {3: 70.0, 4: 70.6, 5: 70.1}
+    assert st.compare(a, b, "paired").outcome == st.MISSING
+    assert st.compare(a, b, "student").outcome == st.WIN
+
+
+def test_an_unknown_test_is_named_in_the_error() -> None:
+    with pytest.raises(ValueError, match="paired, student, welch, wilcoxon"):
+        st.compare({}, {}, "anova")
+
+
+def test_three_seeds_can_never_be_significant_by_signed_ranks() -> None:
+    c = st.compare({0: 90.0, 1: 91.0, 2: 92.5}, {0: 10.0, 1: 12.0, 2: 11.0}, "wilcoxon")
+    assert c.p == 0.25
+    assert c.outcome == st.TIE
+
+
+@given(some.lists(some.tuples(accuracies, accuracies), min_size=2, max_size=8))
+def test_swapping_the_methods_swaps_win_and_loss(pairs: list[tuple[float, float]]) -> None:
+    a, b = ({i: pair[k] for i, pair in enumerate(pairs)} for k in (0, 1))
+    for test in st.TESTS:
+        one, other = st.compare(a, b, test), st.compare(b, a, test)
+        assert one.outcome == -other.outcome
+        assert one.p == pytest.approx(other.p)
+        assert one.ci_low == pytest.approx(-other.ci_high)
+
+
+@given(some.lists(some.tuples(accuracies, accuracies), min_size=2, max_size=8))
+def test_the_paired_test_is_significant_exactly_where_its_interval_leaves_out_zero(pairs: list) -> None:
+    a, b = zip(*pairs, strict=True)
+    c = st.paired_t(a, b)
+    assume("zero_variance" not in c.flags and abs(c.p - 0.05) > 1e-6)
+    assert (c.outcome == st.TIE) == (c.ci_low <= 0 <= c.ci_high)
+
+
+@given(
+    some.lists(accuracies, min_size=2, max_size=6, unique=True),
+    some.lists(accuracies, min_size=2, max_size=6, unique=True),
+)
+def test_unpaired_tests_agree_with_scipy(a: list[float], b: list[float]) -> None:
+    for test, equal in (("student", True), ("welch", False)):
+        want = stats.ttest_ind(a, b, equal_var=equal)
+        got = st.compare(dict(enumerate(a)), dict(enumerate(b)), test)
+        assert got.p == pytest.approx(float(want.pvalue), rel=1e-6, abs=1e-12)
+        low, high = want.confidence_interval(0.95)
+        assert (got.ci_low, got.ci_high) == pytest.approx((low, high), rel=1e-6, abs=1e-6)
+
+
+@given(some.lists(some.integers(-40, 40).filter(bool), min_size=1, max_size=9))
+def test_signed_ranks_count_all_signs_also_with_ties(differences: list[int]) -> None:
+    d = np.array(differences, dtype=float)
+    statistic, p = st.wilcoxon(d, np.zeros_like(d))
+    ranks = stats.rankdata(np.abs(d))
+    signs = (np.arange(2 ** len(d))[:, None] >> np.arange(len(d))) & 1
+    sums = signs @ ranks
+    assert p == pytest.approx(min(1.0, 2 * float((sums <= statistic + 1e-9).mean())))
+    if len(set(np.abs(d))) == len(d):
+        assert p == pytest.approx(float(stats.wilcoxon(d, method="exact").pvalue))
+
+
+def test_signed_ranks_of_equal_results_give_p_one() -> None:
+    assert st.wilcoxon([1.0, 2.0], [1.0, 2.0]) == (0.0, 1.0)
+
+
+def test_a_negative_deviation_is_refused() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        st.unpaired_t(75, 0.1, 3, 67.8, -0.06, 3)
+
+
+@pytest.mark.parametrize(
+    ("equal_var", "ddof", "common", "fine"),
+    [
+        (True, 1, (21, 3), (46, 2)),
+        (False, 1, (20, 4), (43, 5)),
+        (True, 0, (21, 3), (42, 6)),
+        (False, 0, (20, 4), (42, 6)),
+    ],
+)
+def test_published_table_3_follows_from_no_unpaired_reading_of_table_2(
+    equal_var: bool, ddof: int, common: tuple[int, int], fine: tuple[int, int]
+) -> None:
+    result = published_comparisons(equal_var=equal_var, std_ddof=ddof)
+    outcomes = result["outcome"].reshape(12, 6)
+    counts, missing = st.win_tie_loss(outcomes, [0, 0, 1, 1, 1, 1])
+    assert counts[0, -1].tolist() == [*common, 0]
+    assert counts[1, -1].tolist() == [*fine, 0]
+    assert missing.sum() == 0
+
+
+@pytest.mark.parametrize(("equal_var", "kept"), [(True, 59), (False, 45)])
+def test_holm_keeps_fewer_of_the_published_wins(equal_var: bool, kept: int) -> None:
+    result = published_comparisons(equal_var=equal_var)
+    assert int((st.holm(result["p"]) <= 0.05).sum()) == kept
+
+
+@given(some.lists(some.one_of(some.floats(0, 1), some.just(math.nan)), max_size=20))
+def test_holm_never_lowers_p_keeps_the_order_and_leaves_missing_out(p: list[float]) -> None:
+    adjusted = st.holm(p)
+    raw = np.array(p, dtype=float)
+    made = ~np.isnan(raw)
+    assert (np.isnan(adjusted) == ~made).all()
+    assert (adjusted[made] >= raw[made]).all() and (adjusted[made] <= 1).all()
+    assert (np.diff(adjusted[made][np.argsort(raw[made], kind="stable")]) >= 0).all()
+    np.testing.assert_array_equal(adjusted[made], st.holm(raw[made]))
+
+
+@given(
+    some.integers(1, 4).flatmap(
+        lambda m: some.lists(
+            some.lists(some.sampled_from([1, 0, -1, 9]), min_size=m, max_size=m), min_size=1, max_size=4
+        )
+    )
+)
+def test_counts_and_missing_add_up_to_methods_times_data_sets(outcomes: list[list[int]]) -> None:
+    shape = np.shape(outcomes)
+    counts, missing = st.win_tie_loss(outcomes, np.arange(shape[1]) % 2)
+    assert counts[-1, -1].sum() + missing[-1, -1] == shape[0] * shape[1]
+    np.testing.assert_array_equal(counts[:-1].sum(axis=0), counts[-1])
+
+
+def test_demsars_worked_example_comes_out() -> None:
+    f = st.friedman(DEMSAR)
+    assert f.average_ranks == pytest.approx([3.143, 2.000, 2.893, 1.964], abs=5e-4)
+    assert (f.chi2, f.chi2_tie_corrected) == pytest.approx((9.28, 10.23), abs=5e-3)
+    assert f.iman_davenport == pytest.approx(3.69, abs=5e-3)
+    assert f.critical_difference == pytest.approx(1.25, abs=5e-3)
+    assert len(st.nemenyi_groups(f.average_ranks, f.critical_difference)) == 1
+    looser = st.friedman(DEMSAR, alpha=0.10).critical_difference
+    assert st.nemenyi_groups(f.average_ranks, looser).tolist() == [[0, 1, 1, 1], [1, 0, 1, 0]]
+    control = st.control_comparison(f.average_ranks, 14)
+    assert control.p == pytest.approx([0.019, 0.61, 0.016], abs=2e-3)
+    assert (control.p_holm <= 0.05).tolist() == [True, False, True]
+    assert control.q_bonferroni_dunn == pytest.approx(2.394, abs=5e-4)
+
+
+def test_friedman_on_the_published_table_separates_cel_from_five_methods_only() -> None:
+    table = published().pivot(index="dataset", columns="method", values="mean")
+    f = st.friedman(table.values)
+    names = list(table.columns)
+    cel = f.average_ranks[names.index("CEL")]
+    apart = {n for n, r in zip(names, f.average_ranks, strict=True) if r - cel > f.critical_difference}
+    assert apart == {"VALEN", "CC", "IDGP", "CR-DPLL", "PICO"}
+    assert f.critical_difference == pytest.approx(7.449, abs=5e-4)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    some.integers(3, 5).flatmap(
+        lambda k: some.lists(some.lists(accuracies, min_size=k, max_size=k), min_size=2, max_size=6)
+    )
+)
+def test_the_tie_corrected_statistic_is_scipys(scores: list[list[float]]) -> None:
+    x = np.array(scores)
+    assume(any(len(set(row)) > 1 for row in scores))
+    want = stats.friedmanchisquare(*x.T)
+    f = st.friedman(x)
+    assert f.chi2_tie_corrected == pytest.approx(float(want.statistic), rel=1e-9, abs=1e-9)
+
+
+def test_identical_rankings_give_p_zero_and_not_a_division_by_zero() -> None:
+    f = st.friedman([[3.0, 2.0, 1.0]] * 4)
+    assert math.isinf(f.iman_davenport)
+    assert f.p_iman_davenport == 0.0
+
+
+def test_a_gap_in_the_scores_is_refused() -> None:
+    with pytest.raises(ValueError, match="every data set"):
+        st.friedman([[1.0, math.nan, 2.0]])
+
+
+def test_bars_of_one_method_are_not_drawn() -> None:
+    assert st.nemenyi_groups([1.0, 3.0, 5.0], 1.0).shape == (0, 3)
+
+
+def test_the_exact_bootstrap_enumerates_and_stays_within_the_data() -> None:
+    low, high, count = st.exact_bootstrap_mean([75.2, 75.5, 75.8])
+    assert (low, high, count) == (pytest.approx(75.265), pytest.approx(75.735), 27)
+    assert st.bootstrap_mean([75.2, 75.5, 75.8]) == (low, high)
+    t_low, t_high = st.t_interval([75.2, 75.5, 75.8])
+    assert t_low < low and high < t_high
+    with pytest.raises(ValueError, match="1 to 5"):
+        st.exact_bootstrap_mean(range(6))
+
+
+def test_bootstraps_are_deterministic_and_cover_the_mean() -> None:
+    x = np.random.default_rng(1).normal(70, 2, 12)
+    assert st.bootstrap_mean(x) == st.bootstrap_mean(x)
+    low, high = st.bootstrap_mean(x)
+    assert low < x.mean() < high
+    cells = [[70.0, 71.0, 72.0], [80.0, 81.0], [60.0]]
+    assert st.two_level_bootstrap_mean(cells) == st.two_level_bootstrap_mean(cells)
+    low, high = st.two_level_bootstrap_mean(cells)
+    assert 60 <= low < np.mean([71, 80.5, 60]) < high <= 81
+
+
+def test_hedges_correction_at_three_runs() -> None:
+    assert float(st.hedges_g(75, 1, 3, 74, 1, 3)["correction"]) == pytest.approx(0.7979, abs=5e-5)
+
+
+def test_the_module_needs_no_torch() -> None:
+    code = "import sys, benchmark.analysis.statistics; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=PAPER.parents[1], check=False).returncode == 0

@@ -1,0 +1,415 @@
+"""Claims on the tables: nothing incomplete looks complete, and every format says the same."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from benchmark.analysis import table as rendering
+from benchmark.analysis.comparisons import DatasetInfo, MethodInfo, Plan, rank_analysis
+from benchmark.analysis.table import Table, row, to_csv, to_json, to_latex, to_markdown, to_text
+from benchmark.exhibits import tables
+from benchmark.files import atomic_write
+from tests.conftest import ROOT
+
+METHODS = (
+    MethodInfo("cel", "CEL", "IDPLL"),
+    MethodInfo("dirk", "DIRK", "IDPLL"),
+    MethodInfo("proden", "PRODEN", "PLL"),
+    MethodInfo("average", "Average", "control"),
+)
+DATASETS = (
+    DatasetInfo("cifar100", "CIFAR-100", "Common", "CIFAR-100"),
+    DatasetInfo("cub200", "CUB200", "Fine-Grained", "CUB200"),
+)
+MEANS = {"cel": 75.5, "dirk": 74.4, "proden": 70.5, "average": 90.0, "gone": 99.0}
+
+
+def plan(profile: str = "quick", **options: object) -> Plan:
+    return Plan(profile, METHODS, DATASETS, (0, 1, 2), "cpu", **options)  # type: ignore[arg-type]
+
+
+def make_runs(profile: str = "quick", methods: tuple[str, ...] = ("cel", "dirk", "proden", "average")) -> pd.DataFrame:
+    rows = []
+    for m in methods:
+        for d in ("cifar100", "cub200"):
+            for seed in (0, 1, 2):
+                # The wobble differs between methods, so no difference is constant.
+                accuracy = MEANS[m] + 0.1 * seed + 0.01 * ((seed * len(m)) % 3)
+                rows.append(
+                    {"profile": profile, "dataset": d, "method": m, "label": m, "seed": seed, "identity": f"{m}-{d}-{seed}", "status": "done",
+                         "reason": "", "epochs": 5, "epochs_done": 5, "accuracy": accuracy, "accuracy_last10": accuracy - 1,
+                         "accuracy_oracle": accuracy + 1, "accuracy_covering": accuracy, "accuracy_approximated": accuracy,
+                         "commit": "abc", "code_version": "1", "schema": 1, "overrides": "{}"}
+                )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def spoil(runs: pd.DataFrame, method: str, dataset: str, seed: int, status: str, reason: str = "") -> pd.DataFrame:
+    hit = (runs.method == method) & (runs.dataset == dataset) & (runs.seed == seed)
+    assert hit.sum() == 1
+    runs = runs.copy()
+    runs.loc[hit, "status"], runs.loc[hit, "reason"], runs.loc[hit, "accuracy"] = status, reason, math.nan
+    return runs
+
+
+def cell(table: Table, title: str, column: str) -> rendering.Cell:
+    line = next(r for r in table.rows if any(c.text.endswith(title) for c in r.cells[:2]))
+    return line.cells[table.columns.index(column)]
+
+
+# Table 2 ------------------------------------------------------------------------------------------------------------
+def test_best_is_bold_and_second_underlined_among_main_methods_only() -> None:
+    table = tables.table2(make_runs(), plan())
+    assert table.complete
+    assert cell(table, "CEL", "CUB200").bold
+    assert cell(table, "DIRK", "CUB200").underline
+    control = cell(table, "Average", "CUB200")
+    assert not control.bold and not control.underline
+    assert table.rows[-1].cells[1].text == "Average" and table.rows[-1].rule
+
+
+def test_a_cell_with_two_of_three_seeds_says_so_and_is_not_ranked() -> None:
+    table = tables.table2(spoil(make_runs(), "cel", "cub200", 1, "diverged", "loss is nan at step 7"), plan())
+    assert not table.complete
+    best = cell(table, "CEL", "CUB200")
+    assert best.text.endswith("(2/3)") and not best.bold
+    assert cell(table, "DIRK", "CUB200").bold
+    assert any("CEL on CUB200: seed 1 diverged: loss is nan at step 7" in note for note in table.notes)
+
+
+def test_a_cell_without_runs_is_a_dash() -> None:
+    runs = make_runs()
+    table = tables.table2(runs[~((runs.method == "dirk") & (runs.dataset == "cub200"))], plan())
+    assert cell(table, "DIRK", "CUB200").text == "–"
+    assert not table.complete
+
+
+def test_no_runs_at_all_still_make_an_incomplete_table() -> None:
+    table = tables.table2(make_runs().iloc[:0], plan())
+    assert not table.complete
+    assert {c.text for r in table.rows for c in r.cells[2:]} == {"–"}
+
+
+def test_one_seed_has_no_spread() -> None:
+    one = Plan("quick", METHODS, DATASETS, (0,), "cpu")
+    assert cell(tables.table2(make_runs(), one), "CEL", "CUB200").text == "75.50±–"
+
+
+def test_equal_means_share_the_first_place() -> None:
+    assert tables.ranks_of({"a": 1.0, "b": 2.0, "c": 2.0, "d": 0.5}) == {"b": 1, "c": 1, "a": 2}
+    assert tables.ranks_of({"a": 1.0}) == {}
+
+
+def test_runs_of_another_profile_or_label_do_not_count() -> None:
+    runs = make_runs()
+    other = runs.assign(profile="paper", accuracy=1.0)
+    ablated = runs[runs.method == "cel"].assign(label="cel[beta=0]", accuracy=2.0)
+    alone, mixed = tables.table2(runs, plan()), tables.table2(pd.concat([runs, ablated, other]), plan())
+    assert mixed.rows == alone.rows
+
+
+def test_the_paper_profile_shows_the_published_number_and_flags_it_outside_our_interval() -> None:
+    table = tables.table2(make_runs("paper"), plan("paper"))
+    below = table.rows[[r.cells[1].text for r in table.rows].index("★ CEL") + 1]
+    assert below.cells[2].text.startswith("75.51±0.28 (") and "‡" not in below.cells[2].text
+    assert below.cells[3].text == "68.60±0.10 (+7.00‡)"
+    record = next(r for r in table.data if (r["method"], r["dataset"]) == ("cel", "cub200"))
+    assert record["published_outside"] is True and record["values"][2] == pytest.approx(75.70)
+    assert "published" not in to_text(tables.table2(make_runs(), plan()))
+
+
+def test_mixed_code_is_announced() -> None:
+    runs = make_runs()
+    runs.loc[0, "commit"] = "def"
+    runs.loc[1, "code_version"] = "2"
+    notes = " ".join(tables.table2(runs, plan()).notes)
+    assert "2 commits are mixed" in notes and "2 code versions are mixed" in notes
+    assert "mixed" not in " ".join(tables.table2(make_runs(), plan()).notes)
+
+
+def test_two_finished_runs_of_one_seed_are_announced() -> None:
+    runs = pd.concat([make_runs(), make_runs().iloc[[0]].assign(identity="other")])
+    assert any("several finished runs" in n for n in tables.table2(runs, plan()).notes)
+    chosen = plan(identities=frozenset(make_runs().identity))
+    assert not any("several finished runs" in n for n in tables.table2(runs, chosen).notes)
+
+
+def test_a_method_that_is_no_longer_registered_is_shown_and_marked() -> None:
+    runs = make_runs(methods=("cel", "dirk", "proden", "average", "gone"))
+    table = tables.table2(runs, plan())
+    assert table.rows[-1].cells[1].text == "gone†" and not table.rows[-1].cells[2].bold
+    assert any("no longer registered (gone)" in n for n in table.notes)
+    known = plan(registered=frozenset({"gone"}))
+    assert "gone" not in to_text(tables.table2(runs, known))
+
+
+def test_the_caption_says_what_was_measured() -> None:
+    caption = tables.table2(make_runs(), plan()).caption
+    for part in (
+        "after the last epoch",
+        "sample standard deviation",
+        "3 seeds (0, 1, 2)",
+        "Profile quick",
+        "device cpu",
+        "|t| > 4.30",
+    ):
+        assert part in caption
+
+
+def test_the_best_test_epoch_may_not_be_shown() -> None:
+    with pytest.raises(ValueError, match="accuracy_oracle"):
+        tables.table2(make_runs(), plan(), accuracy="accuracy_oracle")
+    assert "last 10" in tables.table2(make_runs(), plan(), accuracy="accuracy_last10").caption
+
+
+# Table 3 ------------------------------------------------------------------------------------------------------------
+def test_win_tie_loss_counts_by_group_and_leaves_controls_out() -> None:
+    table = tables.table3(make_runs(), plan())
+    assert table.columns == ("", "DIRK", "PRODEN", "Total")
+    lines = {r.cells[0].text: [c.text for c in r.cells[1:]] for r in table.rows}
+    assert lines["Common"] == ["1/0/0", "1/0/0", "2/0/0"]
+    assert lines["Total"] == ["2/0/0", "2/0/0", "4/0/0"]
+    assert table.complete and table.summary["family"] == 4
+
+
+def test_a_missing_comparison_is_counted_as_missing_and_not_as_a_tie() -> None:
+    runs = make_runs()
+    table = tables.table3(runs[~((runs.method == "dirk") & (runs.dataset == "cub200") & (runs.seed > 0))], plan())
+    lines = {r.cells[0].text: [c.text for c in r.cells[1:]] for r in table.rows}
+    assert lines["Fine-Grained"] == ["–", "1/0/0", "1/0/0 ?1"]
+    assert lines["Total"] == ["1/0/0 ?1", "2/0/0", "3/0/0 ?1"]
+    assert not table.complete and table.summary["family"] == 3 and table.summary["missing"] == 1
+    assert any("not ties" in n for n in table.notes)
+
+
+def test_fewer_seeds_than_planned_make_the_table_incomplete_with_a_warning() -> None:
+    table = tables.table3(spoil(make_runs(), "dirk", "cub200", 2, "failed"), plan())
+    assert not table.complete
+    assert any("fewer than 3 seeds" in n and "DIRK on CUB200" in n for n in table.notes)
+
+
+@pytest.mark.parametrize("test", ["paired", "student", "welch", "wilcoxon"])
+def test_every_test_states_its_limits(test: str) -> None:
+    table = tables.table3(make_runs(), plan(), test=test)
+    assert tables.TEST_NAMES[test] in table.caption
+    assert ("nothing can be significant" in table.caption) == (test == "wilcoxon")
+
+
+def test_the_reference_method_can_be_chosen_and_must_be_there() -> None:
+    table = tables.table3(make_runs(), plan(), reference="proden")
+    assert table.rows[-2].cells[-1].text == "0/0/4"
+    with pytest.raises(ValueError, match="'nobody'"):
+        tables.table3(make_runs(), plan(), reference="nobody")
+
+
+def test_copied_runs_are_pointed_out() -> None:
+    runs = make_runs()
+    twin = runs[runs.method == "cel"].assign(method="dirk", label="dirk")
+    table = tables.table3(pd.concat([runs[runs.method != "dirk"], twin]), plan())
+    assert any("copies of each other" in n for n in table.notes)
+
+
+def test_the_published_table_3_differs_from_the_derived_one_in_pop_only() -> None:
+    table = tables.table3_from_paper()
+    assert table.summary["printed"] == [66, 6, 0] and table.summary["derived"] == [67, 5, 0]
+    assert table.summary["derived_holm"][0] == 59
+    differing = {table.columns[i] for r in table.rows for i, c in enumerate(r.cells) if c.bold}
+    assert differing == {"POP", "Total"}
+    assert any(n.startswith("POP, Common: printed 1/1/0, derived 2/0/0") for n in table.notes)
+    assert len(table.data) == 72
+
+
+def test_a_paired_test_on_published_summaries_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs the runs"):
+        tables.table3_from_paper(test="paired")
+
+
+# Tables 1 and 4 -----------------------------------------------------------------------------------------------------
+def test_published_averages_are_those_of_the_published_cells() -> None:
+    frame = tables.published.load("table4")
+    cells = frame[frame.dataset != "AVERAGE"].groupby("row")["mean"].mean()
+    printed = frame[frame.dataset == "AVERAGE"].set_index("row")["mean"]
+    assert (cells - printed).abs().max() < 0.0051
+    full = frame[(frame.row == "L_cls + L_cal + L_pdl") & (frame.dataset != "AVERAGE")].set_index("dataset")["mean"]
+    main = tables.published.load("table2").query("method == 'CEL'").set_index("dataset")["mean"]
+    assert full.to_dict() == main.to_dict()
+
+
+def test_the_ablation_averages_over_complete_lines_only() -> None:
+    full = make_runs(methods=("cel",))
+    half = full[full.dataset == "cub200"].assign(label="cel[beta=0]")
+    table = tables.table4(pd.concat([full, half]), plan(), rows=[("without", "cel[beta=0]"), ("with", "cel")])
+    assert [r.cells[-1].text for r in table.rows] == ["–", "75.60"]
+    assert not table.complete
+
+
+def test_the_ablation_of_the_paper_profile_has_the_printed_average_only_for_all_its_data_sets() -> None:
+    table = tables.table4(make_runs("paper", ("cel",)), plan("paper"))
+    assert any("published" in r.cells[0].text for r in table.rows)
+
+
+def test_table_1_says_how_to_get_a_missing_data_set_and_where_the_paper_slips() -> None:
+    fgvc = DatasetInfo("fgvc100", "FGVC100", "Fine-Grained", "FGVC100")
+    measured: list[dict[str, Any]] = [
+        {"dataset": "fgvc100", "train": 6667, "test": 3333, "size": 224, "classes": 100, "rate": 0.1, "avg_cls": 9.2, "ambiguity": 0.5, "singletons": 0.02},
+        {"dataset": "cub200", "missing": "run fetch cub200"},
+    ]  # fmt: skip
+    table = tables.table1(measured, [fgvc, DATASETS[1]])
+    text = to_text(table)
+    assert "6667 (6776)" in text and "9.20 (9.09)" in text and "CUB200 has no numbers: run fetch cub200" in text
+    assert not table.complete
+
+
+# ranks --------------------------------------------------------------------------------------------------------------
+def test_ranks_use_complete_data_sets_only_and_name_the_dropped() -> None:
+    ranks = rank_analysis(spoil(make_runs(), "dirk", "cub200", 2, "failed"), plan())
+    assert ranks.datasets == ("cifar100",) and ranks.dropped == ("cub200",)
+    assert ranks.friedman.average_ranks.tolist() == [1, 2, 3]
+    with pytest.raises(ValueError, match="cub200"):
+        rank_analysis(make_runs().iloc[:0], plan())
+
+
+# formats ------------------------------------------------------------------------------------------------------------
+AWKWARD = Table(
+    "50 % of a_b & {c} | d ~ ^ \\ # $ é α ± – ★ 中",
+    ("a_b", "50 %", "[x]"),
+    (
+        row("[y] | *z*", rendering.Cell("1±2", bold=True), rendering.Cell("−3", underline=True)),
+        row("", "", "", rule=True),
+    ),
+    ("<b>note</b> & more",),
+    ({"x": 1 / 3, "values": {0: 0.1}, "bad": math.nan, "huge": math.inf, "text": 'a,"b"'},),
+)
+
+
+def every_table() -> list[Table]:
+    runs, paper = make_runs(), make_runs("paper", ("cel", "dirk", "gone"))
+    return [
+        AWKWARD,
+        tables.table1([], DATASETS),
+        tables.table2(runs, plan()),
+        tables.table2(paper, plan("paper")),
+        tables.table3(paper, plan("paper")),
+        tables.table3_from_paper(),
+        tables.table4(paper, plan("paper")),
+    ]
+
+
+def test_text_lines_are_aligned() -> None:
+    text = to_text(tables.table2(make_runs(), plan()))
+    body = [line for line in text.splitlines() if "±" in line and "mean" not in line]
+    assert len({len(line) for line in body}) == 1
+    assert "*75." in text and "\x1b[1m75." in to_text(tables.table2(make_runs(), plan()), colour=True)
+
+
+def test_markdown_rows_have_equally_many_cells() -> None:
+    for table in every_table():
+        lines = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
+        assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {len(table.columns) + 1}
+
+
+def test_json_and_csv_keep_full_precision_and_every_seed() -> None:
+    table = tables.table2(make_runs(), plan())
+    record = json.loads(to_json(table))["data"][0]
+    assert record["values"]["1"] == make_runs().accuracy[1] and record["n"] == 3
+    line = next(iter(csv.DictReader(io.StringIO(to_csv(table)))))
+    assert (
+        float(line["mean"]) == record["mean"] and line["values"].split()[1] == f"1:{float(make_runs().accuracy[1])!r}"
+    )
+    awkward = json.loads(to_json(AWKWARD))["data"][0]
+    assert awkward["bad"] is None and awkward["huge"] == "inf" and awkward["x"] == 1 / 3
+
+
+def check_latex(text: str) -> None:
+    """Balanced braces and environments, the right number of cells, only ASCII, and no command beyond a known few."""
+    assert text.isascii()
+    bare = re.sub(r"\\[&%$#_{}\\]", lambda m: "\n" if m.group() == "\\\\" else "", text)
+    depth = 0
+    for c in bare:
+        depth += (c == "{") - (c == "}")
+        assert depth >= 0
+    assert depth == 0 and bare.count("$") % 2 == 0 and "%" not in bare and "#" not in bare
+    stack = []
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", text):
+        if kind == "begin":
+            stack.append(name)
+        else:
+            assert stack.pop() == name
+    assert not stack
+    body = re.search(r"\\begin\{tabular\}\{(\w+)\}(.*)\\end\{tabular\}", bare, re.DOTALL)
+    assert body is not None
+    for line in body[2].splitlines():
+        if "&" in line:
+            assert line.count("&") == len(body[1]) - 1
+    used = set(re.findall(r"\\([A-Za-z]+)", text))
+    assert used <= {
+        "begin", "end", "centering", "caption", "label", "scriptsize", "setlength", "tabcolsep", "toprule", "midrule", "bottomrule",
+        "textbf", "underline", "smallskip", "linewidth", "raggedright", "par", "textbackslash", "textasciitilde", "textasciicircum",
+        "pm", "times", "dagger", "ddagger", "star", "bullet", "to", "le", "ge", "ne", "alpha", "beta", "gamma", "Delta", "ldots",
+    }  # fmt: skip
+
+
+def test_latex_is_well_formed() -> None:
+    for table in every_table():
+        check_latex(to_latex(table, "tab:x"))
+
+
+def has_booktabs() -> bool:
+    if not (shutil.which("pdflatex") and shutil.which("kpsewhich")):
+        return False
+    return subprocess.run(["kpsewhich", "booktabs.sty"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not has_booktabs(), reason="no pdflatex with booktabs here: the structural check stands alone")
+def test_latex_compiles_with_booktabs_alone(tmp_path: Path) -> None:
+    body = "\\clearpage\n".join(to_latex(t) for t in every_table())
+    document = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n" + body + "\\end{document}\n"
+    (tmp_path / "all.tex").write_text(document, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+
+
+def test_written_files_are_whole_and_leave_nothing_behind(tmp_path: Path) -> None:
+    paths = rendering.write(tables.table2(make_runs(), plan()), tmp_path / "deep", "table2")
+    assert sorted(p.name for p in (tmp_path / "deep").iterdir()) == [
+        "table2.csv",
+        "table2.json",
+        "table2.md",
+        "table2.tex",
+    ]
+    before = [p.read_bytes() for p in paths]
+    assert before == [
+        p.read_bytes() for p in rendering.write(tables.table2(make_runs(), plan()), tmp_path / "deep", "table2")
+    ]
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.txt"
+    atomic_write(path, "old")
+
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        atomic_write(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["x.txt"]
+
+
+def test_tables_need_no_torch() -> None:
+    code = "import sys, benchmark.exhibits.tables; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

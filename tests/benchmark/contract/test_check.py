@@ -1,0 +1,211 @@
+"""`check` names the defect of each broken plug-in with its line, and none of them stops a sweep of other methods."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmark.contract.claims import CLAIMS
+from benchmark.contract.examiner import examine
+from methods.registry import MethodError, discover, scan
+from tests.conftest import ROOT, TinyBenchmark
+from tests.support.broken_plugins import DEFECTS, ENDLESS, UNREADABLE, Broken, plugin
+
+
+def check(path: Path, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "benchmark", "check", str(path)]
+    return subprocess.run(words, cwd=ROOT, text=True, capture_output=True, timeout=seconds)
+
+
+def named(name: str) -> Broken:
+    return next(broken for broken in (*UNREADABLE, *DEFECTS, *ENDLESS) if broken.name == name)
+
+
+def test_there_are_twenty_ways_and_more() -> None:
+    names = [broken.name for broken in (*UNREADABLE, *DEFECTS, *ENDLESS)]
+    assert len(names) == len(set(names)) >= 20
+
+
+@pytest.mark.parametrize("broken", UNREADABLE, ids=lambda broken: broken.name)
+def test_a_file_that_cannot_be_read_gets_one_sentence_with_the_line(broken: Broken, tmp_path: Path) -> None:
+    path = broken.write(tmp_path)
+    with pytest.raises(MethodError, match=broken.words) as caught:
+        discover((path,))
+    where = str(path) if broken.name == "not-registered" else f"{path}:{broken.line}:"
+    assert str(caught.value).startswith(where) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("broken", (*DEFECTS, *ENDLESS), ids=lambda broken: broken.name)
+def test_the_defect_is_named_with_its_line(broken: Broken, tmp_path: Path) -> None:
+    (entry,) = scan(broken.write(tmp_path))
+    needed = wanted_claims(broken.claim)
+    findings = list(
+        examine(entry, [one for one in CLAIMS if one.name in needed], seconds=1 if broken in ENDLESS else 30)
+    )
+    (defect,) = [finding for finding in findings if finding.status == "defect"]
+    assert (defect.claim, defect.where) == (broken.claim, f"{entry.file}:{broken.line}")
+    assert broken.words in defect.text
+
+
+def wanted_claims(name: str) -> set[str]:
+    """A claim and all that it needs."""
+    (one,) = [one for one in CLAIMS if one.name == name]
+    return {name}.union(*(wanted_claims(need) for need in one.needs))
+
+
+def test_a_sound_plug_in_keeps_every_claim(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(plugin("mine"))
+    (entry,) = scan(path)
+    assert {finding.status for finding in examine(entry, CLAIMS)} == {"ok"}
+
+
+def test_what_needs_a_broken_claim_is_not_tried(tmp_path: Path) -> None:
+    (entry,) = scan(named("wrong-shape").write(tmp_path))
+    status = {finding.claim: finding.status for finding in examine(entry, CLAIMS)}
+    assert status["loss"] == "ok" and status["prediction"] == "defect"
+    assert status["trains"] == status["resume"] == "skipped"
+    assert status["batches"] == "ok"  # needs no prediction
+
+
+# the command, as a real process --------------------------------------------------------------------------------------
+
+
+def test_the_command_checks_every_method_of_a_file(tmp_path: Path) -> None:
+    second = plugin("second", predict="    def predict(self, images):\n        return self.network(images)[:, :2]")
+    path = tmp_path / "two.py"
+    path.write_text(plugin("first") + second.replace("class Mine", "class Second"))
+    done = check(path)
+    assert done.returncode == 1, done.stderr
+    assert f"first ({path})" in done.stdout and f"second ({path})" in done.stdout
+    assert done.stdout.count("DEFECT") == 1
+    (line,) = [line for line in done.stdout.splitlines() if "DEFECT" in line]
+    assert "predict gives (12, 2)" in line and f"{path}:" in line
+    assert "1 defect;" in done.stdout.splitlines()[-1]
+
+
+def test_the_command_says_that_all_is_well(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(plugin("mine"))
+    done = check(path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "1 method: every claim of the contract holds."
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("__import__('os')._exit(7)", "exit code 7"),
+        ("__import__('os').abort()", "SIGABRT"),
+    ],
+)
+def test_a_plug_in_that_ends_the_process_is_a_finding(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "dies.py"
+    path.write_text(plugin("dies", more=f"    def after_step(self, batch, step, clock):\n        {text}"))
+    done = check(path)
+    assert done.returncode == 1
+    assert words in done.stdout + done.stderr and f"{path}:" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_endless_step_is_named_within_a_minute(tmp_path: Path) -> None:
+    broken, started = named("endless"), time.monotonic()
+    done = check(broken.write(tmp_path))
+    assert time.monotonic() - started < 60
+    assert done.returncode == 1 and f"endless.py:{broken.line}: it did not end" in done.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("broken", (*UNREADABLE, *DEFECTS, *ENDLESS), ids=lambda broken: broken.name)
+def test_the_command_names_every_defect_with_its_line_within_a_minute(broken: Broken, tmp_path: Path) -> None:
+    path = broken.write(tmp_path)
+    done = check(path)
+    text = done.stdout + done.stderr
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert (str(path) if broken.name == "not-registered" else f"{path}:{broken.line}:") in text and broken.words in text
+
+
+def test_a_missing_file_gets_one_sentence(tmp_path: Path) -> None:
+    done = check(tmp_path / "nowhere.py")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "does not exist" in done.stderr
+
+
+# sweeps --------------------------------------------------------------------------------------------------------------
+
+
+def test_broken_plug_ins_do_not_stop_a_sweep(tiny_benchmark: TinyBenchmark) -> None:
+    """Those that fail when they run are failed runs with a reason; those that cannot be read are sentences."""
+    paths = [broken.write(tiny_benchmark.folder) for broken in (*UNREADABLE, *DEFECTS)]
+    options = [word for path in paths for word in ("--plugin", str(path))]
+    methods = ",".join(("syntax-error", *(broken.name for broken in DEFECTS), "proden"))
+    words = ("--seeds", "0", "--epochs", "1", "--jobs", "1")  # one slot: what breaks it would stop all the rest
+    done = tiny_benchmark.run("run", "--methods", methods, *words, *options)
+    assert done.returncode == 1, done.stderr
+    documents = {document["method"]: document for document in tiny_benchmark.documents()}
+    assert documents["proden"]["status"] == "done"
+    assert set(documents) == {"proden", *(broken.name for broken in DEFECTS)}
+    for name in ("no-predict", "plain-tensor", "wrong-shape", "loss-per-sample", "no-gradient", "quits"):
+        assert documents[name]["status"] == "failed" and documents[name]["reason"], name
+    assert all(broken.words in done.stderr for broken in UNREADABLE)
+    log = next(tiny_benchmark.results.glob("runs/*/*/talks/*/log.txt"))
+    assert log.stat().st_size < 2 << 20
+
+
+def test_an_endless_step_does_not_stop_its_neighbours(tiny_benchmark: TinyBenchmark) -> None:
+    path = named("endless").write(tiny_benchmark.folder)
+    words = (
+        "run",
+        "--methods",
+        "endless,proden",
+        "--plugin",
+        str(path),
+        "--seeds",
+        "0",
+        "--epochs",
+        "1",
+        "--jobs",
+        "2",
+    )
+    process = tiny_benchmark.start(*words)
+    try:
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            if any(d["method"] == "proden" and d["status"] == "done" for d in tiny_benchmark.documents()):
+                break
+            time.sleep(0.3)
+        else:
+            pytest.fail("proden did not end beside an endless method")
+        process.send_signal(signal.SIGINT)
+        process.wait(15)
+        assert process.returncode == 130
+    finally:
+        if process.poll() is None:
+            process.kill()
+
+
+def test_an_endless_step_gives_its_only_slot_back(tiny_benchmark: TinyBenchmark, tmp_path: Path) -> None:
+    plugin = tmp_path / "endless.py"
+    plugin.write_text(
+        "import time\n"
+        "from methods.average import Average\n"
+        "from methods.base import About\n"
+        "from methods.registry import register\n\n\n"
+        "@register\n"
+        "class Endless(Average):\n"
+        '    name = "endless"\n'
+        '    about = About("Endless", "PLL")\n'
+        '    views = ("weak",)\n\n'
+        "    def training_step(self, batch, clock):\n"
+        "        while True:\n"
+        "            time.sleep(0.01)\n"
+    )
+    words = ("--methods", "endless,cc", "--seeds", "0", "--jobs", "1", "--step-seconds", "3", "--plugin", str(plugin))
+    done = tiny_benchmark.run("run", *words)
+    states = {document["method"]: document for document in tiny_benchmark.documents()}
+    assert done.returncode == 1 and states["cc"]["status"] == "done", done.stdout + done.stderr
+    assert states["endless"]["status"] == "failed" and "endless.py:15" in states["endless"]["reason"]

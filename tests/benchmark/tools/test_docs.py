@@ -1,0 +1,293 @@
+"""The docs say what is true: links lead somewhere, code blocks run, settings and columns exist, nothing is stale.
+
+A block after `<!-- file: NAME -->` is written to a file of that name; one after `<!-- run -->` is run, shell lines as
+real commands on a tiny profile, Python in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark import store
+from benchmark.cli.main import parser
+from benchmark.exhibits.base import need_of
+from benchmark.plan.selection import select
+from benchmark.plan.settings import PROFILES, SECTIONS, fields_of
+from benchmark.run.worker import Place
+from benchmark.tools import docs as generated
+from methods.registry import discover
+from tests.conftest import ROOT, TinyBenchmark, make_tiny
+
+BLOCK = re.compile(r"(?:<!-- (?:(?P<run>run)|file: (?P<name>\S+)) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```", re.S)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+COMMAND = "./reproduce.sh "
+
+
+def tracked() -> list[Path]:
+    """Files of the project: what git knows, or everything that is not hidden where there is no git."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode == 0 and listed.stdout:
+        names = [ROOT / name for name in listed.stdout.split("\0") if name]
+    else:
+        hidden = {"data", "results", ".venv"}
+        names = [p for p in ROOT.rglob("*") if not hidden & set(p.relative_to(ROOT).parts)]
+    return [path for path in names if path.is_file()]
+
+
+PAGES = sorted({path for path in tracked() if path.suffix == ".md"} | {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")})
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+    file: str  # the name to write it to, or empty
+    run: bool
+
+
+def blocks(page: Path) -> list[Block]:
+    found = BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [Block(m["language"], m["text"], m["name"] or "", bool(m["run"])) for m in found]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+# Links ----------------------------------------------------------------------------------------------------------------
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings as GitHub makes them."""
+    found: dict[str, int] = {}
+    result = set()
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    for heading in re.findall(r"^#+ (.+)$", text, flags=re.M):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        result.add(f"{slug}-{found[slug]}" if slug in found else slug)
+        found[slug] = found.get(slug, 0) + 1
+    return result
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    for link in LINK.findall(text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"{name_of(page)}: {link} leads nowhere"
+        if anchor:
+            assert anchor in anchors(path), f"{name_of(page)}: {link}: no such heading"
+
+
+def test_links_out_of_the_project_are_not_used_for_its_own_pages() -> None:
+    for page in PAGES:
+        for link in LINK.findall(page.read_text(encoding="utf-8")):
+            if not re.match(r"[a-z]+:", link):
+                inside = (page.parent / link.partition("#")[0]).resolve()
+                assert inside.is_relative_to(ROOT), f"{name_of(page)}: {link} leaves the project"
+
+
+# What the docs name exists --------------------------------------------------------------------------------------------
+def commands(page: Path) -> Iterator[str]:
+    """Every full command line of a page, from shell blocks and inline code."""
+    text = page.read_text(encoding="utf-8")
+    for block in blocks(page):
+        if block.language == "bash":
+            yield from (line.split("  #")[0].strip() for line in block.text.splitlines())
+    yield from re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_can_be_typed(page: Path) -> None:
+    for line in commands(page):
+        words = shlex.split(line.removeprefix(COMMAND)) if line.startswith(COMMAND) else []
+        if words and words[0] != "test" and "…" not in line and "|" not in line:
+            try:
+                parser().parse_args(words)
+            except SystemExit:
+                pytest.fail(f"{name_of(page)}: `{line}` is refused")
+
+
+def test_every_setting_that_the_docs_name_exists_and_takes_the_value() -> None:
+    scopes = {name: fields_of(section) for name, section in SECTIONS.items()}
+    scopes |= {name: dict(entry.config) for name, entry in discover().entries.items()}
+    pattern = re.compile(r"`(?:--set )?(" + "|".join(map(re.escape, scopes)) + r")\.(\w+)=([^`\s]+)`")
+    checked = 0
+    for page in PAGES:
+        for scope, key, value in pattern.findall(page.read_text(encoding="utf-8")):
+            where = f"{name_of(page)}: {scope}.{key}={value}"
+            assert key in scopes[scope], f"{where}: no such field"
+            scopes[scope][key].parse(value)
+            if page.name == "protocol.md" and scope not in SECTIONS:
+                other = scopes[scope][key].parse(value) != scopes[scope][key].default
+                assert other, f"{where} is the default, not the other reading"
+            checked += 1
+    assert checked > 50
+
+
+def test_every_method_of_the_paper_has_its_table_of_readings() -> None:
+    text = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    profile = tomllib.loads((PROFILES / "paper.toml").read_text(encoding="utf-8"))
+    for name in profile["methods"]:
+        assert f"`{name}." in text, f"docs/protocol.md names no field of {name}"
+
+
+def test_the_numbers_of_runs_are_those_of_the_plan() -> None:
+    text = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    extra: dict[str, list[int]] = {}
+    for profile in ("paper", "quick"):
+        selection = select(profile=profile, place=Place(Path("results"), Path("data")), devices=["cpu"])
+        needs = {
+            w: {s.digest for s in need_of(w, selection).specs} for w in ("table2", "table4", "fig2", "fig5", "fig6")
+        }
+        assert re.search(rf"^\| `{profile}` .*\| {len(needs['table2'])} \|$", text, re.M), (
+            profile,
+            len(needs["table2"]),
+        )
+        for what, digests in needs.items():
+            extra.setdefault(what, []).append(len(digests - needs["table2"]))
+        extra.setdefault("all", []).append(len(set().union(*needs.values()) - needs["table2"]))
+    for what in ("table4", "fig2", "fig5", "fig6", "all"):
+        paper, quick = extra[what]
+        assert re.search(rf"^\| `./reproduce.sh {what}` .*\| {paper}, {quick} \|$", text, re.M), (what, paper, quick)
+
+
+def test_the_quick_profile_is_described_as_it_is() -> None:
+    text = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    quick = tomllib.loads((PROFILES / "quick.toml").read_text(encoding="utf-8"))
+    glyphs = quick["data"]["glyphs"]["settings"]
+    assert f"cut to {glyphs['classes']} classes, {glyphs['train']:,} training pictures" in text
+    assert f"{quick['train']['epochs']} epochs, batch {quick['train']['batch']}" in text
+    assert f"train.holdout={quick['train']['holdout']}" in text
+    values: dict[str, dict[str, Any]] = {}
+    for entry in quick["values"]:
+        if entry["dataset"] == "*":
+            values.setdefault(entry["method"], {}).update(entry)
+    cel, side = values["cel"], values["valen"]["recon_side"]
+    assert (
+        f"length is {cel['embedding_length']}, its feed-forward width {cel['feed_forward']}, with {cel['heads']}"
+        in text
+    )
+    assert values["pico"]["queue_size"] == values["dirk"]["queue_length"]
+    assert f"PiCO and DIRK {values['pico']['queue_size']}." in text
+    assert values["pico"]["embed_dim"] == values["able"]["embed_dim"] == values["dirk"]["projection_length"]
+    assert f"(PiCO, DIRK, ABLE) have {values['pico']['embed_dim']} entries" in text
+    assert f"VALEN decodes the whole {side}×{side} pictures" in text
+
+
+def test_generated_parts_are_fresh() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmark.tools.docs", "--check"], cwd=ROOT, text=True, capture_output=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_stale_part_is_noticed() -> None:
+    text = generated.README.read_text(encoding="utf-8")
+    assert generated.readme(text) == text
+    stale = text.replace("| [`cel`]", "| [`sel`]")
+    assert stale != text and generated.readme(stale) == text
+    assert "12.34" in generated.readme(text, "| a table | 12.34 |")
+    with pytest.raises(ValueError, match="markers"):
+        generated.readme(text.replace("<!-- /methods -->", ""))
+
+
+# The project says nothing about the machine it was made on ------------------------------------------------------------
+PLACES = re.compile(r"(?<![\w.~-])/(?:" + "|".join(("work", "root", "tmp/" + "venv")) + r")(?![\w-])")
+
+
+def test_no_file_names_a_path_of_somebodys_machine() -> None:
+    for path in tracked():
+        if path.suffix not in (".npz", ".png", ".pdf"):
+            found = PLACES.search(path.read_text(encoding="utf-8", errors="replace"))
+            assert found is None, f"{name_of(path)} names {found and found[0]}"
+
+
+# The blocks run -------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> TinyBenchmark:
+    """One results folder for all pages: what one has trained, the next finds done, in whatever order they come."""
+    return make_tiny(tmp_path_factory.mktemp("docs"))
+
+
+def write_files(page: Path, folder: Path) -> None:
+    for block in blocks(page):
+        if block.file:
+            (folder / block.file).write_text(block.text, encoding="utf-8")
+
+
+def run_blocks(page: Path, tiny: TinyBenchmark) -> list[str]:
+    """Every runnable block of a page in the benchmark's folder, as a reader would; returns what they print.
+
+    Shell lines are a process each. The Python blocks share one, each with names of its own, after all shell lines.
+    """
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", "MPLBACKEND": "Agg"}
+    runnable = [block for block in blocks(page) if block.run]
+    lines = [line for b in runnable if b.language == "bash" for line in b.text.splitlines() if line.strip()]
+    assert all(line.startswith(COMMAND) for line in lines), f"{name_of(page)}: {lines}"
+    calls = [tiny.arguments(*shlex.split(line.removeprefix(COMMAND))) for line in lines]
+    python = [block.text for block in runnable if block.language == "python"]
+    if python:
+        calls.append([sys.executable, "-c", "\n".join(f"exec({text!r}, {{}})" for text in python)])
+    assert calls, f"{name_of(page)} has nothing to run"
+    outputs = []
+    for call in calls:
+        done = subprocess.run(call, cwd=tiny.folder, env=environment, text=True, capture_output=True, timeout=300)
+        assert done.returncode == 0, f"{name_of(page)}: {call}\n{done.stdout}\n{done.stderr}"
+        outputs.append(done.stdout)
+    return outputs
+
+
+def test_the_method_of_the_readme_gets_its_row(shared: TinyBenchmark) -> None:
+    page = ROOT / "README.md"
+    write_files(page, shared.folder)
+    lines = (shared.folder / "mine.py").read_text().splitlines()
+    assert sum(bool(line.strip()) for line in lines) <= 20, "the README promises 20 lines"
+    outputs = run_blocks(page, shared)
+    table = (shared.results / "tables" / "tiny" / "table2.md").read_text(encoding="utf-8")
+    assert re.search(r"\| Mine \| \**(<u>)?\d+\.\d\d±\d", table), table
+    assert any("every claim of the contract holds" in text for text in outputs)
+    assert any("Mine" in text and "Table 2" in text for text in outputs)
+    assert {d["status"] for d in shared.documents() if d["method"] == "mine"} == {"done"}
+
+
+def test_the_page_on_methods_works_from_the_file_to_the_row(shared: TinyBenchmark) -> None:
+    page = ROOT / "docs" / "add-a-method.md"
+    write_files(page, shared.folder)
+    outputs = run_blocks(page, shared)
+    assert any("Slow" in text and "Table 2" in text for text in outputs)
+    labels = {d["label"] for d in shared.documents()}
+    assert {"slow", "slow[memory=0.5]", "proden"} <= labels
+    own_profile = shared.folder / "my.toml"
+    plan = TinyBenchmark(shared.folder, own_profile).run(
+        "table2", "--plugin", str(shared.folder / "slow.py"), "--dry-run", check=True
+    )
+    assert "Plan:" in plan.stdout
+
+
+def test_the_pages_on_results_and_reproducing_run_and_name_every_column(shared: TinyBenchmark) -> None:
+    shared.run("run", check=True)
+    page = ROOT / "docs" / "results.md"
+    run_blocks(page, shared)
+    assert (shared.folder / "curves.png").stat().st_size > 1000
+    run_blocks(ROOT / "docs" / "reproduce.md", shared)
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", text))
+    document = shared.documents()[0]
+    metrics = {c for c in store.load(shared.results).columns if not c.startswith("loss_")}
+    for what in (set(store.runs(shared.results).columns), metrics, set(document), set(document["summary"])):
+        assert not what - named, f"docs/results.md does not explain {sorted(what - named)}"
+    assert not {*document["cost"], *document["time"]} - named

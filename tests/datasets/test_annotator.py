@@ -1,0 +1,136 @@
+"""The annotator: trained once, reproducible, without a trace in the global state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from datasets import digits
+from datasets.base import DataError, Dataset, Split
+from datasets.labels import annotator
+from datasets.labels.annotator import Annotator, Recipe
+
+
+def small_network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)
+    )
+
+
+RECIPE = Recipe("tiny", epochs=2, batch=32, lr=0.05)
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    whole = digits.load(Path("nowhere"))
+    return replace(whole, train=whole.train.rows(torch.arange(600)), test=whole.test.rows(torch.arange(200)))
+
+
+@pytest.fixture(scope="module")
+def trained(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[annotator.Annotation, Path]:
+    folder = tmp_path_factory.mktemp("annotator")
+    return Annotator(small_network, RECIPE).annotate(dataset, folder), folder
+
+
+def test_it_learns(dataset: Dataset, trained: tuple[annotator.Annotation, Path]) -> None:
+    annotation, _ = trained
+    assert annotation.logits.shape == (600, 10) and annotation.logits.dtype == torch.float32
+    assert annotation.train_accuracy > 0.8 and annotation.test_accuracy > 0.7
+    right = (annotation.logits.argmax(1) == dataset.train.labels).double().mean().item()
+    assert right == annotation.train_accuracy
+
+
+def test_it_is_trained_once(dataset: Dataset, trained: tuple[annotator.Annotation, Path]) -> None:
+    def never() -> nn.Module:
+        raise AssertionError("trained again")
+
+    again = Annotator(never, RECIPE).annotate(dataset, trained[1])
+    assert again.sha256 == trained[0].sha256 and torch.equal(again.logits, trained[0].logits)
+    assert again.test_accuracy == trained[0].test_accuracy
+
+
+def test_training_again_gives_the_same_bits_whatever_the_global_state(
+    dataset: Dataset, trained: tuple[annotator.Annotation, Path], tmp_path: Path
+) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.manual_seed(99)
+    try:
+        again = Annotator(small_network, RECIPE).annotate(dataset, tmp_path)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert again.sha256 == trained[0].sha256
+
+
+def test_the_global_random_state_is_left_as_it_was(dataset: Dataset, tmp_path: Path) -> None:
+    before = torch.get_rng_state()
+    Annotator(small_network, replace(RECIPE, epochs=1)).annotate(dataset, tmp_path)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"epochs": 1}, {"mode": "train"}])
+def test_another_recipe_is_another_annotation(
+    dataset: Dataset, trained: tuple[annotator.Annotation, Path], tmp_path: Path, change: dict[str, Any]
+) -> None:
+    other = Annotator(small_network, replace(RECIPE, **change))
+    assert other.recipe_digest != Annotator(small_network, RECIPE).recipe_digest
+    assert other.annotate(dataset, tmp_path).sha256 != trained[0].sha256
+
+
+def test_training_views_get_rows_and_epoch(dataset: Dataset, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def weak(images: Tensor, sizes: Tensor | None, rows: Tensor, epoch: int) -> Tensor:
+        assert torch.equal(images, dataset.train.images[rows])
+        seen.append((epoch, len(rows)))
+        return annotator.scaled(images)
+
+    Annotator(small_network, replace(RECIPE, view="weak"), augment=weak).annotate(dataset, tmp_path)
+    assert sum(count for epoch, count in seen if epoch == 0) == 600 and {epoch for epoch, _ in seen} == {0, 1}
+
+
+def test_a_view_that_the_recipe_does_not_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        Annotator(small_network, replace(RECIPE, view="weak"))
+
+
+def test_pictures_are_read_batch_by_batch(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    largest = 0
+    original = Split.batch
+
+    def counted(self: Split, index: Tensor) -> tuple[Tensor, Tensor | None]:
+        nonlocal largest
+        largest = max(largest, len(index))
+        return original(self, index)
+
+    monkeypatch.setattr(Split, "batch", counted)
+    Annotator(small_network, replace(RECIPE, epochs=1, annotate_batch=50)).annotate(dataset, tmp_path)
+    assert 0 < largest <= 200
+
+
+def test_damage_is_noticed_and_named(dataset: Dataset, tmp_path: Path) -> None:
+    quick = Annotator(small_network, replace(RECIPE, epochs=1))
+    quick.annotate(dataset, tmp_path)
+    path = next(tmp_path.rglob("*.npz"))
+    with np.load(path) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    arrays["logits"][0, 0] += 1
+    np.savez(path, allow_pickle=False, **arrays)
+    with pytest.raises(DataError, match=rf"{path.name} is damaged: its SHA-256"):
+        quick.annotate(dataset, tmp_path)
+    path.write_bytes(b"cut")
+    with pytest.raises(DataError, match=path.name):
+        quick.annotate(dataset, tmp_path)
+
+
+def test_divergence_is_an_error_and_leaves_no_file(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="diverged"):
+        Annotator(small_network, replace(RECIPE, lr=1e30)).annotate(dataset, tmp_path)
+    assert not list(tmp_path.rglob("*.npz"))

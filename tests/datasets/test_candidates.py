@@ -1,0 +1,295 @@
+"""Candidate labels: rules, calibration, draw, statistics, files and the data card."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from benchmark.exhibits import card as cards
+from datasets import glyphs
+from datasets.base import DataError, Dataset
+from datasets.labels import candidates
+from datasets.labels.annotator import Annotator, Recipe
+from tests.conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return glyphs.load(Path("nowhere"), train=200, test=50, classes=25)
+
+
+def linear() -> nn.Module:
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(192, 25))
+
+
+ANNOTATOR = Annotator(linear, Recipe("linear", epochs=2, lr=0.05))
+
+
+def random_problem(samples: int = 500, classes: int = 20, spread: float = 2.0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    logits = spread * torch.randn(samples, classes, generator=generator, dtype=torch.float64)
+    return logits, torch.randint(classes, (samples,), generator=generator)
+
+
+# rules
+
+
+@given(st.integers(2, 12), st.integers(1, 6), st.floats(0, 1), st.floats(0, 500))
+@settings(max_examples=40, deadline=None)
+def test_flip_probabilities_are_probabilities_and_spare_the_true_label(
+    classes: int, samples: int, rate: float, spread: float
+) -> None:
+    generator = torch.Generator().manual_seed(classes * 100 + samples)
+    logits = spread * torch.randn(samples, classes, generator=generator)
+    labels = torch.randint(classes, (samples,), generator=generator)
+    probabilities = candidates.flip_probabilities(logits, labels, rate)
+    assert probabilities.isfinite().all() and probabilities.min() >= 0 and probabilities.max() <= 1
+    assert (probabilities.gather(1, labels[:, None]) == 0).all()
+    assert (candidates.expected_size(probabilities) <= 1 + rate * classes + 1e-4).all()
+
+
+def test_a_very_sure_annotator_gives_no_nan() -> None:
+    logits = torch.zeros(1, 5)
+    logits[0, 2] = 1e4
+    probabilities = candidates.flip_probabilities(logits, torch.tensor([2]), 0.2)
+    torch.testing.assert_close(probabilities, torch.tensor([[0.25, 0.25, 0.0, 0.25, 0.25]]))
+
+
+# calibration
+
+
+@pytest.mark.parametrize("target", [2.5, 4.0, 5.9])
+def test_calibration_meets_its_target(target: float) -> None:
+    logits, labels = random_problem()
+    found = candidates.calibrate_temperature(logits, labels, 0.25, target)
+    assert found.expected_size == pytest.approx(target, abs=1e-6)
+    assert found.uncalibrated_size == pytest.approx(candidates.mean_size(logits, labels, 0.25))
+
+
+def test_the_size_grows_with_the_temperature() -> None:
+    logits, labels = random_problem()
+    sizes = [candidates.mean_size(logits, labels, 0.25, temperature) for temperature in (0.01, 0.1, 0.5, 1, 2, 10, 100)]
+    assert sizes == sorted(sizes) and sizes[0] < 2.1 < 5.9 < sizes[-1]
+
+
+@pytest.mark.parametrize("target", [1.5, 6.5])
+def test_a_target_out_of_reach_is_said_with_what_is_in_reach(target: float) -> None:
+    logits, labels = random_problem()
+    with pytest.raises(DataError, match=r"between 2\.00 and 6\.00"):
+        candidates.calibrate_temperature(logits, labels, 0.25, target)
+
+
+def test_rows_in_pieces_give_the_same_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = random_problem()
+    whole = candidates.mean_size(logits, labels, 0.25)
+    monkeypatch.setattr(candidates, "ROWS", 7)
+    assert candidates.mean_size(logits, labels, 0.25) == pytest.approx(whole, rel=1e-12)
+
+
+# draw
+
+
+def test_draws_have_the_stated_frequencies_and_hold_the_true_label() -> None:
+    labels = torch.arange(20_000) % 10
+    drawn = candidates.draw(candidates.uniform_probabilities(labels, 10, 0.3), labels, 0, "test")
+    assert drawn[torch.arange(len(labels)), labels].all()
+    assert drawn.sum(1).double().mean().item() == pytest.approx(1 + 9 * 0.3, abs=0.03)
+    wrong = drawn.double().mean(0) * 10 / 9 - 1 / 9
+    assert (wrong - 0.3).abs().max() < 0.02
+
+
+def test_a_draw_depends_on_seed_and_stream_and_row_alone() -> None:
+    labels = torch.arange(60) % 6
+    chance = candidates.uniform_probabilities(labels, 6, 0.4)
+    drawn = candidates.draw(chance, labels, 1, "a")
+    torch.manual_seed(123)
+    assert torch.equal(drawn, candidates.draw(chance, labels, 1, "a"))
+    assert torch.equal(drawn[20:], candidates.draw(chance[20:], labels[20:], 1, "a", start=20))
+    assert not torch.equal(drawn, candidates.draw(chance, labels, 2, "a"))
+    assert not torch.equal(drawn, candidates.draw(chance, labels, 1, "b"))
+
+
+def test_a_higher_rate_only_adds_candidates() -> None:
+    labels = torch.arange(500) % 10
+    low, high = (
+        candidates.draw(candidates.uniform_probabilities(labels, 10, rate), labels, 0, "a") for rate in (0.2, 0.5)
+    )
+    assert (low <= high).all() and low.sum() < high.sum()
+
+
+def test_certain_and_impossible_labels_are_just_that() -> None:
+    labels = torch.zeros(300, dtype=torch.int64)
+    chance = torch.tensor([0.0, 1.0, 0.0]).repeat(300, 1)
+    assert torch.equal(candidates.draw(chance, labels, 0, "a"), torch.tensor([True, True, False]).repeat(300, 1))
+
+
+# statistics
+
+
+def test_statistics_of_a_set_counted_by_hand() -> None:
+    matrix = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]]).bool()
+    found = candidates.statistics(matrix, torch.tensor([0, 0, 1, 1]))
+    assert found.average_size == 2.0 and found.histogram == {1: 1, 2: 2, 3: 1} and found.singletons == 0.25
+    assert found.ambiguity == 1.0
+    assert found.confusions[0] == candidates.Confusion(true=1, wrong=2, count=2, share=1.0)
+    assert {(c.true, c.wrong, c.count) for c in found.confusions} == {(1, 2, 2), (0, 1, 1), (1, 0, 1)}
+
+
+# files
+
+
+def test_a_stored_set_comes_back_bit_for_bit(dataset: Dataset, tmp_path: Path) -> None:
+    first = candidates.build(dataset, "uniform", 0.3, 0, tmp_path)
+    (stored,) = tmp_path.rglob("*.npz")
+    changed = stored.stat().st_mtime_ns
+    second = candidates.build(dataset, "uniform", 0.3, 0, tmp_path)
+    assert torch.equal(first.matrix, second.matrix) and first.sha256 == second.sha256 and first.meta == second.meta
+    assert stored.stat().st_mtime_ns == changed
+    assert first.matrix.dtype == torch.bool and first.matrix.shape == (200, 25)
+
+
+def test_the_matrix_does_not_depend_on_the_folder_or_on_global_seeds(dataset: Dataset, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    one = candidates.build(dataset, "instance", 0.2, 3, tmp_path / "a", ANNOTATOR, target_size=4.0)
+    torch.manual_seed(2)
+    two = candidates.build(dataset, "instance", 0.2, 3, tmp_path / "b", ANNOTATOR, target_size=4.0)
+    assert one.sha256 == two.sha256
+    assert one.meta["expected_size"] == pytest.approx(4.0, abs=1e-6) and one.meta["temperature"] > 0
+    assert one.matrix.sum(1).double().mean().item() == pytest.approx(4.0, abs=0.35)
+
+
+def test_every_part_of_the_request_gives_another_matrix(dataset: Dataset, tmp_path: Path) -> None:
+    requests: list[tuple[str, float, int]] = [("uniform", 0.3, 0), ("uniform", 0.4, 0), ("uniform", 0.3, 1)]
+    requests += [("hierarchical", 0.6, 0), ("hierarchical", 0.6, 1)]
+    sums = {candidates.build(dataset, *request, tmp_path).sha256 for request in requests}
+    assert len(sums) == len(requests)
+
+
+def test_hierarchical_candidates_stay_inside_the_group(dataset: Dataset, tmp_path: Path) -> None:
+    matrix = candidates.build(dataset, "hierarchical", 0.6, 0, tmp_path).matrix
+    assert dataset.superclass is not None
+    outside = dataset.superclass[dataset.train.labels][:, None] != dataset.superclass
+    assert not (matrix & outside).any()
+    assert matrix.sum(1).double().mean().item() == pytest.approx(3.4, abs=0.2)
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    with np.load(path) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    np.savez(path, allow_pickle=False, **(arrays | changes))
+
+
+def stored_file(dataset: Dataset, folder: Path) -> Path:
+    candidates.build(dataset, "uniform", 0.3, 0, folder)
+    return next(folder.rglob("*.npz"))
+
+
+def test_a_flipped_bit_is_noticed(dataset: Dataset, tmp_path: Path) -> None:
+    path = stored_file(dataset, tmp_path)
+    with np.load(path) as stored:
+        bits = stored["bits"].copy()
+    bits[5, 0] ^= 1
+    rewrite(path, bits=bits)
+    with pytest.raises(DataError, match=rf"{path.name} is damaged: its SHA-256"):
+        candidates.build(dataset, "uniform", 0.3, 0, tmp_path)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip file", b"PK\x03\x04 cut off"])
+def test_a_cut_off_file_is_named(dataset: Dataset, tmp_path: Path, content: bytes) -> None:
+    path = stored_file(dataset, tmp_path)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=path.name):
+        candidates.build(dataset, "uniform", 0.3, 0, tmp_path)
+
+
+def test_a_pickle_is_never_loaded(dataset: Dataset, tmp_path: Path) -> None:
+    path = stored_file(dataset, tmp_path)
+    np.savez(path, bits=np.array([{"a": 1}], dtype=object), shape=np.array([1, 1]), meta=np.zeros(1, np.uint8))
+    with pytest.raises(DataError, match=path.name):
+        candidates.load(path, dataset.train.labels, 25)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda m, y: m[:-1], "shape"),
+        (lambda m, y: m & False, "without any candidate"),
+        (lambda m, y: m.scatter(1, y[:, None], False) | (torch.arange(25) == (y[:, None] + 1) % 25), "true label"),
+    ],
+)
+def test_sets_that_cannot_be_are_refused(dataset: Dataset, tmp_path: Path, spoil: Any, says: str) -> None:
+    good = candidates.build(dataset, "uniform", 0.3, 0, tmp_path)
+    matrix = spoil(good.matrix, dataset.train.labels)
+    path = tmp_path / "bad.npz"
+    candidates.save(path, candidates.CandidateSet(matrix, candidates.checksum(matrix.numpy()), good.meta))
+    with pytest.raises(DataError, match=rf"bad\.npz.*{says}"):
+        candidates.load(path, dataset.train.labels, 25)
+
+
+def test_a_file_of_another_request_is_not_taken(dataset: Dataset, tmp_path: Path) -> None:
+    other = candidates.build(dataset, "uniform", 0.3, 1, tmp_path)
+    candidates.build(dataset, "uniform", 0.3, 0, tmp_path)
+    path = next(tmp_path.rglob("*seed0*.npz"))
+    candidates.save(path, other)
+    with pytest.raises(DataError, match="another seed"):
+        candidates.build(dataset, "uniform", 0.3, 0, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("unifrom", 0.3, 0), "Unknown generator"),
+        (("uniform", 1.5, 0), "not a probability"),
+        (("uniform", float("nan"), 0), "not a probability"),
+        (("uniform", 0.3, -1), "negative"),
+        (("instance", 0.3, 0), "needs an annotator"),
+        (("own", 0.3, 0), "brings no candidate sets"),
+    ],
+)
+def test_wrong_requests_get_one_sentence(
+    dataset: Dataset, tmp_path: Path, arguments: tuple[str, float, int], says: str
+) -> None:
+    with pytest.raises(DataError, match=says):
+        candidates.build(dataset, *arguments, tmp_path)
+
+
+def test_two_processes_at_once_make_one_file(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys; from datasets import glyphs; from datasets.labels import candidates;"
+        "d = glyphs.load(pathlib.Path('nowhere'), train=50, test=25, classes=25);"
+        "print(candidates.build(d, 'uniform', 0.3, 0, pathlib.Path(sys.argv[1])).sha256)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    started = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    printed = [process.communicate(timeout=60)[0].strip() for process in started]
+    assert [process.returncode for process in started] == [0, 0]
+    assert len(printed[0]) == 64 and printed[0] == printed[1]
+    assert len(list(tmp_path.rglob("*.npz"))) == 1 and not list(tmp_path.rglob("*.partial"))
+
+
+# card
+
+
+def test_the_card_shows_sizes_pairs_and_pictures(dataset: Dataset, tmp_path: Path) -> None:
+    found = candidates.build(dataset, "hierarchical", 0.6, 0, tmp_path)
+    words = cards.text(dataset, found)
+    assert found.sha256 in words and "average size" in words and "→" in words and "[ß]" in words
+    png, pdf = cards.write(dataset, found, tmp_path / "card-0.6")
+    assert png.name == "card-0.6.png" and png.read_bytes()[:4] == b"\x89PNG"
+    assert pdf.read_bytes()[:4] == b"%PDF"
+
+
+def test_metadata_is_plain_json(dataset: Dataset, tmp_path: Path) -> None:
+    found = candidates.build(dataset, "uniform", 0.3, 0, tmp_path)
+    assert json.loads(json.dumps(dict(found.meta)))["generator"] == "uniform"

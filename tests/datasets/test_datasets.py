@@ -1,0 +1,642 @@
+"""Data sets: official layouts in miniature, tables, own data, the picture store, and what bad input is told."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+import torch
+from PIL import Image
+
+from datasets import registry
+from datasets.base import DataError, Split, fold_of_ten, hold_out, permutation, z_score
+from datasets.cifar import SUPERCLASS
+from datasets.storage import cache
+from datasets.tabular import feature_views
+from tests.conftest import ROOT
+
+PROJECT = ROOT
+
+
+def picture(
+    path: Path, size: tuple[int, int] = (40, 30), mode: str = "RGB", colour: int = 90, kind: str = "JPEG"
+) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, (colour,) * len(mode) if len(mode) > 1 else colour).save(path, kind)
+    return path
+
+
+def cells(*texts: str) -> np.ndarray:
+    array = np.empty((len(texts), 1), dtype=object)
+    array[:, 0] = texts
+    return array
+
+
+def aircraft(root: Path) -> Path:
+    base = root / "fgvc100" / "fgvc-aircraft-2013b" / "data"
+    for number in range(6):
+        picture(base / "images" / f"{number:07}.jpg", colour=20 * number)
+    (base / "variants.txt").write_text("707-320\nF/A-18\nDC-9 30\n")
+    (base / "images_variant_trainval.txt").write_text("0000000 707-320\n0000001 F/A-18\n0000002 DC-9 30\n")
+    (base / "images_variant_test.txt").write_text("0000003 DC-9 30\n0000004 F/A-18\n0000005 707-320\n")
+    return base
+
+
+def dogs(root: Path) -> Path:
+    base = root / "dogs120"
+    for split, labels in (("train", [1, 2, 2]), ("test", [2, 1])):
+        folders = {1: "n01-Chihuahua", 2: "n02-Shih-Tzu"}
+        names = [f"{folders[label]}/{split}_{i}.jpg" for i, label in enumerate(labels)]
+        for name in names:
+            picture(base / "Images" / name)
+        content = {"file_list": cells(*names), "labels": np.array(labels, dtype=np.uint8)[:, None]}
+        scipy.io.savemat(base / f"{split}_list.mat", content)
+    return base
+
+
+def cars(root: Path, top: str = "stanford_cars") -> Path:
+    base = root / "cars196" / top
+    (base / "devkit").mkdir(parents=True)
+    scipy.io.savemat(base / "devkit" / "cars_meta.mat", {"class_names": cells("Acura RL", "Audi S4/S6").T})
+    kind = [("class", "O"), ("fname", "O")]
+    for split, index in (("train", "devkit/cars_train_annos.mat"), ("test", "cars_test_annos_withlabels.mat")):
+        rows = np.array([(1, "00001.jpg"), (2, "00002.jpg")], dtype=kind)[None]
+        scipy.io.savemat(base / index, {"annotations": rows})
+        for name in ("00001.jpg", "00002.jpg"):
+            picture(base / f"cars_{split}" / name)
+    return base
+
+
+def birds(root: Path) -> Path:
+    base = root / "cub200" / "CUB_200_2011"
+    names = ["001.Albatross/a.jpg", "001.Albatross/b.jpg", "002.Ani/c.jpg", "002.Ani/d.jpg"]
+    for name in names:
+        picture(base / "images" / name)
+
+    def write(file: str, values: list) -> None:
+        (base / file).write_text("".join(f"{i} {value}\n" for i, value in enumerate(values, 1)))
+
+    write("images.txt", names)
+    write("image_class_labels.txt", [1, 1, 2, 2])
+    write("train_test_split.txt", [1, 0, 1, 0])
+    write("classes.txt", ["001.Albatross", "002.Ani"])
+    return base
+
+
+TREES = {"fgvc100": aircraft, "dogs120": dogs, "cars196": cars, "cub200": birds}
+
+
+def load_cut(name: str, root: Path):
+    return registry.get(name).load(root, check_sizes=False)
+
+
+def cifar(root: Path, train: int = 6, test: int = 3, folder: str = "cifar100/cifar-100-python") -> Path:
+    base = root / folder
+    base.mkdir(parents=True)
+    for part, count in (("train", train), ("test", test)):
+        labels = [(7 * i) % 100 for i in range(count)]
+        content = {
+            "data": (np.arange(count * 3072) % 251).astype(np.uint8).reshape(count, 3072),
+            "fine_labels": labels,
+            "coarse_labels": [SUPERCLASS[label] for label in labels],
+        }
+        (base / part).write_bytes(pickle.dumps(content, protocol=2))
+    (base / "meta").write_bytes(pickle.dumps({"fine_label_names": [f"c{i}" for i in range(100)]}, protocol=2))
+    return base
+
+
+# The registry -------------------------------------------------------------------------------------------------------
+
+
+def test_listing_and_finding_data_sets_needs_no_torch(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from datasets.registry import SOURCES; "
+        "[s.find(Path(sys.argv[1])) for s in SOURCES.values()]; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=PROJECT)
+
+
+def test_an_unknown_name_gets_a_suggestion():
+    with pytest.raises(DataError, match="Did you mean 'cub200'"):
+        registry.get("cub20")
+
+
+def test_every_source_is_missing_in_an_empty_folder_and_says_how_to_get_it(tmp_path):
+    for name in ("cifar100", "cifar100h", *TREES, "lost", "malagasy"):
+        found = registry.get(name).find(tmp_path)
+        assert found.status == "missing" and found.how
+        with pytest.raises(DataError, match=name):
+            registry.get(name).load(tmp_path)
+
+
+# CIFAR-100 ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", ["cifar100/cifar-100-python", "cifar100", "cifar-100-python"])
+def test_cifar_is_read_from_the_archives_and_torchvisions_layout(tmp_path, folder):
+    cifar(tmp_path, folder=folder)
+    data = load_cut("cifar100h", tmp_path)
+    assert (
+        data.name == "cifar100h"
+        and data.train.images.shape == (6, 3, 32, 32)
+        and data.train.images.dtype == torch.uint8
+    )
+    assert data.train.labels.tolist() == [0, 7, 14, 21, 28, 35]
+    assert data.train.images[1, 2, 0, 1] == (3072 + 2048 + 1) % 251  # planes: red, green, blue
+    assert data.superclass.bincount().tolist() == [5] * 20
+
+
+def test_a_pickle_that_would_run_code_is_refused(tmp_path):
+    class Attack:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path / 'ran'}",)
+
+    (cifar(tmp_path) / "train").write_bytes(pickle.dumps({"data": Attack()}))
+    with pytest.raises(DataError, match=r"train is not a CIFAR file or is damaged: it refers to posix\.system"):
+        load_cut("cifar100", tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_cifar_names_what_is_wrong(tmp_path):
+    base = cifar(tmp_path)
+    with pytest.raises(DataError, match="train has 6 pictures where the official set has 50,000"):
+        registry.get("cifar100").load(tmp_path)
+    assert "cut off" in registry.get("cifar100").find(tmp_path).detail
+    (base / "test").write_bytes((base / "test").read_bytes()[:-500])
+    with pytest.raises(DataError, match="test is not a CIFAR file or is damaged"):
+        load_cut("cifar100", tmp_path)
+    (base / "test").unlink()
+    found = registry.get("cifar100").find(tmp_path)
+    assert found.status == "incomplete" and "test" in found.detail
+    content = pickle.loads((base / "train").read_bytes())
+    (base / "train").write_bytes(pickle.dumps(content | {"coarse_labels": [0] * 6}))
+    with pytest.raises(DataError, match="coarse labels"):
+        load_cut("cifar100", tmp_path)
+
+
+# Fine-grained sets --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test", "classes"),
+    [
+        ("fgvc100", [0, 1, 2], [2, 1, 0], ("707-320", "F/A-18", "DC-9 30")),
+        ("dogs120", [0, 1, 1], [1, 0], ("Chihuahua", "Shih-Tzu")),
+        ("cars196", [0, 1], [0, 1], ("Acura RL", "Audi S4/S6")),
+        ("cub200", [0, 1], [0, 1], ("Albatross", "Ani")),
+    ],
+)
+def test_official_layouts_are_read(tmp_path, name, train, test, classes):
+    TREES[name](tmp_path)
+    data = load_cut(name, tmp_path)
+    assert data.train.labels.tolist() == train and data.test.labels.tolist() == test
+    assert data.class_names == classes and data.num_classes == len(classes)
+    images, sizes = data.test.batch(torch.arange(len(test)))
+    assert images.shape == (len(test), 3, 256, 341) and sizes.tolist() == [[256, 341]] * len(test)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_a_cut_set_is_incomplete_not_found(tmp_path, name):
+    TREES[name](tmp_path)
+    found = registry.get(name).find(tmp_path)
+    assert found.status == "incomplete" and "official" in found.detail
+    with pytest.raises(DataError, match="where the official set has"):
+        registry.get(name).load(tmp_path)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_a_list_naming_a_missing_picture_is_told_with_its_path(tmp_path, name):
+    base = TREES[name](tmp_path)
+    victim = max(base.rglob("*.jpg"))
+    victim.unlink()
+    with pytest.raises(DataError, match=f"1 picture of .* missing in .*{victim.name}"):
+        load_cut(name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("fgvc100", "variants.txt"),
+        ("fgvc100", "images_variant_test.txt"),
+        ("dogs120", "test_list.mat"),
+        ("cars196", "devkit/cars_meta.mat"),
+        ("cars196", "cars_test_annos_withlabels.mat"),
+        ("cub200", "classes.txt"),
+        ("cub200", "train_test_split.txt"),
+    ],
+)
+def test_a_missing_or_damaged_index_file_is_named(tmp_path, name, index):
+    base = TREES[name](tmp_path)
+    (base / index).write_bytes(b"\xff\xfe\x00 nonsense")
+    with pytest.raises(DataError, match=Path(index).name):
+        load_cut(name, tmp_path)
+    (base / index).unlink()
+    with pytest.raises(DataError, match=f"{Path(index).name} is missing"):
+        load_cut(name, tmp_path)
+    assert registry.get(name).find(tmp_path).status == "incomplete"
+
+
+def test_wrong_labels_are_told(tmp_path):
+    base = birds(tmp_path)
+    (base / "image_class_labels.txt").write_text("1 1\n2 1\n3 2\n4 3\n")
+    with pytest.raises(DataError, match="outside 0 … 1 for 2 classes"):
+        load_cut("cub200", tmp_path)
+    (base / "image_class_labels.txt").write_text("1 1\n2 1\n3 x\n4 3\n")
+    with pytest.raises(DataError, match=r"image_class_labels.txt: 'x' stands where a whole number"):
+        load_cut("cub200", tmp_path)
+
+
+def test_cars_in_kaggles_doubled_folders_and_torchvisions_layout(tmp_path):
+    base = cars(tmp_path, top="")
+    for split in ("train", "test"):
+        (base / f"cars_{split}").rename(base / "moved")
+        (base / f"cars_{split}").mkdir()
+        (base / "moved").rename(base / f"cars_{split}" / f"cars_{split}")
+    assert len(load_cut("cars196", tmp_path).train) == 2
+    (tmp_path / "cars196").rename(tmp_path / "stanford_cars")
+    assert len(load_cut("cars196", tmp_path).test) == 2
+
+
+def test_every_kind_of_picture_becomes_rgb(tmp_path):
+    base = aircraft(tmp_path)
+    picture(base / "images" / "0000000.jpg", mode="L", colour=77, kind="JPEG")
+    picture(base / "images" / "0000001.jpg", mode="RGBA", colour=77, kind="PNG")
+    picture(base / "images" / "0000002.jpg", mode="P", colour=0, kind="GIF")
+    picture(base / "images" / "0000003.jpg", mode="CMYK", colour=50, kind="JPEG")
+    data = load_cut("fgvc100", tmp_path)
+    images, _ = data.train.batch(torch.tensor([0, 1]))
+    assert images.shape[1] == 3 and (images == 77).all()
+
+
+def test_a_corrupt_picture_is_named_and_leaves_no_store(tmp_path):
+    base = aircraft(tmp_path)
+    victim = base / "images" / "0000001.jpg"
+    victim.write_bytes(victim.read_bytes()[:200])
+    with pytest.raises(DataError, match=f"The picture {victim} cannot be decoded"):
+        load_cut("fgvc100", tmp_path)
+    assert [p.name for p in (tmp_path / "cache" / "fgvc100").iterdir()] == ["train.lock"]
+
+
+# The picture store --------------------------------------------------------------------------------------------------
+
+
+def noisy_pictures(folder: Path, count: int) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    files = []
+    for i in range(count):
+        size = (int(rng.integers(20, 60)), int(rng.integers(20, 60)), 3)
+        Image.fromarray(rng.integers(0, 256, size, dtype=np.uint8)).save(folder / f"{i}.png")
+        files.append(folder / f"{i}.png")
+    return files
+
+
+def test_the_store_holds_what_torchvisions_resize_gives(tmp_path):
+    from torchvision.transforms import Resize
+    from torchvision.transforms.functional import pil_to_tensor
+
+    files = noisy_pictures(tmp_path / "p", 5)
+    split = cache.open_pictures(files, list(range(5)), tmp_path, tmp_path / "store", "train", short_side=32)
+    order = torch.tensor([3, 0, 4, 3])
+    images, sizes = split.batch(order)
+    for image, (h, w), i in zip(images, sizes.tolist(), order.tolist(), strict=True):
+        expected = pil_to_tensor(Resize(32)(Image.open(files[i])))
+        assert expected.shape == (3, h, w) and torch.equal(image[:, :h, :w], expected)
+        assert not image[:, h:].any() and not image[:, :, w:].any()
+    assert split.rows(order).labels.tolist() == [3, 0, 4, 3]
+    assert torch.equal(split.rows(order).batch(torch.arange(4))[0], images)
+
+
+def test_a_store_is_reused_and_rebuilt_when_the_list_or_the_recipe_changes(tmp_path):
+    files = noisy_pictures(tmp_path / "p", 4)
+    store = tmp_path / "store"
+
+    def build(files: list[Path], side: int = 16) -> set[str]:
+        cache.open_pictures(files, [0] * len(files), tmp_path, store, "train", side)
+        return {p.name for p in store.glob("*.pixels")}
+
+    first = build(files)
+    stamp = (store / next(iter(first))).stat().st_mtime_ns
+    assert build(files) == first and (store / next(iter(first))).stat().st_mtime_ns == stamp
+    shorter = build(files[:3])
+    assert len(shorter) == 1 and shorter != first  # the stale store is gone
+    Image.new("RGB", (50, 50)).save(files[0])
+    assert build(files[:3]) != shorter
+    assert len(build(files[:3], side=20)) == 2  # another size is another store, not a stale one
+
+
+def test_a_damaged_store_is_rebuilt(tmp_path):
+    files = noisy_pictures(tmp_path / "p", 4)
+    args = (files, [0] * 4, tmp_path, tmp_path / "store", "train", 16)
+    before = cache.open_pictures(*args).images.clone()
+    for suffix in ("*.pixels", "*.npz"):
+        path = next((tmp_path / "store").glob(suffix))
+        path.write_bytes(path.read_bytes()[:-7])
+        assert torch.equal(cache.open_pictures(*args).images, before)
+
+
+BUILDER = """
+import sys, time
+from pathlib import Path
+from datasets.storage import cache
+folder, delay = Path(sys.argv[1]), float(sys.argv[2])
+decode = cache.decode
+def slow(path, side):
+    time.sleep(delay)
+    (folder / f"decoded-{path.stem}-{time.time_ns()}").touch()
+    return decode(path, side)
+cache.decode = slow
+files = sorted((folder / "p").iterdir())
+print(cache.open_pictures(files, [0] * len(files), folder, folder / "store", "train", 16).images.sum().item())
+"""
+
+
+def start_builder(folder: Path, delay: float) -> subprocess.Popen:
+    command = [sys.executable, "-c", BUILDER, str(folder), str(delay)]
+    return subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_build_that_is_killed_leaves_nothing_that_could_be_taken_for_a_store(tmp_path):
+    files = noisy_pictures(tmp_path / "p", 6)
+    builder = start_builder(tmp_path, delay=0.5)
+    deadline = time.time() + 60
+    while not list(tmp_path.glob("decoded-*")) and time.time() < deadline:
+        time.sleep(0.02)
+    builder.send_signal(signal.SIGKILL)
+    builder.wait()
+    builder.stdout.close()
+    assert list((tmp_path / "store").glob(".*.partial")) and not list((tmp_path / "store").glob("*.pixels"))
+    split = cache.open_pictures(files, [0] * 6, tmp_path, tmp_path / "store", "train", 16)
+    assert torch.equal(split.batch(torch.tensor([5]))[0][0], torch.from_numpy(cache.decode(files[5], 16)))
+    assert not list((tmp_path / "store").glob(".*.partial"))
+
+
+def test_two_processes_build_a_store_once(tmp_path):
+    noisy_pictures(tmp_path / "p", 4)
+    builders = [start_builder(tmp_path, delay=0.2) for _ in range(2)]
+    sums = [builder.communicate(timeout=120)[0] for builder in builders]
+    assert sums[0] == sums[1] and [builder.returncode for builder in builders] == [0, 0]
+    assert len(list(tmp_path.glob("decoded-*"))) == 4
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "store").write_text("a file, not a folder")
+    files = noisy_pictures(tmp_path / "p", 2)
+    with pytest.raises(DataError, match=r"store cannot be written .*CANDID_CACHE"):
+        cache.open_pictures(files, [0, 0], tmp_path, tmp_path / "store", "train", 16)
+
+
+def test_batches_of_features_and_of_equal_pictures_have_no_sizes():
+    split = Split(torch.arange(12.0).view(4, 3), torch.arange(4))
+    values, sizes = split.batch(torch.tensor([2, 2]))
+    assert sizes is None and values.tolist() == [[6, 7, 8]] * 2 and len(split) == 4
+
+
+# Tables -------------------------------------------------------------------------------------------------------------
+
+
+def table(root: Path, n: int = 40, d: int = 5, q: int = 4, file: str = "lost/Lost.mat", **changes) -> Path:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, q, n)
+    candidates = rng.random((q, n)) < 0.3
+    candidates[labels, np.arange(n)] = True
+    target = np.zeros((q, n))
+    target[labels, np.arange(n)] = 1
+    content = {
+        "data": rng.normal(3, 2, (n, d)),
+        "partial_target": scipy.sparse.csc_matrix(candidates.astype(float)),
+        "target": target,
+    }
+    content.update({key: change(content[key]) for key, change in changes.items()})
+    path = root / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scipy.io.savemat(path, {key: value for key, value in content.items() if value is not None})
+    return path
+
+
+def test_seeds_zero_to_nine_are_a_ten_fold_validation(tmp_path):
+    table(tmp_path)
+    parts = [registry.get("lost").load(tmp_path, seed=seed, check_sizes=False) for seed in range(10)]
+    assert [len(part.test) for part in parts] == [4] * 10 and all(len(part.train) == 36 for part in parts)
+    rows = np.concatenate([fold_of_ten(40, seed)[1] for seed in range(10)])
+    assert sorted(rows) == list(range(40))
+    assert sorted(fold_of_ten(40, 10)[1]) != sorted(fold_of_ten(40, 0)[1])
+    held = registry.get("lost").load(tmp_path, seed=1, check_sizes=False, split="hold-out", test_share=0.25)
+    assert len(held.test) == 10 and held.candidates.shape == (30, 4) and held.recipe == "features"
+    assert held.candidates[torch.arange(30), held.train.labels].all()
+
+
+def test_features_are_scaled_on_training_rows_only_and_constant_columns_are_safe():
+    rng = np.random.default_rng(0)
+    train, test = rng.normal(5, 3, (50, 3)), rng.normal(9, 3, (10, 3))
+    train[:, 1] = test[:, 1] = 0.1 + 0.2
+    test[:, 2] += 100
+    scaled, scaled_test = z_score(train, test)
+    assert np.allclose(scaled.mean(0), 0, atol=1e-6) and np.allclose(scaled.std(0), [1, 0, 1], atol=1e-5)
+    assert np.allclose(scaled_test[:, 2], (test[:, 2] - train[:, 2].mean()) / train[:, 2].std(), rtol=1e-5)
+    assert not scaled_test[:, 1].any() and scaled.dtype == np.float32
+
+
+def test_transposed_dense_and_label_vector_files_read_the_same(tmp_path):
+    table(tmp_path / "a")
+    table(
+        tmp_path / "b",
+        file="realworld/LOST.mat",
+        data=lambda x: scipy.sparse.csc_matrix(x.T),
+        partial_target=lambda p: p.T.toarray() * 2 - 1,
+        target=lambda t: t.argmax(0)[:, None] + 1,
+    )
+    plain, turned = (registry.get("lost").load(tmp_path / k, check_sizes=False) for k in "ab")
+    assert torch.equal(plain.train.images, turned.train.images) and torch.equal(plain.candidates, turned.candidates)
+    assert torch.equal(plain.test.labels, turned.test.labels)
+    assert plain.notes == () and "`data` was stored d×n" in turned.notes
+
+
+def with_value(value: float):
+    def change(matrix):
+        matrix = matrix.toarray() if scipy.sparse.issparse(matrix) else matrix.copy()
+        matrix[1, 2] = value
+        return matrix
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": with_value(np.nan)}, r"Lost\.mat: 1 feature value NaN or infinite, the first in row 1, column 2"),
+        ({"data": lambda x: x[:-1]}, r"Lost\.mat: `data` \(39, 5\).* no number of rows in common"),
+        ({"data": lambda x: cells("a", "b")}, r"Lost\.mat: `data` is not a numeric matrix"),
+        ({"target": lambda t: t[:3]}, r"Lost\.mat: .*rows? of `target` without exactly one|Lost\.mat: .* 4 classes"),
+        ({"target": lambda t: t * 0}, r"Lost\.mat: 40 rows of `target` without exactly one true label"),
+        ({"target": lambda t: None}, r"Lost\.mat has no variable `target`"),
+        ({"partial_target": lambda p: p * 0.5}, r"Lost\.mat: `partial_target` holds other values than 0 and 1"),
+        ({"partial_target": lambda p: p * 0}, r"Lost\.mat: 40 rows without any candidate"),
+        ({"partial_target": lambda p: 1 - p.toarray()}, r"Lost\.mat: .*(true label|without any candidate)"),
+    ],
+)
+def test_bad_tables_are_told_with_the_files_name(tmp_path, changes, message):
+    table(tmp_path, **changes)
+    with pytest.raises(DataError, match=message):
+        registry.get("lost").load(tmp_path, check_sizes=False)
+
+
+def test_rows_without_their_true_label_are_refused_or_left_out_on_request(tmp_path):
+    def hide(p):
+        matrix = p.toarray()
+        matrix[:, 5] = 1 - scipy.io.loadmat(tmp_path / "lost" / "Lost.mat")["target"][:, 5]
+        return matrix
+
+    table(tmp_path)
+    table(tmp_path, partial_target=hide)
+    with pytest.raises(DataError, match="1 row whose candidates do not contain the true label, the first is row 5"):
+        registry.get("lost").load(tmp_path, check_sizes=False)
+    data = registry.get("lost").load(tmp_path, check_sizes=False, missing_truth="drop")
+    assert len(data.train) + len(data.test) == 39 and "1 row without the true label" in data.notes[0]
+
+
+def test_a_table_of_other_size_is_refused_where_the_size_is_confirmed_and_noted_where_not(tmp_path):
+    table(tmp_path)
+    with pytest.raises(DataError, match=r"40 rows × 5 features, 4 classes; 1122 rows"):
+        registry.get("lost").load(tmp_path)
+    table(tmp_path, file="fgnet/FG-NET.mat")
+    assert "1002 rows" in registry.get("fgnet").load(tmp_path).notes[0]
+    (tmp_path / "soccer").mkdir()
+    (tmp_path / "soccer" / "Soccer Player.mat").write_bytes(b"half")
+    assert registry.get("soccer").find(tmp_path).status == "incomplete"
+    with pytest.raises(DataError, match=r"Soccer Player\.mat is not a readable MATLAB file"):
+        registry.get("soccer").load(tmp_path)
+
+
+def test_splits_do_not_change_with_the_version_of_numpy():
+    assert permutation(8, 0).tolist() == [3, 6, 0, 1, 2, 5, 7, 4]
+    train, test = hold_out(100, 3, 0.2)
+    assert len(test) == 20 and sorted([*train, *test]) == list(range(100))
+
+
+def test_views_of_features_depend_on_seed_epoch_row_and_view_alone():
+    features, index = torch.randn(2000, 16), torch.arange(2000)
+    for view in ("weak", "plain"):
+        assert feature_views(features, view, seed=0, epoch=0, index=index) is features
+    strong = feature_views(features, "strong", seed=0, epoch=3, index=index)
+    order = torch.randperm(2000)[:50]
+    assert torch.equal(feature_views(features[order], "strong", seed=0, epoch=3, index=index[order]), strong[order])
+    assert abs((strong == 0).float().mean() - 0.2) < 0.01
+    noise = (strong - features)[strong != 0]
+    assert abs(noise.mean()) < 0.003 and abs(noise.std() - 0.1) < 0.003
+    distill = feature_views(features, "distill", seed=0, epoch=3, index=index)
+    assert abs((distill - features).std() - 0.2) < 0.005
+    for other in ({"seed": 1, "epoch": 3}, {"seed": 0, "epoch": 4}):
+        again = feature_views(features, "strong", index=index, **other)
+        both = (strong != 0) & (again != 0)
+        pair = torch.stack([(strong - features)[both], (again - features)[both]])
+        assert abs(torch.corrcoef(pair)[0, 1]) < 0.02
+    with pytest.raises(ValueError, match="unknown view"):
+        feature_views(features, "wild", seed=0, epoch=0, index=index)
+
+
+# Own data -----------------------------------------------------------------------------------------------------------
+
+
+def own_npz(path: Path, **changes) -> Path:
+    y = np.arange(20) % 3
+    content = {"x": np.random.default_rng(0).normal(size=(20, 4)), "candidates": np.eye(3)[y] > 0, "y": y} | changes
+    np.savez(path, **{key: value for key, value in content.items() if value is not None})
+    return path
+
+
+def test_own_features_are_held_out_by_seed_or_come_with_their_test_part(tmp_path):
+    path = own_npz(tmp_path / "mine.npz")
+    data = registry.get(str(path)).load(tmp_path, seed=2)
+    assert (len(data.train), len(data.test), data.num_classes, data.backbone) == (16, 4, 3, "mlp")
+    assert data.candidates[torch.arange(16), data.train.labels].all()
+    assert registry.get(str(path)).find(tmp_path).status == "found"
+    own_npz(path, x_test=np.ones((2, 4)), y_test=np.array([0, 2]))
+    assert len(registry.get(str(path)).load(tmp_path).test) == 2
+
+
+def test_own_pictures_in_an_npz(tmp_path):
+    for shape in ((20, 3, 32, 32), (20, 32, 32, 3), (20, 32, 32)):
+        data = registry.get(str(own_npz(tmp_path / "p.npz", x=np.full(shape, 9, np.uint8)))).load(tmp_path)
+        assert data.train.images.shape == (16, 3, 32, 32) and data.recipe == "cifar" and (data.train.images == 9).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": None}, "has no array `y`"),
+        ({"candidates": np.ones((19, 3))}, r"candidates have shape \(19, 3\); \(20, 3\) is needed"),
+        ({"candidates": np.ones(20)}, "`candidates` is not a matrix"),
+        ({"candidates": np.full((20, 3), 0.5)}, "`candidates` is not a matrix"),
+        ({"candidates": np.eye(3)[(np.arange(20) + 1) % 3]}, "20 rows whose candidates do not contain the true label"),
+        ({"y": np.arange(20)}, "outside 0 … 2"),
+        ({"y": np.zeros(20)}, "whole numbers"),
+        ({"x": np.full((20, 2), np.inf)}, r"`x`\): 40 feature values NaN or infinite"),
+        ({"x": np.zeros((20, 3, 8, 8))}, "`x` has shape"),
+        ({"x_test": np.ones((2, 4))}, "only one of `x_test` and `y_test`"),
+        ({"x_test": np.ones((2, 5)), "y_test": np.array([0, 1])}, "one of `x_test`"),
+        ({"x": np.array([{}], dtype=object)}, "not a readable .npz file of plain arrays"),
+    ],
+)
+def test_bad_own_files_are_told_with_their_name(tmp_path, changes, message):
+    path = own_npz(tmp_path / "mine.npz", **changes)
+    with pytest.raises(DataError, match=message) as error:
+        registry.get(str(path)).load(tmp_path)
+    assert "mine.npz" in str(error.value)
+
+
+def own_folder(base: Path, text: str) -> Path:
+    for i in range(4):
+        picture(base / f"{i}.jpg", colour=50 * i)
+    (base / "candidates.csv").write_text(text)
+    return base
+
+
+def test_own_folder_of_pictures(tmp_path):
+    text = "file,label,candidates,split\n0.jpg,cat,cat|dog,train\n1.jpg,dog,dog,train\n2.jpg,cow,cat|cow,train\n3.jpg,cat,,test\n"
+    data = registry.get(str(own_folder(tmp_path / "mine", text))).load(tmp_path)
+    assert data.class_names == ("cat", "cow", "dog") and data.train.labels.tolist() == [0, 2, 1]
+    assert data.candidates.int().tolist() == [[1, 0, 1], [0, 0, 1], [1, 1, 0]]
+    images, _ = data.test.batch(torch.tensor([0]))
+    assert images.shape == (1, 3, 256, 341) and abs(int(images[0, 0, 0, 0]) - 150) <= 1
+
+
+def test_own_folder_without_a_split_column_is_held_out_by_seed(tmp_path):
+    text = "file,label,candidates\n" + "".join(f"{i}.jpg,{10 - i},10|9|8|7\n" for i in range(4))
+    source = registry.get(str(own_folder(tmp_path / "mine", text)))
+    data = source.load(tmp_path, test_share=0.25)
+    assert data.class_names == ("7", "8", "9", "10") and (len(data.train), len(data.test)) == (3, 1)
+    held = {int(source.load(tmp_path, seed=seed, test_share=0.25).test.labels[0]) for seed in range(20)}
+    assert len(held) > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("file,label\n0.jpg,a\n", "no column `candidates`"),
+        ("file,label,candidates\n0.jpg,a,a\n9.jpg,b,b\n", "line 3 names .*9.jpg, which does not exist"),
+        (
+            "file,label,candidates,split\n0.jpg,a,b,train\n1.jpg,b,b,test\n",
+            "line 2 .0.jpg.*do not contain the label 'a'",
+        ),
+        ("file,label,candidates,split\n0.jpg,a,a,train\n1.jpg,b,b,val\n", "line 3: the split is 'val'"),
+        ("file,label,candidates,split\n0.jpg,a,a,train\n1.jpg,b,b,train\n", "no row has the split 'test'"),
+        ("file,label,candidates\n0.jpg,a,a\n1.jpg\n", "line 3 does not have 3 fields"),
+        ("file,label,candidates\n0.jpg,,a\n1.jpg,b,b\n", "line 2 .0.jpg. has no label"),
+        ("file,label,candidates\n0.jpg,a,a\n", "fewer than two"),
+    ],
+)
+def test_a_bad_table_of_candidates_is_told_with_the_line(tmp_path, text, message):
+    base = own_folder(tmp_path / "mine", text)
+    with pytest.raises(DataError, match=message) as error:
+        registry.get(str(base)).load(tmp_path)
+    assert "candidates.csv" in str(error.value)

@@ -1,0 +1,259 @@
+"""CEL beyond its golden numbers: the fast losses against plain loops, edge cases, precision, resume, the ablation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from methods.base import Clock
+from methods.blocks import unit
+from methods.cel import (
+    CEL,
+    Choice,
+    ClassWiseEncoder,
+    Proden2V,
+    affinity_loss,
+    class_affinities,
+    class_sums,
+    high_confidence_class,
+    prototype_affinities,
+    released_affinities,
+    updated_prototypes,
+)
+from tests.support.tiny import (
+    TinyOptimiser,
+    assert_finite,
+    assert_resume_changes_nothing,
+    assert_step_needs_no_value_of_the_device,
+    tiny_batch,
+    tiny_task,
+)
+
+CONFIG = CEL.Config(embedding_length=8, heads=2, feed_forward=12)
+RELEASED = replace(
+    CONFIG,
+    cal_variant="released",
+    pdl_variant="released",
+    selection="masked_product",
+    prototype_variant="released",
+    prototype_before_loss=True,
+)
+FIRST, SECOND = Clock(0, 0, 4, 5), Clock(2, 10, 4, 5)
+
+
+def cal_affinities(h: Tensor, candidates: Tensor, variant: str = "paper") -> tuple[Tensor, Tensor]:
+    """s and d of L_cal for one view, (B,) each."""
+    a, rest, _ = class_sums([h], candidates, candidates.int().argmax(1))
+    s, d = class_affinities(a, rest, candidates) if variant == "paper" else released_affinities([h], a, candidates)
+    return s[0], d[0]
+
+
+def cal(h: Tensor, candidates: Tensor, gamma: float) -> Tensor:
+    s, d = cal_affinities(h, candidates)
+    return affinity_loss(s[None], d[None], gamma)
+
+
+def looped_cal(h: Tensor, candidates: Tensor, gamma: float) -> Tensor:
+    """L_cal of one view, pair by pair."""
+    total = h.new_zeros(())
+    for vectors, inside in zip(F.normalize(h, dim=2), candidates.tolist(), strict=True):
+        ours = [v for v, is_candidate in zip(vectors, inside, strict=True) if is_candidate]
+        rest = [v for v, is_candidate in zip(vectors, inside, strict=True) if not is_candidate]
+        s = torch.stack([j @ k for j in ours for k in ours]).mean()
+        d = torch.stack([j @ k for j in ours for k in rest]).mean() if rest else h.new_zeros(())
+        total = total + 1 - s + gamma * d.abs()
+    return total / len(h)
+
+
+@pytest.mark.parametrize(("samples", "classes"), [(1, 3), (7, 3), (5, 9)])
+@pytest.mark.parametrize("sets", ["random", "singleton", "full"])
+def test_the_fast_class_associative_loss_is_the_double_loop(samples: int, classes: int, sets: str) -> None:
+    torch.manual_seed(samples + classes)
+    h = torch.randn(samples, classes, 4, dtype=torch.float64, requires_grad=True)
+    own = F.one_hot(torch.randint(classes, (samples,)), classes).bool()
+    candidates = {
+        "random": own | (torch.rand(samples, classes) < 0.4),
+        "singleton": own,
+        "full": torch.ones(samples, classes, dtype=torch.bool),
+    }[sets]
+    results = [cal(h, candidates, 1.7), looped_cal(h, candidates, 1.7)]
+    gradients = [torch.autograd.grad(loss, h)[0] for loss in results]
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-13)
+
+
+def test_a_single_candidate_is_pulled_nowhere() -> None:
+    h = torch.randn(4, 5, 6, requires_grad=True)
+    candidates = torch.eye(5, dtype=torch.bool)[:4]
+    for variant, value in (("paper", 1.0), ("released", 0.0)):
+        s, _ = cal_affinities(h, candidates, variant)
+        torch.testing.assert_close(s, torch.full((4,), value))
+        assert torch.autograd.grad(s.sum(), h)[0].abs().max() < 1e-6
+
+
+def test_no_tensor_of_all_class_pairs_is_made() -> None:
+    classes, length = 37, 5
+    h = torch.randn(3, classes, length, requires_grad=True)
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, Tensor):
+                largest = max(largest, out.numel())
+            return out
+
+    with Watch():
+        cal(h, torch.rand(3, classes) < 0.5, 1.0).backward()
+    assert largest <= 3 * classes * length
+
+
+def test_the_prototype_loss_is_the_mean_over_the_other_classes() -> None:
+    torch.manual_seed(0)
+    chosen = unit(torch.randn(4, 6, dtype=torch.float64))
+    prototypes = unit(torch.randn(5, 6, dtype=torch.float64))
+    prototypes[3] = 0  # never chosen so far: counts with cosine 0
+    classes, counts = torch.tensor([0, 3, 4, 0]), torch.tensor([1.0, 1.0, 0.0, 1.0], dtype=torch.float64)
+    total = 0.0
+    for e, c, counted in zip(chosen, classes.tolist(), counts.tolist(), strict=True):
+        d = sum(float(e @ prototypes[k]) for k in range(5) if k != c) / 4
+        total += counted * (1 - float(e @ prototypes[c]) + 2 * abs(d))
+    affinities = prototype_affinities(chosen[None], classes, prototypes)
+    assert float(affinity_loss(*affinities, 2.0, counts)) == pytest.approx(total / 4)
+
+
+def test_selections_differ_where_the_paper_and_the_code_do() -> None:
+    logits = torch.tensor([[-1.0, -2.0, 3.0], [5.0, 1.0, 2.0]])
+    candidates = torch.tensor([[True, True, False], [False, True, True]])
+    assert high_confidence_class(logits, candidates).classes.tolist() == [0, 2]
+    assert high_confidence_class(logits, candidates, "masked_product").classes.tolist() == [2, 2]
+    for sets, expected in ((candidates, [0.0, 0.0]), (~candidates, [1.0, 1.0])):
+        counts = high_confidence_class(logits, sets, "global").counts
+        assert counts is not None and counts.tolist() == expected
+
+
+def test_batch_and_sequential_prototypes_agree_when_no_class_comes_twice() -> None:
+    torch.manual_seed(0)
+    prototypes, chosen = unit(torch.randn(5, 4)), unit(torch.randn(3, 4))
+    once = Choice(torch.tensor([4, 0, 2]), torch.tensor([1.0, 1.0, 0.0]))
+    twice = Choice(torch.tensor([4, 0, 4]), torch.ones(3))
+    batch, sequential = (updated_prototypes(prototypes, chosen, once, mode=m) for m in ("batch", "sequential"))  # type: ignore[arg-type]
+    torch.testing.assert_close(batch, sequential)
+    assert torch.equal(batch[[1, 2, 3]], prototypes[[1, 2, 3]]), "classes not chosen, or skipped, stay"
+    first = unit(prototypes[4:] + chosen[:1])
+    expected = unit(first + chosen[2:])[0]
+    torch.testing.assert_close(updated_prototypes(prototypes, chosen, twice, mode="sequential")[4], expected)
+
+
+def test_the_encoder_has_the_published_size_and_scale() -> None:
+    classes = 10
+    encoder = ClassWiseEncoder(512, classes, CEL.Config()).eval()
+    assert sum(p.numel() for p in encoder.parameters() if p.requires_grad) == 3_416_064 + 513 * classes
+    with torch.no_grad():
+        h, logits = encoder(torch.randn(2, 512, 2, 2))
+    assert h.shape == (2, classes, 512) and logits.shape == (2, classes)
+    torch.testing.assert_close(h.norm(dim=2), torch.full((2, classes), 512**0.5), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("config", [CONFIG, RELEASED, replace(CONFIG, prototype_mode="sequential", selection="global")])
+def test_a_stopped_training_resumes_to_the_same_weights(config: CEL.Config) -> None:
+    assert_resume_changes_nothing(CEL, config, tiny_task(), cut=8, end=13)  # the second stage starts at step 10
+
+
+def test_the_ablation_switches_terms_on_one_by_one() -> None:
+    task = tiny_task()
+    batch = tiny_batch(task, range(6))
+    for config, early, late in [
+        (CONFIG, {"cls", "cal"}, {"cls", "cal", "pdl"}),
+        (replace(CONFIG, beta=0.0), {"cls", "cal"}, {"cls", "cal"}),
+        (replace(CONFIG, alpha=0.0, beta=0.0), {"cls"}, {"cls"}),
+    ]:
+        method = CEL(config, task)
+        assert set(method.training_step(batch, FIRST).logs) == early
+        assert set(method.training_step(batch, SECOND).logs) == late
+
+
+def test_the_control_is_cel_with_the_classification_loss_alone() -> None:
+    task = tiny_task()
+    config = Proden2V.Config(embedding_length=8, heads=2, feed_forward=12)
+    losses = []
+    for method in (Proden2V(config, task), CEL(replace(CONFIG, alpha=0.0, beta=0.0), task)):
+        torch.manual_seed(0)
+        for parameter in method.parameters():
+            torch.nn.init.normal_(parameter, std=0.1)
+        torch.nn.init.normal_(method.network[1].queries)  # type: ignore[index]
+        losses.append(method.training_step(tiny_batch(task, range(6)), SECOND).loss)
+    assert torch.equal(*losses)
+
+
+@pytest.mark.parametrize("config", [CONFIG, RELEASED])
+@pytest.mark.parametrize("scale", [1e4, -1e4])
+def test_extreme_logits_stay_finite(config: CEL.Config, scale: float) -> None:
+    task = tiny_task()
+    method = CEL(config, task)
+    encoder: Any = method.network[1]  # type: ignore[index]
+    with torch.no_grad():
+        encoder.group_weight.mul_(0)
+        encoder.group_bias.copy_(torch.tensor([scale, 0.0, -scale]))
+    optimiser = TinyOptimiser(method)
+    for _ in range(2):
+        assert_finite(method, method.update(tiny_batch(task, range(8)), optimiser, SECOND).loss)
+    sums = method.confidence().sum(1)
+    torch.testing.assert_close(sums, torch.ones_like(sums))
+
+
+def test_half_precision_keeps_loss_and_state_in_float32() -> None:
+    task = tiny_task()
+    torch.manual_seed(0)
+    method = CEL(CONFIG, task)
+    optimiser = TinyOptimiser(method)
+    for _ in range(3):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            step = method.update(tiny_batch(task, range(6)), optimiser, SECOND)
+        assert step.loss.dtype == torch.float32
+        assert_finite(method, step.loss)
+    norms = method.prototypes[method.prototypes.any(1)].norm(dim=1)
+    torch.testing.assert_close(norms, torch.ones_like(norms))
+
+
+@pytest.mark.parametrize("config", [CONFIG, RELEASED, replace(CONFIG, prototype_mode="sequential", selection="global")])
+def test_a_step_asks_for_no_value_from_the_device(config: CEL.Config) -> None:
+    assert_step_needs_no_value_of_the_device(CEL, config, tiny_task(), SECOND)
+
+
+def test_a_single_picture_is_predicted_without_side_effect() -> None:
+    task = tiny_task()
+    method = CEL(CONFIG, task).eval()
+    before = {key: value.clone() for key, value in method.state_dict().items()}
+    with torch.no_grad():
+        together = method.predict(tiny_batch(task, [0, 1]).views[0])
+        alone = method.predict(tiny_batch(task, [0]).views[0])
+    torch.testing.assert_close(alone, together[:1])
+    assert all(torch.equal(before[key], value) for key, value in method.state_dict().items())
+
+
+def test_half_precision_does_not_touch_the_sums_behind_losses_and_prototypes() -> None:
+    torch.manual_seed(0)
+    h, candidates = torch.randn(6, 5, 8), torch.eye(5, dtype=torch.bool)[[0, 1, 2, 3, 4, 0]] | (torch.rand(6, 5) < 0.5)
+    choice = high_confidence_class(torch.randn(6, 5), candidates)
+    prototypes, chosen = unit(torch.randn(5, 8)), unit(torch.randn(6, 8))
+
+    def results() -> list[Tensor]:
+        return [
+            *cal_affinities(h, candidates),
+            *cal_affinities(h, candidates, "released"),
+            *prototype_affinities(chosen[None], choice.classes, prototypes),
+            *prototype_affinities(chosen[None], choice.classes, prototypes, "released"),
+            updated_prototypes(prototypes, chosen, choice),
+        ]
+
+    exact = results()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        lowered = results()
+    assert all(torch.equal(a, b) for a, b in zip(exact, lowered, strict=True))

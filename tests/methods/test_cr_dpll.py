@@ -1,0 +1,158 @@
+"""CR-DPLL beyond its golden numbers: extreme inputs, smallest shapes, mixed precision, resuming."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import pytest
+import torch
+
+from methods import cr_dpll
+from methods.base import Batch, Clock
+from methods.cr_dpll import CrDpll
+from tests.support import tiny
+
+CLOCK = Clock(epoch=2, step=10, epochs=4, steps_per_epoch=5)
+ORDERS: tuple[Literal["stored", "online"], ...] = ("stored", "online")
+
+
+def test_the_supervised_loss_keeps_its_gradient_where_a_wrong_label_has_all_the_probability() -> None:
+    logits = torch.tensor([[1e4, -1e4, 0.0]], requires_grad=True)
+    loss = cr_dpll.supervised_loss(logits, torch.tensor([[False, True, True]]))
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert loss.item() == pytest.approx(1e4)
+    assert torch.allclose(gradient, torch.tensor([[1.0, 0.0, -1.0]]))
+
+
+def test_log_complement_is_exact_at_ties_and_in_the_middle() -> None:
+    logits = torch.tensor([[0.0, 0.0, -50.0], [1.0, 2.0, 3.0]], dtype=torch.float64)
+    assert torch.allclose(cr_dpll.log_complement(logits), torch.log(1 - torch.softmax(logits, 1)), rtol=1e-12)
+
+
+def test_all_classes_as_candidates_leave_nothing_to_supervise() -> None:
+    logits = torch.randn(1, 3, requires_grad=True)
+    loss = cr_dpll.supervised_loss(logits, torch.ones(1, 3, dtype=torch.bool))
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert loss.item() == 0.0 and not gradient.any()
+
+
+def test_one_candidate_turns_consistency_into_cross_entropy() -> None:
+    logits = torch.randn(3, 1, 3)
+    one = torch.tensor([[False, True, False]])
+    target = cr_dpll.conformal_target(logits, one)
+    assert torch.equal(target, one.float())
+    expected = -torch.log_softmax(logits, 2)[:, 0, 1]
+    assert torch.allclose(cr_dpll.consistency_loss(logits, target), expected)
+    assert torch.allclose(cr_dpll.online_consistency_loss(logits, one), expected.sum())
+
+
+def test_the_target_minimises_the_consistency_loss() -> None:
+    torch.manual_seed(0)
+    logits, candidates = torch.randn(3, 1, 4), torch.tensor([[True, True, False, True]])
+    target = cr_dpll.conformal_target(logits, candidates)
+    best = cr_dpll.consistency_loss(logits, target).sum()
+    for _ in range(20):
+        other = (target + 0.05 * torch.rand(1, 4)) * candidates
+        assert cr_dpll.consistency_loss(logits, other / other.sum()).sum() > best
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_losses_and_gradients_are_finite_for_any_logits(order: str, scale: float) -> None:
+    torch.manual_seed(0)
+    logits = (scale * (2 * torch.randint(0, 2, (3, 6, 5)) - 1.0)).requires_grad_()
+    candidates = torch.rand(6, 5) < 0.4
+    candidates[:, 0] = True
+    loss = cr_dpll.supervised_loss(logits[0], candidates)
+    target = cr_dpll.conformal_target(logits.detach(), candidates)
+    stored = cr_dpll.consistency_loss(logits, target).sum()
+    loss = loss + (cr_dpll.online_consistency_loss(logits, candidates) if order == "online" else stored)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert math.isfinite(loss.item()) and torch.isfinite(gradient).all()
+    assert torch.allclose(target.sum(1), torch.ones(6))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_step_in_bfloat16_keeps_loss_and_target_in_float32(order: Literal["stored", "online"]) -> None:
+    task = tiny.tiny_task()
+    method = CrDpll(CrDpll.Config(target_order=order), task).train()
+    batch = tiny.tiny_batch(task, range(6), views=3)
+    with torch.autocast("cpu", torch.bfloat16):
+        step = method.training_step(batch, CLOCK)
+    step.loss.backward()
+    with torch.no_grad():
+        method.after_step(batch, step, CLOCK)
+    assert step.loss.dtype == method.target.dtype == torch.float32
+    tiny.assert_finite(method, step.loss)
+
+
+def test_the_loss_reads_the_stored_target_and_replaces_only_the_rows_of_the_batch() -> None:
+    task = tiny.tiny_task()
+    method = CrDpll(CrDpll.Config(), task).train()
+    before = method.target.clone()
+    batch = tiny.tiny_batch(task, [3, 7, 1, 0], views=3)
+    method.update(batch, tiny.TinyOptimiser(method), CLOCK)
+    changed = (method.target != before).any(1)
+    assert set(changed.nonzero().flatten().tolist()) <= {1, 3, 7}  # row 0 has one candidate and stays one-hot
+    assert changed[1]
+    assert not method.target[~task.candidates].any()
+
+
+def test_two_strong_views_are_separate_forward_passes() -> None:
+    task = tiny.tiny_task()
+    method = CrDpll(CrDpll.Config(), task).train()
+    method.training_step(tiny.tiny_batch(task, range(4), views=3), CLOCK)
+    assert method.state_dict()["network.backbone.layers.1.num_batches_tracked"] == 3
+
+
+def test_the_consistency_weight_is_zero_in_the_first_epoch_and_full_after_half_of_training() -> None:
+    weights = [cr_dpll.consistency_weight(epoch, 5, 2.0) for epoch in range(10)]
+    assert weights[0] == 0.0 and weights[5:] == [2.0] * 5 and weights[1] == pytest.approx(0.4)
+
+
+def test_a_batch_of_one_in_eval_mode() -> None:
+    task = tiny.tiny_task()
+    method = CrDpll(CrDpll.Config(), task).eval()
+    step = method.training_step(tiny.tiny_batch(task, [2], views=3), CLOCK)
+    step.loss.backward()
+    tiny.assert_finite(method, step.loss)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_stop_in_the_middle_changes_nothing(order: Literal["stored", "online"]) -> None:
+    task = tiny.tiny_task()
+    results = []
+    for cut in (None, 7):
+        torch.manual_seed(0)
+        method = CrDpll(CrDpll.Config(target_order=order), task).train()
+        optimiser = tiny.TinyOptimiser(method)
+        for number in range(15):
+            if number == cut:
+                weights, momentum = method.state_dict(), optimiser.sgd.state_dict()
+                torch.manual_seed(99)
+                method = CrDpll(CrDpll.Config(target_order=order), task).train()
+                method.load_state_dict(weights)
+                optimiser = tiny.TinyOptimiser(method)
+                optimiser.sgd.load_state_dict(momentum)
+            rows = torch.randperm(task.num_samples, generator=torch.Generator().manual_seed(number))[:5].tolist()
+            method.update(tiny.tiny_batch(task, rows, views=3), optimiser, Clock(number // 5, number, 4, 5))
+        results.append(method.state_dict())
+    for key, value in results[0].items():
+        assert torch.equal(results[1][key], value), key
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_step_reads_no_value_back_from_the_device(order: Literal["stored", "online"]) -> None:
+    config = CrDpll.Config(target_order=order)
+    tiny.assert_step_needs_no_value_of_the_device(CrDpll, config, tiny.tiny_task(), CLOCK)
+
+
+def test_views_of_a_batch_are_not_changed() -> None:
+    task = tiny.tiny_task()
+    method = CrDpll(CrDpll.Config(), task).train()
+    batch = tiny.tiny_batch(task, range(4), views=3)
+    copies = Batch(tuple(v.clone() for v in batch.views), batch.candidates.clone(), batch.index.clone())
+    method.update(batch, tiny.TinyOptimiser(method), CLOCK)
+    assert all(torch.equal(a, b) for a, b in zip(batch.views, copies.views, strict=True))
+    assert torch.equal(batch.candidates, copies.candidates)

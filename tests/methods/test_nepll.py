@@ -1,0 +1,273 @@
+"""NEPLL beyond its golden numbers: guards, the draw, edge cases, precision, resume, dry run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from methods import nepll
+from methods.base import Backbone, Batch, Clock, Task
+from methods.nepll import NEPLL
+from tests.support import tiny
+from tests.support.tiny import tiny_batch, tiny_task
+from tests.support.tiny_epochs import (
+    TinyData,
+    all_steps,
+    assert_stopping_changes_nothing,
+    assert_trains_finitely,
+    huge_head,
+    loss_and_gradients_are_finite,
+    run,
+    start,
+)
+
+CONFIG = NEPLL.Config(warmup=0.2, rampup=0.4, expand=0.6)
+READINGS = replace(CONFIG, class_threshold="class_mean", ud_ema="persistent", lam=0.5)
+WARM, SELECT, EXPAND = Clock(0, 0, 5, 2), Clock(2, 4, 5, 2), Clock(4, 8, 5, 2)
+
+
+class OnePixel(Backbone):
+    """Batch norm over maps of one pixel, which cannot normalise a single sample."""
+
+    def __init__(self, norm: bool = True) -> None:
+        super().__init__()
+        self.feature_dim = 4
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, tiny.SIDE), nn.BatchNorm2d(4) if norm else nn.Identity(), nn.ReLU())
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.layers(images)
+
+
+def selecting(count: int, task: Task, batch: Batch, config: NEPLL.Config = CONFIG) -> tuple[NEPLL, list[int]]:
+    """A method of which `count` rows of the batch are selected, and a list that collects the rows of each forward."""
+    method, _ = start(NEPLL, config, task)
+    method.train()
+    method.selected.zero_()
+    method.selected[:, batch.index[:count]] = True
+    seen: list[int] = []
+    method.networks[0].register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    return method, seen
+
+
+def test_only_the_selected_rows_are_mixed() -> None:
+    task = tiny_task()
+    batch = tiny_batch(task, range(6))
+    method, seen = selecting(4, task, batch)
+    step = method.training_step(batch, SELECT)
+    assert seen == [6, 6, 4]
+    assert all(step.logs[f"{term}1"] > 0 for term in ("ce_weak", "ce_strong", "mix", "complementary"))
+
+
+def test_a_batch_without_selected_rows_learns_from_non_candidates_only() -> None:
+    task = tiny_task()
+    batch = tiny_batch(task, range(6))
+    method, seen = selecting(0, task, batch)
+    step = method.training_step(batch, SELECT)
+    assert seen == [6, 6]  # no extra forward
+    ramp = method.ramp(SELECT)
+    torch.testing.assert_close(step.loss, ramp * (step.logs["complementary1"] + step.logs["complementary2"]))
+    assert step.logs["ce_weak1"] == step.logs["ce_strong1"] == step.logs["mix1"] == 0
+    loss_and_gradients_are_finite(method, step.loss)
+
+
+def test_a_batch_without_unselected_rows_has_no_complementary_loss() -> None:
+    task = tiny_task()
+    batch = tiny_batch(task, range(6))
+    method, _ = selecting(6, task, batch)
+    step = method.training_step(batch, SELECT)
+    assert step.logs["complementary1"] == 0 and step.logs["ce_weak1"] > 0
+    loss_and_gradients_are_finite(method, step.loss)
+
+
+def test_an_expansion_batch_without_unselected_rows_leaves_the_threshold_alone() -> None:
+    task = tiny_task()
+    batch = tiny_batch(task, range(6))
+    method, _ = selecting(6, task, batch)
+    method.kappa.fill_(0.3)
+    step = method.training_step(batch, EXPAND)
+    method.after_step(batch, step, EXPAND)
+    assert torch.equal(method.kappa, torch.full((2,), 0.3))
+
+
+@pytest.mark.parametrize("norm", [True, False])
+def test_a_single_selected_row_is_mixed_only_where_no_batch_norm_stands(norm: bool) -> None:
+    task = replace(tiny_task(), backbone=lambda: OnePixel(norm))
+    batch = tiny_batch(task, range(6))
+    method, seen = selecting(1, task, batch)
+    step = method.training_step(batch, SELECT)
+    assert seen == ([6, 6] if norm else [6, 6, 1])
+    loss_and_gradients_are_finite(method, step.loss)
+
+
+def test_unselected_rows_give_no_gradient_in_the_expansion_phase() -> None:
+    task = tiny_task()
+    batch = tiny_batch(task, range(6))
+    method, _ = selecting(0, task, batch)
+    method.training_step(batch, EXPAND).loss.backward()  # κ and τ are 0: nobody joins
+    assert all(p.grad is None or not p.grad.any() for p in method.parameters())
+
+
+def test_only_agreement_of_the_networks_lets_an_uncertain_sample_in() -> None:
+    logits, candidates = torch.tensor([[1.0, 0.5, 0.0]]).repeat(2, 1), torch.ones(2, 3, dtype=torch.bool)
+    unselected, stored = torch.zeros(2, dtype=torch.bool), torch.full((2, 3), 1 / 3)
+    agree = torch.tensor([True, False])
+    selected, in_force, kappa = nepll.expand(
+        logits, candidates, agree, unselected, stored, torch.zeros(3), torch.tensor(1.0), T=0.5, lam=0.9
+    )
+    assert selected.tolist() == [True, False]
+    torch.testing.assert_close(
+        in_force[0], torch.softmax(logits[0], 0).square() / torch.softmax(logits[0], 0).square().sum()
+    )
+    assert torch.equal(in_force[1], stored[1])
+    ne = nepll.normalized_entropy(torch.softmax(logits, 1), candidates)
+    torch.testing.assert_close(kappa, 0.9 + 0.1 * ne.mean())
+    joined, in_force, _ = nepll.expand(
+        logits, candidates, agree, unselected, stored, torch.ones(3), torch.tensor(1.0), T=0.5, lam=0.9
+    )
+    assert joined.all()  # below the threshold of the class: agreement does not matter
+    torch.testing.assert_close(in_force, torch.softmax(logits, 1))
+
+
+def test_sharpened_weights_are_not_stored() -> None:
+    task = tiny_task()
+    batch = tiny_batch(task, range(6))
+    method, _ = selecting(0, task, batch)
+    method.kappa.fill_(2.0)
+    step = method.training_step(batch, EXPAND)
+    method.after_step(batch, step, EXPAND)
+    assert not torch.allclose(step.carry["targets"], step.carry["posterior"])
+    assert torch.equal(method.weights[:, batch.index], step.carry["posterior"])
+
+
+def test_normalised_entropy_is_one_for_a_uniform_guess_and_zero_for_a_single_label() -> None:
+    candidates = torch.tensor([[True, True, False], [True, True, True], [False, True, False], [True, True, True]])
+    weights = torch.tensor([[0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    torch.testing.assert_close(nepll.normalized_entropy(weights, candidates), torch.tensor([1.0, 1.0, 0.0, 0.0]))
+
+
+def test_the_least_uncertain_samples_are_selected() -> None:
+    sure = torch.tensor([0.1, 3.0, 1.0, 5.0])
+    logits = torch.stack([sure, torch.zeros(4)], 1)
+    selected, tau, ne = nepll.select(logits, torch.ones(4, 2), 0.5, "class_mean")
+    assert selected.tolist() == [False, True, False, True]
+    torch.testing.assert_close(tau, torch.stack([ne[[1, 3]].mean(), torch.tensor(0.0)]))
+
+
+def test_ties_are_selected_in_row_order() -> None:
+    only_one = torch.eye(3, dtype=torch.bool).repeat(4, 1)
+    selected, tau, _ = nepll.select(torch.randn(12, 3), only_one, 0.3, "class_mean")
+    assert selected.tolist() == [True] * 4 + [False] * 8
+    assert not tau.any()
+
+
+def test_a_certain_wrong_answer_costs_no_more_than_the_floor_of_the_complementary_loss() -> None:
+    candidates, row = torch.tensor([[False, True, True]]), torch.tensor([True])
+    for certain in (30.0, 1e4):
+        logits = torch.tensor([[certain, 0.0, 0.0]], requires_grad=True)
+        loss = nepll.complementary_loss(logits, candidates, row)
+        torch.testing.assert_close(loss, -torch.tensor(1e-7).log())
+        assert torch.isfinite(torch.autograd.grad(loss, logits)[0]).all()
+    assert nepll.complementary_loss(torch.tensor([[-1e4, 0.0, 0.0]]), candidates, row).abs() < 1e-6
+
+
+def test_mix_up_draws_are_beta_and_at_least_a_half() -> None:
+    method, _ = start(NEPLL, CONFIG, tiny_task())
+    torch.manual_seed(0)
+    draws = torch.stack([method.draw_mix(0, torch.arange(3))[0] for _ in range(4000)])
+    assert (draws >= 0.5).all()
+    # Var of Beta(4, 4) is 1/36, and l ↦ max(l, 1 − l) keeps the distance from ½.
+    assert (draws - 0.5).square().mean().item() == pytest.approx(1 / 36, rel=0.1)
+
+
+@pytest.mark.parametrize(("ud_ema", "kept"), [("per_epoch", 0.0), ("persistent", 0.4)])
+def test_the_running_mean_restarts_each_epoch_only_if_asked(ud_ema: Any, kept: float) -> None:
+    task = tiny_task(epochs=5, steps=2)
+    method, _ = start(NEPLL, replace(CONFIG, ud_ema=ud_ema), task)
+    method.kappa.fill_(0.4)
+    method.on_epoch_start(EXPAND, TinyData(task))
+    assert method.diagnostics() == pytest.approx({"ud_threshold1": kept, "ud_threshold2": kept})
+
+
+def test_the_training_set_is_passed_once_per_epoch_and_not_in_warm_up() -> None:
+    task = tiny_task(epochs=5, steps=2)
+    method, _ = start(NEPLL, CONFIG, task)
+    data = TinyData(task)
+    norms = {k: v.clone() for k, v in method.named_buffers() if "running" in k}
+    method.on_epoch_start(WARM, data)
+    assert data.passes == 0
+    method.on_epoch_start(SELECT, data)
+    assert data.passes == 1 and method.training
+    assert method.selected.sum(1).tolist() == [12, 12]
+    assert all(torch.equal(v, dict(method.named_buffers())[k]) for k, v in norms.items())  # evaluated, not trained
+
+
+def test_the_prediction_is_the_mean_of_both_networks_logits() -> None:
+    task = tiny_task()
+    method, _ = start(NEPLL, CONFIG, task)
+    method.eval()
+    images = tiny_batch(task, range(4)).views[0]
+    first, second = (network(images) for network in method.networks)
+    torch.testing.assert_close(method.predict(images), (first + second) / 2)
+    assert torch.equal(method.predictions(images)["network1"], first)
+    assert not torch.equal(first, second)
+
+
+def test_the_phases_fall_where_the_released_run_has_them() -> None:
+    config, clock = NEPLL.Config(), Clock(0, 0, 500, 1)
+    assert [clock.epochs_of(f) for f in (config.warmup, config.rampup, config.expand)] == [67, 111, 333]
+    short = NEPLL(config, tiny_task())
+    assert short.warming(Clock(0, 0, 3, 1)) and not short.warming(Clock(1, 1, 3, 1))
+
+
+@pytest.mark.parametrize("config", [CONFIG, READINGS, replace(CONFIG, eta=1.0), replace(CONFIG, warmup=0, expand=0)])
+@pytest.mark.parametrize("how", [{}, {"autocast": True}, {"size": 1}, {"size": 2}])
+def test_training_stays_finite(config: NEPLL.Config, how: dict[str, Any]) -> None:
+    method = assert_trains_finitely(NEPLL, config, tiny_task(epochs=5, steps=2), **how)
+    torch.testing.assert_close(method.confidence().sum(1), torch.ones(20), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("clock", [WARM, SELECT, EXPAND])
+@pytest.mark.parametrize("count", [0, 1, 3, 6])
+def test_logits_of_ten_thousand_stay_finite(clock: Clock, count: int) -> None:
+    task = tiny_task()
+    batch = tiny_batch(task, range(6))
+    method, _ = selecting(count, task, batch)
+    heads: list[Any] = [network.head for network in method.networks]
+    for head in heads:
+        huge_head(head)
+    for _ in range(2):
+        step = method.training_step(batch, clock)
+        loss_and_gradients_are_finite(method, step.loss)
+        with torch.no_grad():
+            method.after_step(batch, step, clock)
+
+
+@pytest.mark.parametrize("config", [CONFIG, READINGS])
+def test_stopping_and_going_on_equals_not_stopping(config: NEPLL.Config) -> None:
+    task = tiny_task(epochs=5, steps=2)
+    assert_stopping_changes_nothing(NEPLL, config, task)
+    method, sgd = start(NEPLL, config, task)
+    steps = run(method, task, sgd, all_steps(task))
+    assert any(not s.carry["selected"].all() for s in steps[2:6])  # the stops lay in a real selection
+
+
+@pytest.mark.parametrize("clock", [WARM, SELECT, EXPAND])
+def test_a_step_reads_no_value_of_the_device_beyond_the_number_of_mixed_rows(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def symbolic() -> FakeTensorMode:
+        return FakeTensorMode(shape_env=ShapeEnv(allow_scalar_outputs=False))
+
+    monkeypatch.setattr(tiny, "FakeTensorMode", symbolic)
+    tiny.assert_step_needs_no_value_of_the_device(NEPLL, CONFIG, tiny_task(), clock)
+
+
+def test_a_share_outside_zero_to_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="eta"):
+        NEPLL.Config(eta=1.2)

@@ -1,0 +1,180 @@
+"""POP beyond its golden numbers: sets that shrink but never empty, the threshold, edge cases, precision, resume."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from methods.base import Clock
+from methods.blocks import uniform_confidence
+from methods.pop import POP, purified_weights, purify_by_difference, purify_by_ratio
+from tests.support.tiny import assert_step_needs_no_value_of_the_device, tiny_batch, tiny_task
+from tests.support.tiny_epochs import (
+    TinyData,
+    all_steps,
+    assert_stopping_changes_nothing,
+    assert_trains_finitely,
+    huge_head,
+    loss_and_gradients_are_finite,
+    run,
+    start,
+)
+
+EAGER = POP.Config(warm_up=0.25, roll_window=2, short_run=0, theta=0.6, inc=0.5, theta_max=0.6)
+MARGIN = replace(EAGER, purify_rule="difference", e=0.05, e_end=0.01, e_step=0.01)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([1e-3, 0.5, 1.0, 5.0]), st.sampled_from([0.1, 10.0, 1e4]))
+def test_purification_never_empties_a_set(seed: int, threshold: float, spread: float) -> None:
+    task = tiny_task(samples=8, classes=4, seed=seed)
+    logits = spread * torch.randn(8, 4, generator=torch.Generator().manual_seed(seed))
+    probabilities = torch.softmax(logits, 1)
+    weights = torch.softmax(logits.masked_fill(~task.candidates, -torch.inf), 1)
+    for left in (
+        purify_by_ratio(weights, task.candidates, threshold),
+        purify_by_difference(probabilities, task.candidates, threshold),
+    ):
+        assert left.any(1).all()
+        assert not (left & ~task.candidates).any()
+        assert torch.equal(left[0], task.candidates[0])  # a set of one label stays
+        after = purified_weights(weights, left)
+        torch.testing.assert_close(after.sum(1), torch.ones(8))
+        assert not after[~left].any()
+
+
+def test_labels_tied_for_the_best_all_stay() -> None:
+    weights = torch.tensor([[0.4, 0.4, 0.2], [1 / 3, 1 / 3, 1 / 3]])
+    left = purify_by_ratio(weights, torch.ones(2, 3), 1.0)
+    assert left.tolist() == [[True, True, False], [True, True, True]]
+
+
+def test_weights_that_vanish_on_what_is_left_become_uniform() -> None:
+    weights, left = torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[True, True, False]])
+    assert purified_weights(weights, left).tolist() == [[0.5, 0.5, 0.0]]
+
+
+@pytest.mark.parametrize("config", [EAGER, MARGIN])
+def test_removed_labels_never_return(config: POP.Config) -> None:
+    task = tiny_task(classes=5, epochs=8, steps=4)
+    method, sgd = start(POP, config, task)
+    before = task.candidates
+    for epoch in range(task.epochs):
+        run(method, task, sgd, range(epoch * 4, epoch * 4 + 4))
+        left = method.candidate_sets().clone()
+        assert not (left & ~before).any() and left.any(1).all()
+        assert not method.confidence()[~left].any()
+        torch.testing.assert_close(method.confidence().sum(1), torch.ones(task.num_samples))
+        assert method.diagnostics()["removed"] == before.sum() - left.sum()
+        before = left
+    assert before.sum() < task.candidates.sum()
+
+
+def test_a_round_averages_the_weights_of_its_window() -> None:
+    task = tiny_task(samples=2, classes=3, epochs=100)
+    method, _ = start(POP, POP.Config(warm_up=0.1, theta=0.2), task)
+    first, second = torch.tensor([0.8, 0.1, 0.1]), torch.tensor([0.2, 0.7, 0.1])
+    for epoch in range(5, 11):  # epoch 5 ends a window in the warm-up; 6 to 10 are that of the first round
+        method.label_weights[1] = first if epoch < 9 else second
+        method.on_epoch_end(Clock(epoch, epoch, 100, 1), TinyData(task))
+    mean = (3 * first + 2 * second) / 5
+    left = torch.tensor([True, True, False])
+    assert method.candidate_sets()[1].tolist() == left.tolist()
+    torch.testing.assert_close(method.confidence()[1], mean * left / (mean * left).sum())
+
+
+def test_the_threshold_grows_after_quiet_rounds_only_and_is_recorded() -> None:
+    task = tiny_task(samples=4, classes=3, epochs=100)
+    config = POP.Config(warm_up=0.1, theta=0.3, inc=0.2, theta_max=0.4)
+    method, _ = start(POP, config, task)
+    recorded = []
+    for epoch in range(26):
+        if epoch == 15:
+            method.label_weights[1] = torch.tensor([0.98, 0.01, 0.01])
+            method.window.copy_(method.label_weights)
+        method.on_epoch_end(Clock(epoch, epoch, 100, 1), TinyData(task))
+        recorded.append(method.diagnostics()["threshold"])
+    grown = 0.3 * 1.2
+    assert recorded[:10] == [0.3] * 10  # warm-up, although epochs 0 and 5 end a window
+    assert recorded[10:20] == [grown] * 10  # epoch 15 removes labels
+    assert recorded[20:] == [grown * 1.2] * 6  # past theta_max without being cut, and no further
+
+
+def test_a_threshold_that_starts_at_its_top_does_not_grow() -> None:
+    method, _ = start(POP, POP.Config(warm_up=0, theta=0.7, theta_max=0.7, inc=0.1, short_run=0), tiny_task())
+    method.on_epoch_end(Clock(0, 0, 4, 1), TinyData(tiny_task()))
+    assert method.diagnostics()["threshold"] == 0.7
+
+
+def test_the_released_threshold_hardly_moves() -> None:
+    task = tiny_task(samples=4, epochs=500)
+    method, _ = start(POP, POP.Config(), task)
+    method.label_weights.copy_(uniform_confidence(task.candidates))
+    for epoch in range(500):
+        method.on_epoch_end(Clock(epoch, epoch, 500, 1), TinyData(task))
+    assert method.diagnostics()["threshold"] == pytest.approx(1e-3 * 1.001**96)
+
+
+def test_the_margin_falls_after_a_round_without_removals() -> None:
+    task = tiny_task(epochs=8, steps=2)
+    method, _ = start(POP, replace(MARGIN, e=0.99, e_end=0.975), task)
+    data = TinyData(task)
+    found = []
+    for epoch in range(8):
+        method.on_epoch_end(Clock(epoch, epoch, 8, 2), data)
+        found.append(method.diagnostics()["threshold"])
+    assert found == pytest.approx([0.99, 0.99, 0.98, 0.98, 0.975, 0.975, 0.975, 0.975])
+    assert data.passes == 3 and method.training
+
+
+def test_windows_are_five_epochs_unless_training_is_short() -> None:
+    method, _ = start(POP, POP.Config(), tiny_task())
+    lengths = {epochs: method.window_length(Clock(0, 0, epochs, 1)) for epochs in (3, 49, 50, 500)}
+    assert lengths == {3: 1, 49: 1, 50: 5, 500: 5}
+
+
+@pytest.mark.parametrize("wrong", [{"inc": 2.0}, {"theta": 1.5}, {"roll_window": 0}, {"e_end": 0.0}])
+def test_settings_that_would_empty_sets_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="pop:"):
+        POP.Config(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("config", [EAGER, MARGIN, POP.Config()])
+@pytest.mark.parametrize("how", [{}, {"autocast": True}, {"size": 1}])
+def test_training_stays_finite(config: POP.Config, how: dict[str, bool]) -> None:
+    assert_trains_finitely(POP, config, tiny_task(epochs=5, steps=2), **how)
+
+
+@pytest.mark.parametrize("config", [EAGER, MARGIN])
+def test_logits_of_ten_thousand_stay_finite_and_leave_a_label_in_every_set(config: POP.Config) -> None:
+    task = tiny_task(epochs=4, steps=1)
+    method, _ = start(POP, config, task)
+    huge_head(method.network.head)
+    batch = tiny_batch(task, range(task.num_samples), 3)
+    for epoch in range(4):
+        clock = Clock(epoch, epoch, 4, 1)
+        step = method.training_step(batch, clock)
+        loss_and_gradients_are_finite(method, step.loss)
+        with torch.no_grad():
+            method.after_step(batch, step, clock)
+        method.on_epoch_end(clock, TinyData(task))
+    assert method.candidate_sets().any(1).all()
+    assert method.candidate_sets().sum() < task.candidates.sum()
+    assert torch.isfinite(method.confidence()).all()
+
+
+@pytest.mark.parametrize("config", [EAGER, MARGIN])
+def test_stopping_and_going_on_equals_not_stopping(config: POP.Config) -> None:
+    task = tiny_task(classes=5, epochs=7, steps=2)
+    assert_stopping_changes_nothing(POP, config, task)
+    method, sgd = start(POP, config, task)
+    run(method, task, sgd, all_steps(task))
+    assert method.candidate_sets().sum() < task.candidates.sum()  # the stops lay around real rounds
+
+
+def test_a_step_reads_no_value_of_the_device() -> None:
+    assert_step_needs_no_value_of_the_device(POP, EAGER, tiny_task(), Clock(1, 5, 4, 5))

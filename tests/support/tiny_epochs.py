@@ -1,0 +1,95 @@
+"""Whole epochs of the tiny task, hooks included, for methods whose state changes between epochs."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from methods.base import Clock, Method, Step, Task
+from tests.support.tiny import TinyOptimiser, assert_finite, tiny_batch
+
+
+class TinyData:
+    """The training set as the epoch hooks see it."""
+
+    def __init__(self, task: Task) -> None:
+        self.images = tiny_batch(task, range(task.num_samples), views=1).views[0]
+        self.passes = 0
+
+    def infer(self, fn: Any, view: str = "plain") -> Any:
+        self.passes += 1
+        with torch.no_grad():
+            return fn(self.images)
+
+    def reset_momentum(self) -> None:
+        raise AssertionError("these methods keep their momentum")
+
+
+def run(
+    method: Method, task: Task, optimiser: TinyOptimiser, steps: range, autocast: bool = False, size: int = 5
+) -> list[Step]:
+    """The steps of that range with the epoch hooks around them; randomness depends on the step's number only."""
+    data, done, per_epoch = TinyData(task), [], task.steps_per_epoch
+    for step in steps:
+        clock = Clock(step // per_epoch, step, task.epochs, per_epoch)
+        torch.manual_seed(step)
+        order = torch.randperm(task.num_samples)[:size]
+        method.train()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            if step % per_epoch == 0:
+                method.on_epoch_start(clock, data)
+            done.append(method.update(tiny_batch(task, order.tolist(), len(method.views)), optimiser, clock))
+            if (step + 1) % per_epoch == 0:
+                method.on_epoch_end(clock, data)
+    return done
+
+
+def start(method_class: type[Method], config: Any, task: Task, seed: int = 0) -> tuple[Any, TinyOptimiser]:
+    torch.manual_seed(seed)
+    method = method_class(config, task)
+    return method, TinyOptimiser(method)
+
+
+def assert_stopping_changes_nothing(method_class: type[Method], config: Any, task: Task) -> None:
+    """Stopping after any step and going on from the saved state ends in the very state of an unbroken training."""
+    total = task.epochs * task.steps_per_epoch
+    whole, optimiser = start(method_class, config, task)
+    saved = []
+    for step in range(total):
+        saved.append(copy.deepcopy((whole.state_dict(), optimiser.sgd.state_dict())))
+        run(whole, task, optimiser, range(step, step + 1))
+    for cut in range(1, total):
+        resumed, optimiser = start(method_class, config, task, seed=99)  # what is not loaded shows
+        resumed.load_state_dict(saved[cut][0])
+        optimiser.sgd.load_state_dict(copy.deepcopy(saved[cut][1]))
+        run(resumed, task, optimiser, range(cut, total))
+        for key, value in whole.state_dict().items():
+            assert torch.equal(resumed.state_dict()[key], value), f"{key} differs after a stop before step {cut}"
+
+
+def assert_trains_finitely(method_class: type[Method], config: Any, task: Task, **how: Any) -> Any:
+    """The whole training; returns the method."""
+    method, optimiser = start(method_class, config, task)
+    for step in run(method, task, optimiser, range(task.epochs * task.steps_per_epoch), **how):
+        assert_finite(method, step.loss)
+    return method
+
+
+def huge_head(head: torch.nn.Linear) -> None:
+    """Logits of about ±1e4."""
+    with torch.no_grad():
+        head.weight.normal_(0, 1e4)
+        head.bias.copy_(1e4 * (-1.0) ** torch.arange(len(head.bias)))
+
+
+def all_steps(task: Task) -> range:
+    return range(task.epochs * task.steps_per_epoch)
+
+
+def loss_and_gradients_are_finite(method: Method, loss: Tensor) -> None:
+    method.zero_grad()
+    loss.backward()
+    assert_finite(method, loss)
