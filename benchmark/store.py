@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -18,14 +19,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmark.files import Lock, atomic_write, is_locked, no_link, set_aside
-from benchmark.plan.settings import SCHEMA, RunSpec, canonical, profile_name
 
 if TYPE_CHECKING:
     import pandas
 
+SCHEMA = 1  # of run.json and metrics.jsonl
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
 SUMMARY = ("accuracy", "accuracy_last10", "accuracy_oracle", "accuracy_covering", "accuracy_approximated")
 SAFE = re.compile(r"[^A-Za-z0-9._=,+\[\]-]")
@@ -33,6 +34,20 @@ SAFE = re.compile(r"[^A-Za-z0-9._=,+\[\]-]")
 
 def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.__stderr__)  # a run's own output goes to its log, warnings to the person
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest_of(value: Any) -> str:
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def profile_name(given: str) -> str:
+    """The name under which runs are kept: of a profile that was given as a file, its stem."""
+    return Path(given).stem if given.endswith(".toml") else given
 
 
 def check_document(document: Any) -> None:
@@ -96,7 +111,7 @@ class RunFolder:
         self.lock = Lock(self.path / "lock")
 
     @property
-    def document(self) -> Path:
+    def document_path(self) -> Path:
         return self.path / "run.json"
 
     @property
@@ -106,7 +121,7 @@ class RunFolder:
     def read(self) -> dict[str, Any] | None:
         """run.json, or None if there is none; a damaged one is set aside with one warning."""
         try:
-            document = json.loads(self.document.read_text(encoding="utf-8"))
+            document = json.loads(self.document_path.read_text(encoding="utf-8"))
             check_document(document)
         except FileNotFoundError:
             return None
@@ -114,22 +129,22 @@ class RunFolder:
             self._set_aside()
             return None
         except OSError as error:
-            warn(f"{self.document} cannot be read ({error.strerror}).")
+            warn(f"{self.document_path} cannot be read ({error.strerror}).")
             return None
         return {key: printable(value) for key, value in document.items()}
 
     def _set_aside(self) -> None:
         try:
-            aside = set_aside(self.document)
+            aside = set_aside(self.document_path)
         except FileNotFoundError:
             return  # another process has just done it, and has said so
         except OSError as error:
-            warn(f"{self.document} is damaged and cannot be moved ({error.strerror}); it is left out.")
+            warn(f"{self.document_path} is damaged and cannot be moved ({error.strerror}); it is left out.")
         else:
-            warn(f"{self.document} is damaged; it was set aside as {aside.name} and the run will be repeated.")
+            warn(f"{self.document_path} is damaged; it was set aside as {aside.name} and the run will be repeated.")
 
     def write(self, document: dict[str, Any]) -> None:
-        atomic_write(self.document, json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        atomic_write(self.document_path, json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
     def epochs(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl that are whole and in sequence: a cut-off tail is not an epoch."""
@@ -164,9 +179,37 @@ class RunFolder:
             stream.write(canonical(record) + "\n")
 
 
-def run_folder(results: Path, spec: RunSpec, identity: str) -> RunFolder:
-    parts = [SAFE.sub("_", part) for part in (spec.profile, spec.dataset, spec.method)]
-    return RunFolder(results.joinpath("runs", *parts, f"seed{spec.seed}-{identity[:8]}"))
+class Named(Protocol):
+    """What a run is filed under."""
+
+    @property
+    def profile(self) -> str: ...
+    @property
+    def dataset(self) -> str: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+
+
+def method_folder(results: Path, run: Named) -> Path:
+    return results.joinpath("runs", *(SAFE.sub("_", part) for part in (run.profile, run.dataset, run.method)))
+
+
+def run_folder(results: Path, run: Named, identity: str) -> RunFolder:
+    return RunFolder(method_folder(results, run) / f"seed{run.seed}-{identity[:8]}")
+
+
+def find(results: Path, run: Named) -> tuple[RunFolder, dict[str, Any]] | None:
+    """The run of this configuration on disk, if it was ever started. Needs no candidate set."""
+    for path in sorted(method_folder(results, run).glob(f"seed{run.seed}-*/run.json")):
+        folder = RunFolder(path.parent)
+        document = folder.read()
+        if document is not None and document.get("config_digest") == run.digest:
+            return folder, document
+    return None
 
 
 def folders(results: Path, profile: str | None = None) -> Iterator[RunFolder]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from methods.base import Method
 
 FOLDER = Path(__file__).parent
-NOT_METHODS = {"__init__", "base", "blocks", "registry", "backbones", "fused", "knn", "schedules"}
+NOT_METHODS = {"__init__", "base", "blocks", "registry", "backbones", "fused", "knn"}
 
 _registered: dict[str, type[Method]] = {}
 T = TypeVar("T", bound="type[Method]")

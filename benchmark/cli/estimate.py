@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from benchmark.plan.selection import Selection
-    from benchmark.plan.settings import RunSpec
+    from benchmark.plan.spec import RunSpec
     from benchmark.train.trainer import Trainer
     from datasets.base import Dataset
 
@@ -46,7 +46,7 @@ class Cost:
 
 def forward_passes(spec: RunSpec, selection: Selection) -> float:
     """Training passes of whole networks over single pictures: epochs × pictures × passes per sample and step."""
-    return spec.config["train"]["epochs"] * pictures_of(spec) * passes_of(selection.entry(spec.method))
+    return spec.train.epochs * pictures_of(spec) * passes_of(selection.entry(spec.method))
 
 
 def print_estimate(arguments: argparse.Namespace, selection: Selection, specs: Sequence[RunSpec]) -> int:
@@ -69,7 +69,7 @@ def print_estimate(arguments: argparse.Namespace, selection: Selection, specs: S
     total = sum(costs[s.method, s.dataset].seconds for s in now.todo)
     elapsed = max(total / len(slots), max(costs[s.method, s.dataset].seconds for s in now.todo))
     print(f"Time             {_hours(elapsed)} on {len(slots)} × {slots[0]} ({_hours(total)} of computing)")
-    records = sum(s.config["train"]["epochs"] * BYTES_PER_EPOCH + BYTES_PER_RUN for s in now.todo)
+    records = sum(s.train.epochs * BYTES_PER_EPOCH + BYTES_PER_RUN for s in now.todo)
     heaviest = sorted((costs[s.method, s.dataset].checkpoint_bytes for s in now.todo), reverse=True)[: len(slots)]
     print(
         f"Disk             {records / MEGABYTE:.0f} MB of records; up to {2 * sum(heaviest) / MEGABYTE:.0f} MB of "
@@ -138,21 +138,17 @@ def _time_trainer(trainer: Trainer) -> Cost:
     """Steps, epoch hooks and one test batch at three quarters of the training, when warm-ups are over."""
     import torch
 
-    from benchmark.train.trainer import Guard, TrainingRows
-
     method = trainer.method
     trainer.epoch = trainer.epochs * 3 // 4
     started = time.perf_counter()
-    with torch.no_grad():
-        method.train()
-        method.on_epoch_start(trainer.clock(), TrainingRows(trainer))
-        method.on_epoch_end(trainer.clock(), TrainingRows(trainer))
+    trainer.begin_epoch()
+    trainer.end_epoch()
     hooks = time.perf_counter() - started
-    guard, times = Guard(every=10**9), []
+    times = []
     last = time.perf_counter()
     method.train()
     for batch in trainer.batches(trainer.order(trainer.epoch), 0):
-        trainer.step(batch, guard)
+        trainer.step(batch)
         _wait_for(trainer.device)
         times.append(time.perf_counter() - last)
         last = time.perf_counter()
@@ -161,7 +157,7 @@ def _time_trainer(trainer: Trainer) -> Cost:
     step = sum(times[1:]) / (len(times) - 1) if len(times) > 1 else times[0]  # the first one warms up
     method.eval()
     with torch.inference_mode(), trainer.autocast():
-        images = next(iter(trainer.pictures.test_batches()))
+        images = next(iter(trainer.inputs.test_batches()))
         method.predict(images)
         _wait_for(trainer.device)
         started = time.perf_counter()

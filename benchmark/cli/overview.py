@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmark.cli.training import announce, selection_of
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, UsageError
-from benchmark.plan.settings import SCHEMA, load_profile
-from benchmark.store import RunFolder, folders, state_of
+from benchmark.plan.profile import load_profile
+from benchmark.store import SCHEMA, RunFolder, folders, state_of
 
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scipy", "matplotlib", "joblib", "distributed")
 GENERATORS = {
@@ -89,7 +89,7 @@ def _rows(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str
     if what == "generators":
         return [{"name": name, "rule": rule} for name, rule in GENERATORS.items()], []
     if what == "profiles":
-        from benchmark.plan.settings import profile_names
+        from benchmark.plan.profile import profile_names
 
         rows = []
         for name in profile_names():

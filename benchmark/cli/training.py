@@ -17,7 +17,7 @@ from methods.registry import MethodError
 
 if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
-    from benchmark.plan.settings import RunSpec
+    from benchmark.plan.spec import RunSpec
     from benchmark.run.local import Progress
 
 READ_ONLY = ("list", "status", "estimate", "doctor", "fetch", "check")  # commands that write nothing into the results

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from benchmark.cli.training import announce, selection_of, train
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError
 from benchmark.files import atomic_write, ensure_writable
-from benchmark.plan.settings import TUNING, Override, RunSpec
+from benchmark.plan.profile import TUNING
+from benchmark.plan.spec import Override, RunSpec
 from benchmark.run.worker import Outcome
 from benchmark.store import RunFolder, is_number, state_of
 
@@ -119,7 +120,7 @@ def grid(selection: Selection, rates: Sequence[float], decays: Sequence[float]) 
     for dataset in selection.datasets:
         for method in selection.methods:
             usual = selection.specs([method], [dataset])[0]
-            share = usual.config["train"]["holdout"]
+            share = usual.train.holdout
             extra = [] if share else [Override("train", "holdout", repr(HOLDOUT))]
             points = []
             for lr in rates:

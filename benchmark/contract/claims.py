@@ -28,7 +28,7 @@ from benchmark.contract.examiner import CLASSES, FULL, PRINT_LIMIT, ROWS, SINGLE
 from benchmark.store import RunFolder
 from benchmark.train import checkpoint
 from benchmark.train.stray_tensors import stray_tensors
-from benchmark.train.trainer import Guard, Hooks, Interrupted, Trainer, weights_digest
+from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
 from methods.base import About, Batch, Clock, Method, Step, Task, ViewName
 from methods.parts.backbones import SmallCNN
 from methods.registry import sees_truth
@@ -147,7 +147,7 @@ def _names_a_device(call: ast.Call) -> bool:
 
 def take_step(trainer: Trainer, index: Tensor) -> None:
     """One step of the trainer on the positions `index` (B,); a loss that is not finite raises."""
-    trainer.step(trainer.batch(index), Guard(1))
+    trainer.step(trainer.batch(index))
 
 
 @claim("The loss of a step is a finite scalar whose gradient reaches the parameters", "memory", "training_step")
@@ -242,7 +242,7 @@ def _ready_to_predict(subject: Subject) -> tuple[Method, Tensor]:
     trainer = subject.started()
     for index in trainer.order(0)[:24].chunk(2):
         take_step(trainer, index)
-    images = next(iter(trainer.pictures.test_batches()))[:12]
+    images = next(iter(trainer.inputs.test_batches()))[:12]
     torch.manual_seed(0)
     return trainer.method.eval(), images.clone()
 

@@ -21,24 +21,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from benchmark.plan.settings import Train, load_profile, resolve
+from benchmark.plan.profile import load_profile
+from benchmark.plan.sections import Train
+from benchmark.plan.spec import RunSpec, resolve
+from benchmark.train.guard import Diverged
 from benchmark.train.inputs import Pictures
-from benchmark.train.trainer import Diverged, Hooks, Trainer, TrainingRows, weights_digest
+from benchmark.train.seeding import derive
+from benchmark.train.trainer import Hooks, Trainer, weights_digest
 from datasets.base import Dataset, Split
 from methods.base import Batch, Clock, Method, Step, Task
 from methods.registry import Entry, MethodError, load
 
 CLASSES, ROWS, TEST_ROWS, SIDE = 5, 62, 40, 16
 SINGLETONS, FULL = slice(0, 4), slice(4, 8)  # rows whose candidate set is as small, as large as it can be
-TRAIN = dataclasses.asdict(
-    Train(epochs=5, batch=12, lr=0.02, last_batch="keep", eval_every=5)
-)  # the last batch: 2 rows
+TRAIN = Train(epochs=5, batch=12, lr=0.02, last_batch="keep", eval_every=5)  # the last batch: 2 rows
 PRINT_LIMIT = 4096  # characters in a training of 30 steps
 CLAIM_SECONDS = 15.0
 ENDLESS = "endless"
@@ -114,21 +116,19 @@ def _other_labels(labels: Tensor) -> Tensor:
     return (labels + 1 + torch.arange(len(labels)) % 3 // 2) % CLASSES
 
 
-class Album(Pictures):
+class CachedViews(Pictures):
     """Views made once and handed out as copies: trainings of one examination ask for the same ones again and again."""
 
-    def __init__(self, pictures: Pictures, kept: dict[Any, tuple[Tensor, ...]]) -> None:
-        self.__dict__.update(vars(pictures))
-        self.kept = kept
+    kept: ClassVar[dict[Any, tuple[Tensor, ...]]] = {}
+
+    def __init__(self, dataset: Dataset, spec: RunSpec, device: torch.device) -> None:
+        super().__init__(dataset, derive(spec.seed, "views"), device, spec.train.channels_last)
 
     def train_views(self, rows: Tensor, names: Any, epoch: int) -> tuple[Tensor, ...]:
         key = (tuple(rows.tolist()), tuple(names), epoch, self.format)
         if key not in self.kept:
             self.kept[key] = super().train_views(rows, names, epoch)
         return tuple(view.clone() for view in self.kept[key])
-
-
-_views: dict[Any, tuple[Tensor, ...]] = {}
 
 
 class Observer(TorchFunctionMode):
@@ -212,11 +212,9 @@ class Subject:
         """The real trainer on the small task."""
         dataset, candidates = small_task(relabelled)
         spec = resolve(load_profile("quick"), self.entry, "digits", seed=0)  # heads scaled to a small network
-        spec = dataclasses.replace(spec, config={**spec.config, "train": {**TRAIN, **changes}})
-        trainer = Trainer(spec, self.cls, dataset, candidates, torch.device("cpu"), hooks)
-        album = Album(trainer.pictures, _views)
-        trainer.pictures = trainer.evaluator.pictures = album
-        return trainer
+        spec = spec.with_train(**{**dataclasses.asdict(TRAIN), **changes})
+        device = torch.device("cpu")
+        return Trainer(spec, self.cls, dataset, candidates, device, hooks, CachedViews(dataset, spec, device))
 
     def train(self, relabelled: bool = False) -> Whole:
         trainer, observer = self.trainer(relabelled), Observer(self.entry.file)
@@ -254,10 +252,7 @@ class Subject:
     def started(self, **changes: Any) -> Trainer:
         """A trainer in its first epoch."""
         trainer = self.trainer(**changes)
-        trainer.method.train()
-        with torch.no_grad():
-            trainer.method.on_epoch_start(trainer.clock(), TrainingRows(trainer))
-        trainer.method.train()
+        trainer.begin_epoch()
         return trainer
 
     # where things are -------------------------------------------------------------------------------------------------

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from benchmark.cli.training import announce, selection_of, train
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError
 from benchmark.files import atomic_write
-from benchmark.plan.settings import TUNING, Data, Override, RunSpec, fields_of, profile_name
+from benchmark.plan.profile import TUNING
+from benchmark.plan.sections import Data, fields_of
+from benchmark.plan.spec import Override, RunSpec
+from benchmark.store import profile_name
 
 if TYPE_CHECKING:
     import pandas
@@ -269,7 +272,7 @@ def draw_figure(name: str, arguments: argparse.Namespace, selection: Selection, 
         points = points_of(selection, need, arguments.results)
         shown = {d: titles[d] for d in drawn}
         if name == "fig5":
-            defaults = selection.specs(["cel"], drawn[:1])[0].config["method"]["config"]
+            defaults = selection.specs(["cel"], drawn[:1])[0].config.method_config
             figure = figures.fig5(points, shown, {key: defaults[key] for key in SENSITIVITY})
         else:
             figure = figures.fig6(points, shown, "embedding_length")

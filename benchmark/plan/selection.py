@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import UsageError
-from benchmark.plan.settings import Override, Profile, RunSpec, check_overrides, literal, load_profile, resolve
+from benchmark.plan.profile import Profile, load_profile
+from benchmark.plan.spec import Override, RunSpec, check_overrides, literal, resolve
 from benchmark.run.worker import Place
 from benchmark.store import RunFolder, folders, runs, state_of
 from datasets import registry as data_registry
@@ -277,7 +278,7 @@ def frame_of(specs: Sequence[RunSpec], results: Path, labels: Mapping[str, str])
 def check_same_candidates(frame: pandas.DataFrame, specs: Sequence[RunSpec]) -> list[str]:
     """One candidate set for all: runs on other labels in the same cell of the plan are not comparable."""
     by_key: dict[tuple[Any, ...], set[str]] = {}
-    sections = {s.digest: (s.dataset, s.seed, repr(s.config["dataset"]), repr(s.config["annotator"])) for s in specs}
+    sections = {s.digest: (s.dataset, s.seed, repr(s.config.dataset_settings), s.data, s.annotator) for s in specs}
     for row in frame[frame["status"] == "done"].to_dict("records"):
         by_key.setdefault(sections[row["config_digest"]], set()).add(row["candidates_sha256"])
     notes = []
@@ -292,7 +293,7 @@ def check_same_candidates(frame: pandas.DataFrame, specs: Sequence[RunSpec]) -> 
 
 def cost(spec: RunSpec, entry: Entry) -> float:
     """A number that grows with the length of a run, to start the longest first: passes × pictures × epochs."""
-    return (1 + 2 * passes_of(entry)) * pictures_of(spec) * spec.config["train"]["epochs"]
+    return (1 + 2 * passes_of(entry)) * pictures_of(spec) * spec.train.epochs
 
 
 def passes_of(entry: Entry) -> float:
@@ -304,4 +305,4 @@ def passes_of(entry: Entry) -> float:
 def pictures_of(spec: RunSpec) -> float:
     """Training pictures of a run, as far as it can be told without loading them."""
     source = data_registry.get(spec.paths.get("dataset") or spec.dataset)
-    return float(spec.config["dataset"]["settings"].get("train") or source.train_size or 1000)
+    return float(spec.config.dataset_settings.get("train") or source.train_size or 1000)

@@ -27,8 +27,10 @@ from benchmark.analysis.comparisons import MAIN_KINDS, DatasetInfo, MethodInfo, 
 from benchmark.errors import CandidError, UsageError
 from benchmark.exhibits.figures import style_of
 from benchmark.exhibits.tables import ABLATION, TEST_NAMES, table2
-from benchmark.plan.settings import SCHEMA, TUNING, Profile, digest_of, load_profile, profile_names, resolve
+from benchmark.plan.profile import TUNING, Profile, load_profile, profile_names
+from benchmark.plan.spec import resolve
 from benchmark.report.curves import curves
+from benchmark.store import SCHEMA, digest_of
 from datasets.registry import SOURCES
 from methods.registry import Catalogue
 
@@ -237,7 +239,7 @@ def outdated(view: View) -> set[str]:
         key = (run.method, run.dataset)
         if key not in today:
             try:
-                today[key] = resolve(view.definition, entry, run.dataset, 0).config
+                today[key] = resolve(view.definition, entry, run.dataset, 0).config.to_json()
             except UsageError:
                 today[key] = {}
         if today[key] and digest_of({**today[key], "seed": run.seed}) != run.digest:

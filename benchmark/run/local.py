@@ -24,20 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError, UsageError
 from benchmark.files import is_locked
-from benchmark.plan.settings import RunSpec
-from benchmark.run.worker import (
-    DEATHS_ALLOWED,
-    ROOT,
-    Outcome,
-    Place,
-    execute,
-    find,
-    now,
-    prepare,
-    sentence,
-    start_worker,
-)
-from benchmark.store import RunFolder, warn
+from benchmark.plan.spec import RunSpec
+from benchmark.run.worker import DEATHS_ALLOWED, ROOT, Outcome, Place, execute, now, prepare, sentence, start_worker
+from benchmark.store import RunFolder, find, warn
 
 if TYPE_CHECKING:
     from joblib.externals.loky import ProcessPoolExecutor
@@ -406,7 +395,7 @@ def present(folder: str) -> bool:
 
 def _plain(spec: RunSpec, place: Place) -> tuple[dict[str, Any], dict[str, Any]]:
     """Both as plain values."""
-    return asdict(spec), {key: str(v) if isinstance(v, Path) else v for key, v in asdict(place).items()}
+    return spec.plain(), {key: str(v) if isinstance(v, Path) else v for key, v in asdict(place).items()}
 
 
 _one_run = threading.Lock()  # of a dask worker with several threads: torch's generator belongs to the whole process
@@ -416,7 +405,7 @@ def execute_remotely(spec: dict[str, Any], place: dict[str, Any]) -> tuple[str, 
     """One run on a dask worker. If another worker has it (a lost one that lives on), wait until that ends."""
     import torch
 
-    wanted = RunSpec(**spec)
+    wanted = RunSpec.from_plain(spec)
     here = Place(**place | {key: Path(place[key]) for key in ("results", "data")})
     device = "cuda" if torch.cuda.is_available() else "cpu"
     while True:
@@ -442,10 +431,10 @@ def _executor(device: str) -> ProcessPoolExecutor:
 
 def _shared_key(spec: RunSpec) -> str:
     """Runs with the same key share data, annotator and candidate labels."""
-    from benchmark.plan.settings import canonical
+    from benchmark.store import canonical
 
-    config = spec.config
-    return canonical([config["dataset"], config["annotator"], config["backbone"], config["seed"]])
+    config = spec.config.to_json()
+    return canonical([config[key] for key in ("dataset", "annotator", "backbone", "seed")])
 
 
 def _death(error: BaseException) -> str:
@@ -473,7 +462,7 @@ def _mark_failed(results: Path, spec: RunSpec, reason: str) -> None:
         finally:
             folder.lock.release()
     except OSError as error:
-        warn(f"{folder.document} could not be written: {sentence(error)}")
+        warn(f"{folder.document_path} could not be written: {sentence(error)}")
 
 
 def _kill(pid: int, number: int) -> None:

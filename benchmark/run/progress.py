@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmark.plan.settings import RunSpec
+from benchmark.plan.spec import RunSpec
 from benchmark.run.local import Progress
-from benchmark.run.worker import Outcome, find
-from benchmark.store import RunFolder
+from benchmark.run.worker import Outcome
+from benchmark.store import RunFolder, find
 
 BAR = 30
 PATIENCE = 10.0  # seconds before plain output says what it waits for
@@ -103,7 +103,7 @@ class Terminal:
             if found is None:
                 return f"{head}: starting"
             folder = self.folders[spec.digest] = found[0]
-        epochs, total = folder.epochs(), spec.config["train"]["epochs"]
+        epochs, total = folder.epochs(), spec.train.epochs
         start, first = self.since.setdefault(spec.digest, (time.time(), len(epochs)))
         if not epochs:
             return f"{head}: epoch 0/{total}"

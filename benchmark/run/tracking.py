@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmark.errors import UsageError
-from benchmark.plan.settings import RunSpec
+from benchmark.plan.spec import RunSpec
 from benchmark.store import warn
 
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb"}

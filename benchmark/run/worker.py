@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import CandidError
 from benchmark.files import ROOT, no_link
-from benchmark.plan.settings import SCHEMA, RunSpec, identity_of
-from benchmark.store import RunFolder, run_folder, warn
+from benchmark.plan.spec import RunSpec, identity_of
+from benchmark.store import SCHEMA, RunFolder, run_folder, warn
 from datasets.base import DataError
 from methods.registry import Entry, MethodError, load, scan
 
@@ -100,10 +100,9 @@ def _load_dataset(name: str, root: str, split: int, settings: str) -> Dataset:
 
 def dataset_of(spec: RunSpec, data: Path) -> Dataset:
     """The data of a run; `data.split = -1` makes the split follow the seed."""
-    section = spec.config["dataset"]
-    split = spec.seed if section["split"] < 0 else section["split"]
-    name = spec.paths.get("dataset") or section["name"]
-    return _load_dataset(name, str(data), split, json.dumps(section["settings"], sort_keys=True))
+    split = spec.seed if spec.data.split < 0 else spec.data.split
+    name = spec.paths.get("dataset") or spec.dataset
+    return _load_dataset(name, str(data), split, json.dumps(spec.config.dataset_settings, sort_keys=True))
 
 
 def candidates_of(spec: RunSpec, dataset: Dataset, place: Place) -> CandidateSet:
@@ -121,17 +120,6 @@ def prepare(spec: RunSpec, place: Place) -> str:
     except Exception as error:
         return sentence(error)
     return ""
-
-
-def find(results: Path, spec: RunSpec) -> tuple[RunFolder, dict[str, Any]] | None:
-    """The run of this configuration on disk, if it was ever started. Needs no torch and no candidate set."""
-    parent = run_folder(results, spec, "0" * 64).path.parent
-    for path in sorted(parent.glob(f"seed{spec.seed}-*/run.json")):
-        folder = RunFolder(path.parent)
-        document = folder.read()
-        if document is not None and document.get("config_digest") == spec.digest:
-            return folder, document
-    return None
 
 
 def execute(spec: RunSpec, place: Place) -> Outcome:
@@ -191,7 +179,7 @@ def _give_up(folder: RunFolder, known: dict[str, Any]) -> Outcome:
     try:
         folder.write(known)
     except OSError as error:
-        warn(f"{folder.document} could not be written: {sentence(error)}")
+        warn(f"{folder.document_path} could not be written: {sentence(error)}")
     return Outcome("failed", reason)
 
 
@@ -205,7 +193,8 @@ def _attempt(
     device: torch.device,
     started: float,
 ) -> Outcome:
-    from benchmark.train.trainer import Diverged, Interrupted
+    from benchmark.train.guard import Diverged
+    from benchmark.train.trainer import Interrupted
 
     status, reason = "failed", ""
     try:
@@ -222,7 +211,7 @@ def _attempt(
                 status = "oom" if is_out_of_memory(error) else "failed"
                 reason = sentence(error)
                 if status == "oom":
-                    from benchmark.train.trainer import peak_memory_mb
+                    from benchmark.train.guard import peak_memory_mb
 
                     reason = f"out of memory (peak {peak_memory_mb(device):.0f} MB): {reason}"
                 traceback.print_exc()
@@ -239,7 +228,7 @@ def _attempt(
     except OSError as error:  # a full disk: the last whole files stay as they are
         if status == "done":
             status, reason = "failed", sentence(error)
-        warn(f"{folder.document} could not be written: {sentence(error)}")
+        warn(f"{folder.document_path} could not be written: {sentence(error)}")
     return Outcome(status, reason, (document.get("summary") or {}).get("accuracy"), time.time() - started)
 
 
@@ -369,7 +358,7 @@ def _new_document(
         "label": spec.label,
         "seed": spec.seed,
         "identity": identity,
-        "config": spec.config,
+        "config": spec.config.to_json(),
         "config_digest": spec.digest,
         "provenance": spec.provenance,
         "overrides": spec.overrides,

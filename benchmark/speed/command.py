@@ -20,7 +20,7 @@ from benchmark.cli.training import announce, selection_of
 from benchmark.errors import COMPLETE, FAILED, UsageError
 from benchmark.files import atomic_write, ensure_writable
 from benchmark.plan.selection import Selection
-from benchmark.plan.settings import RunSpec, resolve
+from benchmark.plan.spec import RunSpec, resolve
 from benchmark.run.worker import Place, captured, dataset_of, environment, now, sentence
 from benchmark.speed import knn as speed_knn
 from benchmark.speed import levers as speed_levers
@@ -127,10 +127,10 @@ def _setting(spec: RunSpec, selection: Selection) -> dict[str, Any]:
         "profile": spec.profile,
         "overrides": [f"{o.scope}.{o.key}={o.text}" for o in selection.overrides],
         "dataset": spec.dataset,
-        "backbone": spec.config["backbone"]["name"] or dataset.backbone,
-        "batch": spec.config["train"]["batch"],
-        "compiled": spec.config["train"]["compile"],
-        "eval_every": spec.config["train"]["eval_every"],
+        "backbone": spec.backbone.name or dataset.backbone,
+        "batch": spec.train.batch,
+        "compiled": spec.train.compile,
+        "eval_every": spec.train.eval_every,
         "seeds": len(selection.profile.seeds),
         "pictures": list(images.shape[1:]),
         "classes": dataset.num_classes,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from benchmark.speed.timing import seconds
-from benchmark.train.trainer import peak_memory_mb, reset_peak_memory
+from benchmark.train.guard import peak_memory_mb, reset_peak_memory
 from methods.parts.knn import nearest_neighbours
 
 ROWS, WIDTH, NEIGHBOURS = 50_000, 512, 3

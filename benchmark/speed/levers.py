@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -21,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, func, nn
 
-from benchmark.plan.settings import RunSpec
+from benchmark.plan.spec import RunSpec
 from benchmark.run.local import cores
 from benchmark.run.worker import ROOT, Place, captured, sentence
 from benchmark.speed.timing import seconds
@@ -87,7 +86,7 @@ def wall_time(work: Work) -> float:
 
 
 def _with(spec: RunSpec, **changes: Any) -> RunSpec:
-    return replace(spec, config={**spec.config, "train": {**spec.config["train"], **changes}})
+    return spec.with_train(**changes)
 
 
 def _steps(subject: Subject) -> int:
@@ -175,10 +174,10 @@ def _views(subject: Subject) -> Pair:
     order = trainer.order(trainer.epoch)[: trainer.steps_per_epoch * trainer.batch_size]
     names, rows = trainer.method.views, trainer.rows[order]
     parts = rows.split(trainer.batch_size)
-    together = rows.split(trainer.batch_size * trainer.pictures.batches_at_once(trainer.batch_size))
+    together = rows.split(trainer.batch_size * trainer.inputs.batches_at_once(trainer.batch_size))
 
     def made(blocks: tuple[Tensor, ...]) -> Work:
-        return lambda: [trainer.pictures.train_views(block, names, trainer.epoch) for block in blocks]
+        return lambda: [trainer.inputs.train_views(block, names, trainer.epoch) for block in blocks]
 
     return made(parts), made(together)
 

@@ -26,21 +26,12 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from benchmark.cli.estimate import plausible_candidates
-from benchmark.plan.settings import RunSpec
+from benchmark.plan.spec import RunSpec
 from benchmark.run.worker import Place, captured, dataset_of, entry_of
 from benchmark.speed import timing as speed_timing
 from benchmark.store import RunFolder
-from benchmark.train.optimizers import SGD
-from benchmark.train.trainer import (
-    CHECKPOINT_SECONDS,
-    CHECKPOINT_SHARE,
-    GUARD_EVERY,
-    Guard,
-    Trainer,
-    TrainingRows,
-    peak_memory_mb,
-    reset_peak_memory,
-)
+from benchmark.train.guard import peak_memory_mb, reset_peak_memory
+from benchmark.train.trainer import CHECKPOINT_SECONDS, CHECKPOINT_SHARE, Trainer, TrainingRows
 from methods.base import Batch
 from methods.registry import load
 
@@ -141,7 +132,7 @@ class BareLoop:
         self.autocast = trainer.autocast
         called = {event.module for recording in recordings for event in recording.events if event is not None}
         self.networks: dict[nn.Module, Callable[..., Any]] = {m: torch.compile(m) if compiled else m for m in called}
-        settings = {name: trainer.settings[name] for name in ("momentum", "weight_decay")}
+        settings = {name: getattr(trainer.settings, name) for name in ("momentum", "weight_decay")}
         groups = trainer.method.param_groups()
         self.clear: Callable[[], Any]
         self.advance: Callable[[], Any]
@@ -152,8 +143,8 @@ class BareLoop:
                 ordinary.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
             self.clear, self.advance = ordinary.zero_grad, ordinary.step
         else:
-            own = SGD(groups, lr=0.0, **settings)
-            self.clear, self.advance = own.clear, own.advance
+            own = torch.optim.SGD(groups, lr=0.0, foreach=True, **settings)
+            self.clear, self.advance = own.zero_grad, own.step
 
     def steps(self, batches: Batches) -> None:
         """As many as there are batches; the tensors are its own."""
@@ -194,11 +185,10 @@ class Subject:
         self.trainer = trainer = Trainer(spec, load(entry_of(spec)), dataset, candidates, self.device)
         trainer.epoch = int(trainer.epochs * STAGE)
         trainer.method.train()
-        trainer._set_lr()
+        trainer.optimizer.schedule_to(trainer.clock().step, trainer.steps_per_epoch)
         once, always = self._epoch_hooks(), self._epoch_hooks()
         # per epoch, of networks and of all else; what is done once is spread out
         self.hooks = tuple(a + max(o - a, 0.0) / trainer.epochs for o, a in zip(once, always, strict=True))
-        self.guard = Guard(1 if self.device.type == "cpu" else GUARD_EVERY)
         self.state_seconds = 0.0
         self.update_seconds = 0.0
         self._follow()
@@ -251,15 +241,15 @@ class Subject:
         """The batches whose views are made together, and the seconds that making them took."""
         trainer = self.trainer
         source = trainer.batches(trainer.order(trainer.epoch), 0)
-        together = min(trainer.pictures.batches_at_once(trainer.batch_size), trainer.steps_per_epoch)
+        together = min(trainer.inputs.batches_at_once(trainer.batch_size), trainer.steps_per_epoch)
         batches: Batches = []
         spent = self._seconds(lambda: batches.extend(next(source) for _ in range(together)))
         return batches, spent
 
     def steps(self, batches: Batches) -> None:
         for batch in batches:
-            self.trainer.step(batch, self.guard)
-        self.guard.check()
+            self.trainer.step(batch)
+        self.trainer.guard.check()
 
     def bare_loops(self, steps: int) -> dict[str, BareLoop]:
         """The networks' part of some steps with the trainer's optimiser and with torch's; these train as any other.
@@ -392,7 +382,7 @@ def peak_memory(spec: RunSpec, place: Place) -> float | None:
 
     The process is forked and holds whatever this one does, so ask before anything is trained here.
     """
-    if spec.config["train"]["compile"]:  # does not survive a fork
+    if spec.train.compile:  # does not survive a fork
         return None
     device = torch.device(place.device)
     if device.type != "cpu":

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.files import ROOT, atomic_write
-from benchmark.plan.settings import load_profile
+from benchmark.plan.profile import load_profile
 from datasets.base import Source
 from datasets.registry import SOURCES
 from methods.registry import Entry, Setting, discover

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from benchmark.plan.settings import RunSpec
+from benchmark.plan.spec import RunSpec
 from benchmark.run.worker import captured, dataset_of
 from benchmark.train.inputs import RECIPES
 from datasets.base import DataError, Dataset
@@ -29,8 +29,8 @@ ANNOTATOR_SEED = 0  # one annotator per data set, whatever the seed of a run
 
 def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
     """The clean-label network of a data set, trained on the weak view, read in its test view."""
-    section = spec.config["annotator"]
-    encoder = section["network"] or dataset.backbone  # never the run's own choice: all runs share the labels
+    section = spec.annotator
+    encoder = section.network or dataset.backbone  # never the run's own choice: all runs share the labels
     features = dataset.train.images
     is_picture = features.dtype == torch.uint8
 
@@ -38,19 +38,19 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
         build = factory(
             encoder,
             3 if is_picture else features.shape[1],
-            weights=spec.paths.get("weights", "") if encoder == spec.config["backbone"]["name"] else "",
+            weights=spec.paths.get("weights", "") if encoder == spec.backbone.name else "",
         )
         return Classifier(Task(dataset.num_classes, torch.ones(1, dataset.num_classes, dtype=torch.bool), 1, 1, build))
 
     recipe = Recipe(
         network=encoder,
-        epochs=section["epochs"],
-        batch=section["batch"],
-        lr=section["lr"],
-        weight_decay=section["weight_decay"],
+        epochs=section.epochs,
+        batch=section.batch,
+        lr=section.lr,
+        weight_decay=section.weight_decay,
         seed=ANNOTATOR_SEED,
         view="weak" if is_picture else "plain",
-        mode=section["mode"],
+        mode=section.mode,
     )
     if not is_picture:
         return Annotator(network, recipe, device=device)
@@ -64,19 +64,18 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
 
 def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -> sets.CandidateSet:
     """The stored candidate set of a run, made on first use. It depends on the data section and the seed alone."""
-    section = spec.config["dataset"]
-    generator = section["generator"]
+    generator = spec.data.generator
     if dataset.candidates is not None and "data.generator" not in spec.provenance:
         generator = "own"  # data that bring their own sets are used as they are unless somebody says otherwise
     instance = generator == "instance"
     return sets.build(
         dataset,
         generator,
-        section["rate"],
+        spec.data.rate,
         spec.seed,
         results / "candidates",
         annotator_of(spec, dataset, device) if instance else None,
-        section["target_size"] or None if instance else None,
+        spec.data.target_size or None if instance else None,
     )
 
 

@@ -23,7 +23,7 @@ class Evaluator:
         self, dataset: Dataset, pictures: Pictures, candidates: Tensor, rows: Tensor, held_out: Tensor
     ) -> None:
         device = pictures.device
-        self.pictures = pictures
+        self.inputs = pictures
         self.num_classes = dataset.num_classes
         self.test_labels = dataset.test.labels.to(device)
         self.train_labels = dataset.train.labels[rows].to(device)
@@ -42,7 +42,7 @@ class Evaluator:
         return result
 
     def _test(self, method: Method) -> dict[str, float]:
-        logits = torch.cat([method.predict(images) for images in self.pictures.test_batches()])
+        logits = torch.cat([method.predict(images) for images in self.inputs.test_batches()])
         if logits.shape != (len(self.test_labels), self.num_classes):
             raise MethodDefect(
                 f"{location(type(method))}: predict gave {tuple(logits.shape)} for {len(self.test_labels)} pictures of "
@@ -51,7 +51,7 @@ class Evaluator:
         result = {"test_accuracy": accuracy(logits, self.test_labels)}
         if type(method).predictions is not Method.predictions:
             extra: dict[str, list[Tensor]] = {}
-            for images in self.pictures.test_batches():
+            for images in self.inputs.test_batches():
                 for name, value in method.predictions(images).items():
                     extra.setdefault(name, []).append(value)
             for name, parts in extra.items():
@@ -65,7 +65,7 @@ class Evaluator:
         predict: Callable[[Tensor], Tensor] = method.predict
         parts = []
         for start in range(0, len(self.held_out), 256):
-            parts.append(predict(self.pictures.train_views(self.held_out[start : start + 256], ("plain",), 0)[0]))
+            parts.append(predict(self.inputs.train_views(self.held_out[start : start + 256], ("plain",), 0)[0]))
         logits = torch.cat(parts)
         return {
             "covering_rate": covering_rate(logits, self.held_out_candidates),

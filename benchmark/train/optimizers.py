@@ -1,4 +1,4 @@
-"""SGD as the trainer uses it."""
+"""The optimiser of a run, behind the small interface that methods see."""
 
 from __future__ import annotations
 
@@ -7,79 +7,67 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim.sgd import sgd
 
+from benchmark.plan.optimisation import OPTIMIZERS, SCHEDULES
+from benchmark.plan.sections import Train
 from methods.base import Method
 
 
-class SGD(torch.optim.SGD):
-    """Torch's fused SGD without what torch does around it, which takes longer than a small network's weights do.
-
-    Torch's own also stops at a parameter whose first gradient comes later than that of others.
-    """
-
-    def clear(self) -> None:
-        """Forget the gradients, as `zero_grad` does in ten times the time."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
-
-    @torch.no_grad()
-    def advance(self) -> None:
-        """One step: every parameter that has a gradient moves."""
-        for group in self.param_groups:
-            weights = [p for p in group["params"] if p.grad is not None]
-            moving = [p for p in weights if "momentum_buffer" in self.state[p]]
-            self._move(group, moving)
-            if len(moving) < len(weights):
-                self._move(group, [p for p in weights if "momentum_buffer" not in self.state[p]])
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # what gradient scaling calls
-        self.advance()
-
-    def _move(self, group: dict[str, Any], weights: list[Tensor]) -> None:
-        if not weights:
-            return
-        momenta: list[Tensor | None] = [self.state[p].get("momentum_buffer") for p in weights]
-        first = momenta[0] is None
-        settings = {
-            name: group[name] for name in ("lr", "momentum", "weight_decay", "dampening", "nesterov", "maximize")
-        }
-        sgd(weights, [p.grad for p in weights if p.grad is not None], momenta, foreach=False, fused=True, **settings)
-        if first and group["momentum"] != 0:
-            for weight, momentum in zip(weights, momenta, strict=True):
-                self.state[weight]["momentum_buffer"] = momentum
-
-
 class Optimizer:
-    """SGD behind the small interface that methods see, with gradient scaling where the precision needs it."""
+    """torch's optimiser of `train.optimizer`, with its schedule, and gradient scaling where the precision needs it."""
 
-    def __init__(self, method: Method, train: Mapping[str, Any], device: torch.device) -> None:
-        self.sgd = SGD(
-            method.param_groups(), lr=train["lr"], momentum=train["momentum"], weight_decay=train["weight_decay"]
+    def __init__(self, method: Method, train: Train, device: torch.device) -> None:
+        self.train = train
+        self.choice, self.schedule = OPTIMIZERS[train.optimizer], SCHEDULES[train.schedule]
+        self.torch: torch.optim.Optimizer = getattr(torch.optim, self.choice.torch_name)(
+            method.param_groups(),
+            lr=train.lr,
+            weight_decay=train.weight_decay,
+            foreach=True,
+            **self.choice.arguments(train),
         )
-        self.scaler = torch.amp.GradScaler(device.type, enabled=train["amp"] == "float16")
+        self.scaler = torch.amp.GradScaler(device.type, enabled=train.amp == "float16")
 
-    def set_lr(self, lr: float) -> None:
-        for group in self.sgd.param_groups:
-            group["lr"] = lr * group.get("lr_scale", 1.0)
+    @property
+    def lr(self) -> float:
+        return float(self.torch.param_groups[0]["lr"])
+
+    def schedule_to(self, step: int, steps_per_epoch: int) -> None:
+        """Set learning rate and momentum for a step, counted from the start of training."""
+        rates = self.schedule.rates(self.train, step, steps_per_epoch)
+        for group in self.torch.param_groups:
+            group["lr"] = rates.lr * group.get("lr_scale", 1.0)
+            if rates.momentum is not None:
+                key = self.choice.momentum_key
+                group[key] = (rates.momentum, group[key][1]) if key == "betas" else rates.momentum
 
     def minimise(self, loss: Tensor) -> None:
-        self.sgd.clear()
-        if not self.scaler.is_enabled():
-            loss.backward()
-            self.sgd.advance()
-            return
-        self.scaler.scale(loss).backward()
-        self.scaler.step(self.sgd)
+        self.torch.zero_grad()
+        self.scaler.scale(loss).backward()  # without scaling, the loss and the optimiser's own step
+        self.scaler.step(self.torch)
         self.scaler.update()
 
     def reset_momentum(self) -> None:
-        self.sgd.state.clear()
+        self.torch.state.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sgd": self.sgd.state_dict(), "scaler": self.scaler.state_dict()}
+        return {"torch": self.torch.state_dict(), "scaler": self.scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.sgd.load_state_dict(state["sgd"])
+        self.torch.load_state_dict(state["torch"])
         self.scaler.load_state_dict(state["scaler"])
+
+    def misfit(self, state: Mapping[str, Any]) -> str:
+        """Why a saved state is not one of this optimiser on these weights, or nothing."""
+        saved, own = state.get("torch"), self.torch.state_dict()
+        if saved is None:
+            return "its optimiser is of another version"
+        groups = [[group["params"] for group in found["param_groups"]] for found in (saved, own)]
+        if groups[0] != groups[1]:
+            return "its parameter groups are not those of this method"
+        weights = [weight for group in self.torch.param_groups for weight in group["params"]]
+        for key, slot in saved["state"].items():
+            for name, value in slot.items():
+                if isinstance(value, Tensor) and value.dim() and value.shape != weights[key].shape:
+                    return f"its {name} does not fit this method"
+        return ""

@@ -11,34 +11,29 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmark.plan.settings import RunSpec
+from benchmark.plan.spec import RunSpec
 from benchmark.store import RunFolder
 from benchmark.train import checkpoint
 from benchmark.train.evaluation import Evaluator
+from benchmark.train.guard import GUARD_EVERY, Diverged, Guard, Means, peak_memory_mb, reset_peak_memory
 from benchmark.train.inputs import Pictures
 from benchmark.train.optimizers import Optimizer
 from benchmark.train.seeding import derive
 from benchmark.train.stray_tensors import lint
 from datasets.base import Dataset
-from methods import schedules
 from methods.base import Backbone, Batch, Clock, Method, Task
 from methods.parts.backbones import factory
 from methods.registry import sees_truth
 
-GUARD_EVERY = 25  # steps between looks at the losses on an accelerator; on a CPU every step is looked at
 CHECKPOINT_SHARE = 0.01  # of the time may go into checkpoints
 CHECKPOINT_SECONDS = 20.0  # and never more often than this
-
-
-class Diverged(Exception):
-    """A loss or weight that is not finite."""
 
 
 class Interrupted(Exception):
@@ -86,61 +81,6 @@ def compiled_parts(method: Method) -> list[Compiled]:
     return parts
 
 
-class Means:
-    """Running means of what steps log, kept on the accelerator if there is one, so that logging never waits for it."""
-
-    def __init__(self) -> None:
-        self.sums: dict[str, Tensor | float] = {}
-        self.counts: dict[str, int] = {}
-
-    def add(self, name: str, value: Tensor) -> Tensor | float:
-        """Returns it as it is kept."""
-        # On a CPU nothing waits, and adding numbers is cheaper than adding tensors.
-        number = value.item() if value.device.type == "cpu" else value.detach().double()
-        self.sums[name] = self.sums[name] + number if name in self.sums else number
-        self.counts[name] = self.counts.get(name, 0) + 1
-        return number
-
-    def read(self) -> dict[str, float]:
-        return {name: float(total) / self.counts[name] for name, total in self.sums.items()}
-
-    def state(self) -> dict[str, Any]:
-        return {"sums": dict(self.sums), "counts": dict(self.counts)}
-
-    def restore(self, state: Mapping[str, Any], device: torch.device) -> None:
-        sums = state["sums"].items()
-        self.sums = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in sums}
-        self.counts = dict(state["counts"])
-
-
-@dataclass
-class Guard:
-    """Notices a loss that is not finite, and names the step and the rows."""
-
-    every: int
-    recent: list[tuple[int, Tensor | float, Tensor]] = field(default_factory=list)
-
-    def watch(self, step: int, loss: Tensor | float, rows: Tensor) -> None:
-        if self.every == 1 and math.isfinite(loss):
-            return
-        self.recent.append((step, loss, rows))
-        if len(self.recent) >= self.every:
-            self.check()
-
-    def check(self) -> None:
-        if not self.recent:
-            return
-        losses = [loss for _, loss, _ in self.recent]
-        tensors = [loss for loss in losses if isinstance(loss, Tensor)]
-        values = torch.stack(tensors).tolist() if tensors else losses  # one wait for all of them
-        for value, (step, _, rows) in zip(values, self.recent, strict=True):
-            if not math.isfinite(value):
-                shown = ", ".join(str(row) for row in rows.tolist()[:8])
-                more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
-                raise Diverged(f"the loss became {value} at step {step} (training rows {shown}{more})")
-        self.recent.clear()
-
-
 class TrainingRows:
     """The training set as epoch hooks see it (`methods.base.TrainingData`): a door too narrow for true labels."""
 
@@ -165,46 +105,47 @@ class Trainer:
         candidates: Tensor,
         device: torch.device,
         hooks: Hooks | None = None,
+        inputs: Pictures | None = None,
     ) -> None:
         self.spec, self.device, self.hooks = spec, device, hooks or Hooks()
-        self.settings: dict[str, Any] = spec.config["train"]
+        self.settings = spec.train
         self.seed = spec.seed
-        torch.set_num_threads(self.settings["threads"])
+        torch.set_num_threads(self.settings.threads)
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.deterministic = True
-        self.rows, held_out = split_rows(len(dataset.train), self.settings["holdout"], self.seed)
+        self.rows, held_out = split_rows(len(dataset.train), self.settings.holdout, self.seed)
         self.candidates = candidates[self.rows].to(device)
-        channels_last = self.settings["channels_last"] and dataset.train.images.dtype == torch.uint8
-        self.pictures = Pictures(dataset, derive(self.seed, "views"), device, channels_last)
-        self.batch_size = min(self.settings["batch"], len(self.rows))
-        self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings["last_batch"])
-        self.epochs: int = self.settings["epochs"]
+        channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
+        self.inputs = inputs or Pictures(dataset, derive(self.seed, "views"), device, channels_last)
+        self.batch_size = min(self.settings.batch, len(self.rows))
+        self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings.last_batch)
+        self.epochs = self.settings.epochs
         self.task = Task(
             dataset.num_classes, self.candidates, self.epochs, self.steps_per_epoch, self._backbones(dataset)
         )
         torch.manual_seed(derive(self.seed, "init"))
-        self.method = build(method_class, spec.config["method"]["config"], self.task)
+        self.method = build(method_class, spec.config.method_config, self.task)
         if sees_truth(method_class):
             self.method.reveal(dataset.train.labels[self.rows])  # type: ignore[operator]
         self.method.to(device)
         if channels_last:
             self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         lint(self.method)
-        self.compiled = compiled_parts(self.method) if self.settings["compile"] else []
+        self.compiled = compiled_parts(self.method) if self.settings.compile else []
         self.optimizer = Optimizer(self.method, self.settings, device)
-        self.evaluator = Evaluator(dataset, self.pictures, candidates, self.rows, held_out)
-        self.means = Means()
+        self.evaluator = Evaluator(dataset, self.inputs, candidates, self.rows, held_out)
+        self.means, self.guard = Means(), Guard(1 if device.type == "cpu" else GUARD_EVERY)
         self.epoch, self.step_in_epoch = 0, 0
         self._step_seeds: tuple[int, list[int]] = (-1, [])
 
     def _backbones(self, dataset: Dataset) -> Callable[[], Backbone]:
         """The k-th encoder of every method starts from the same weights, whatever else the method builds."""
-        network = self.spec.config["backbone"]
+        network = self.spec.backbone
         features = dataset.train.images
         build_one = factory(
-            network["name"] or dataset.backbone,
+            network.name or dataset.backbone,
             3 if features.dtype == torch.uint8 else features.shape[1],
-            network["pretrained"],
+            network.pretrained,
             self.spec.paths.get("weights", ""),
         )
         calls = iter(range(1_000_000))
@@ -222,13 +163,13 @@ class Trainer:
         with torch.no_grad(), self.autocast():
             for start in range(0, len(self.rows), 256):
                 rows = self.rows[start : start + 256]
-                parts.append(fn(self.pictures.train_views(rows, (view,), self.epoch)[0]))
+                parts.append(fn(self.inputs.train_views(rows, (view,), self.epoch)[0]))
         if isinstance(parts[0], tuple):
             return tuple(torch.cat(column) for column in zip(*parts, strict=True))
         return torch.cat(parts)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        amp = self.settings["amp"]
+        amp = self.settings.amp
         return nullcontext() if amp == "off" else torch.autocast(self.device.type, dtype=getattr(torch, amp))
 
     def clock(self) -> Clock:
@@ -240,37 +181,43 @@ class Trainer:
         generator = torch.Generator().manual_seed(derive(self.seed, "order", epoch))
         return torch.randperm(len(self.rows), generator=generator)
 
+    def begin_epoch(self) -> None:
+        """The method's hook before the first step of an epoch."""
+        self.method.train()
+        torch.manual_seed(derive(self.seed, "epoch start", self.epoch))
+        with torch.no_grad():
+            self.method.on_epoch_start(self.clock(), TrainingRows(self))
+        self.method.train()
+        self.means = Means()
+
+    def end_epoch(self) -> None:
+        """The method's hook after the last step of an epoch, and a look at losses and weights."""
+        self.guard.check()
+        torch.manual_seed(derive(self.seed, "epoch end", self.epoch))
+        with torch.no_grad():
+            self.method.on_epoch_end(self.clock(), TrainingRows(self))
+        self._check_weights()
+
     def train_epoch(self, save: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """From the current step to the end of the epoch; returns its record."""
         method, started = self.method, time.perf_counter()
         method.train()
-        self._set_lr()
         if self.step_in_epoch == 0:
-            torch.manual_seed(derive(self.seed, "epoch start", self.epoch))
-            with torch.no_grad():
-                method.on_epoch_start(self.clock(), TrainingRows(self))
-            method.train()
-            self.means = Means()
-        guard = Guard(1 if self.device.type == "cpu" else GUARD_EVERY)
+            self.begin_epoch()
         order, first_step = self.order(self.epoch), self.step_in_epoch
         for batch in self.batches(order, first_step):
-            self.step(batch, guard)
-            self.step_in_epoch += 1
+            self.step(batch)
             if self.hooks.stop():
-                guard.check()
+                self.guard.check()
                 save()
                 raise Interrupted
             if self.step_in_epoch < self.steps_per_epoch and self._checkpoint_is_due():
-                guard.check()
+                self.guard.check()
                 save()
-        guard.check()
-        torch.manual_seed(derive(self.seed, "epoch end", self.epoch))
-        with torch.no_grad():
-            method.on_epoch_end(self.clock(), TrainingRows(self))
-        self._check_weights()
+        self.end_epoch()
         trained = time.perf_counter() - started
         images = (self.step_in_epoch - first_step) * self.batch_size
-        result: dict[str, Any] = {"lr": self.optimizer.sgd.param_groups[0]["lr"], **self.means.read()}
+        result: dict[str, Any] = {"lr": self.optimizer.lr, **self.means.read()}
         result |= {f"{name}": float(value) for name, value in method.diagnostics().items()}
         if self.evaluates(self.epoch):
             result |= self.evaluator.evaluate(method, self.autocast())
@@ -292,7 +239,7 @@ class Trainer:
     def evaluates(self, epoch: int) -> bool:
         """Whether this epoch ends with an evaluation: every n-th, and the last 2 % or at least the last, all of them."""
         tail = max(1, self.epochs // 50)  # ten of 500, so that their mean is one of ten
-        return (epoch + 1) % self.settings["eval_every"] == 0 or epoch >= self.epochs - tail
+        return (epoch + 1) % self.settings.eval_every == 0 or epoch >= self.epochs - tail
 
     def evaluations_per_epoch(self) -> float:
         return sum(map(self.evaluates, range(self.epochs))) / self.epochs
@@ -302,7 +249,7 @@ class Trainer:
 
         Views depend on the picture alone, not on its batch, so small batches share the fixed cost of making them.
         """
-        together = self.batch_size * self.pictures.batches_at_once(self.batch_size)
+        together = self.batch_size * self.inputs.batches_at_once(self.batch_size)
         end = min(self.steps_per_epoch * self.batch_size, len(order))
         for start in range(first_step * self.batch_size, end, together):
             block = self.batch(order[start : min(start + together, end)])
@@ -312,19 +259,22 @@ class Trainer:
 
     def batch(self, positions: Tensor) -> Batch:
         """Views and candidates of `positions` (B,) in the training rows."""
-        views = self.pictures.train_views(self.rows[positions], self.method.views, self.epoch)
+        views = self.inputs.train_views(self.rows[positions], self.method.views, self.epoch)
         index = positions.to(self.device)
         return Batch(views, self.candidates[index], index)
 
-    def step(self, batch: Batch, guard: Guard) -> None:
+    def step(self, batch: Batch) -> None:
+        """One update of the method, on the clock."""
         clock = self.clock()
+        self.optimizer.schedule_to(clock.step, self.steps_per_epoch)
         seed_generators(self._step_seed(clock), self.device)
         with self.autocast():
             step = self.method.update(batch, self.optimizer, clock)
         loss = self.means.add("loss", step.loss)
         for name, value in step.logs.items():
             self.means.add(f"loss_{name}", value)
-        guard.watch(clock.step, loss, batch.index)
+        self.guard.watch(clock.step, loss, batch.index)
+        self.step_in_epoch += 1
 
     def _step_seed(self, clock: Clock) -> int:
         """f(seed, step). Those of an epoch are made together: between two steps one takes as long as a whole loss."""
@@ -335,14 +285,8 @@ class Trainer:
             self._step_seeds = clock.epoch, seeds
         return seeds[clock.step % self.steps_per_epoch]
 
-    def _set_lr(self) -> None:
-        lr = self.settings["lr"]
-        if self.settings["schedule"] == "cosine":
-            lr = schedules.cosine(lr, self.epoch, self.epochs)
-        self.optimizer.set_lr(lr)
-
     def _check_weights(self) -> None:
-        norms = torch.stack(torch._foreach_norm([p.detach() for p in self.method.parameters()]))
+        norms = torch.stack([torch.linalg.vector_norm(p.detach()) for p in self.method.parameters()])
         if not bool(torch.isfinite(norms).all()):
             raise Diverged(f"a weight became infinite or NaN in epoch {self.epoch}")
 
@@ -381,15 +325,7 @@ class Trainer:
             return f"it is at epoch {epoch}, but metrics.jsonl holds {recorded} whole epochs"
         if shapes(state["method"]) != shapes(self.method.state_dict()):
             return "its tensors are not those of this method"
-        sgd, own = state["optimizer"]["sgd"], self.optimizer.sgd.state_dict()
-        if [group["params"] for group in sgd["param_groups"]] != [group["params"] for group in own["param_groups"]]:
-            return "its parameter groups are not those of this method"
-        weights = [weight for group in self.optimizer.sgd.param_groups for weight in group["params"]]
-        for key, slot in sgd["state"].items():
-            momentum = slot.get("momentum_buffer")
-            if momentum is not None and momentum.shape != weights[key].shape:
-                return "its momentum does not fit this method"
-        return ""
+        return self.optimizer.misfit(state["optimizer"])
 
     def restore(self, folder: RunFolder, identity: str) -> None:
         """Go to the newest saved step that fits, if there is one."""
@@ -472,28 +408,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, Tensor):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def reset_peak_memory(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        return
-    try:
-        with open("/proc/self/clear_refs", "w") as handle:  # Linux: forget the high-water mark of earlier runs
-            handle.write("5")
-    except OSError:
-        pass
-
-
-def peak_memory_mb(device: torch.device) -> float:
-    """High-water mark of the device, or of this process on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    try:
-        with open("/proc/self/status") as handle:
-            for line in handle:
-                if line.startswith("VmHWM"):
-                    return int(line.split()[1]) / 1024
-    except OSError:
-        pass
-    return math.nan

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from methods import schedules
+from benchmark.plan import optimisation as schedules
 from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence
 from methods.proden import Proden, updated_confidence
 from tests.conformance import trajectory
@@ -42,7 +42,7 @@ def train_trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     rate, every = params["decay_rate"], params["decay_step"]
-    return {"lr": np.array([schedules.step(params["lr"], int(e), rate, every) for e in x["epochs"]])}
+    return {"lr": np.array([schedules.step_decay(params["lr"], int(e), rate, every) for e in x["epochs"]])}
 
 
 OPS = {

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from benchmark.analysis.published import accuracies
-from benchmark.plan.settings import SCHEMA, Override, RunSpec, canonical, digest_of, identity_of, load_profile, resolve
-from benchmark.store import run_folder
+from benchmark.plan.profile import load_profile
+from benchmark.plan.spec import Override, RunSpec, identity_of, resolve
+from benchmark.store import SCHEMA, canonical, digest_of, run_folder
 from datasets.registry import SOURCES
 from methods.registry import Entry, discover
 
@@ -64,7 +65,7 @@ def write_store(
                 spec = resolve(definition, known_methods()[method], dataset, seed, overrides, variant)
                 if not checksum:
                     checksum = write_candidates(results, spec) if candidates else hashlib.sha256(b"none").hexdigest()
-                write_run(results, spec, checksum, epochs or spec.config["train"]["epochs"], edit)
+                write_run(results, spec, checksum, epochs or spec.train.epochs, edit)
                 many += 1
     return many
 
@@ -123,7 +124,7 @@ def write_run(
     if document["status"] != "done":
         document.pop("summary")
         document["epochs_done"] = epochs = max(1, 2 * epochs // 3)
-    folder.document.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    folder.document_path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     time = {"images_per_second": 1000.0, "peak_memory_mb": 2000.0, "seconds": 20.0, "train_seconds": 18.0}
     columns = {name: values.tolist() for name, values in curve.items()}
     records = (
@@ -171,9 +172,9 @@ def _summary(curve: dict[str, np.ndarray]) -> dict[str, float]:
 
 def write_candidates(results: Path, spec: RunSpec) -> str:
     """A candidate file of the run's data set and seed; returns its SHA-256."""
-    source, section = SOURCES.get(spec.dataset), spec.config["dataset"]
+    source, section = SOURCES.get(spec.dataset), spec.data
     classes = (source.num_classes if source else 0) or 10
-    size = section["target_size"] or 1 + section["rate"] * (classes - 1) / 5
+    size = section.target_size or 1 + section.rate * (classes - 1) / 5
     random = generator_of("candidates", spec.dataset, spec.seed)
     spread = np.clip(random.gamma(2.0, 0.5, (PICTURES, 1)), 0, 3) * (size - 1) / (classes - 1)
     matrix = random.random((PICTURES, classes)) < spread
@@ -181,12 +182,12 @@ def write_candidates(results: Path, spec: RunSpec) -> str:
     bits = np.packbits(matrix, axis=1)
     checksum = hashlib.sha256(f"{PICTURES}x{classes}:".encode() + bits.tobytes()).hexdigest()
     request = {
-        "dataset": spec.dataset, "fingerprint": "fake", "generator": section["generator"], "rate": section["rate"],
-        "seed": spec.seed, "target_size": section["target_size"] or None, "annotator_recipe": None,
+        "dataset": spec.dataset, "fingerprint": "fake", "generator": section.generator, "rate": section.rate,
+        "seed": spec.seed, "target_size": section.target_size or None, "annotator_recipe": None,
     }  # fmt: skip
     made = {"temperature": 1.7, "expected_size": float(size), "uncalibrated_size": float(size) * 0.8}
-    meta = {**request, **(made if section["target_size"] else {}), "format": 1, "sha256": checksum}
-    name = f"{section['generator']}-rate{section['rate']:g}-seed{spec.seed}-{digest_of(request)[:8]}"
+    meta = {**request, **(made if section.target_size else {}), "format": 1, "sha256": checksum}
+    name = f"{section.generator}-rate{section.rate:g}-seed{spec.seed}-{digest_of(request)[:8]}"
     path = results / "candidates" / spec.dataset / f"{name}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()

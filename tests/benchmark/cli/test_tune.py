@@ -13,7 +13,8 @@ import pytest
 
 from benchmark.cli import main as cli
 from benchmark.cli import tune
-from benchmark.plan.settings import load_profile, resolve
+from benchmark.plan.profile import load_profile
+from benchmark.plan.spec import resolve
 from benchmark.run.local import Progress
 from methods.registry import discover
 from tests.conftest import TinyBenchmark, make_tiny
@@ -95,8 +96,8 @@ def test_the_chosen_values_reach_the_runs_of_the_written_profile(bench):
     profile = load_profile(str(bench.results / "tuned-tiny.toml"))
     assert profile.methods == ("proden",) and profile.train["epochs"] == 4
     spec = resolve(profile, discover().get("proden"), str(bench.folder / "usual.npz"), 0)
-    assert (spec.config["train"]["lr"], spec.config["train"]["weight_decay"]) == (entry["lr"], entry["weight_decay"])
-    assert spec.config["train"]["holdout"] == 0  # all rows are trained on once the values are chosen
+    assert (spec.train.lr, spec.train.weight_decay) == (entry["lr"], entry["weight_decay"])
+    assert spec.train.holdout == 0  # all rows are trained on once the values are chosen
     assert spec.provenance["train.lr"] == entry["source"]
 
 

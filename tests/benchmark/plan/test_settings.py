@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from benchmark.errors import UsageError
+from benchmark.plan.profile import load_profile, profile_names
+from benchmark.plan.sections import Train, fields_of
 from benchmark.plan.selection import select
-from benchmark.plan.settings import Train, canonical, fields_of, load_profile, profile_names, resolve
+from benchmark.plan.spec import resolve
 from benchmark.run.local import parse_jobs
 from benchmark.run.worker import Place
+from benchmark.store import canonical
 from methods.registry import discover
 from tests.conftest import TINY
 
@@ -53,7 +56,7 @@ def refusal(folder: Path, text: str = TINY, **words: Any) -> str:
         ({"settings": ["train.batch=1"]}, "at least 2"),
         ({"settings": ["train.epochs=2.5"]}, "2.5 does not fit int"),
         ({"settings": ["train.momentum=1"]}, "train.momentum is 1.0"),
-        ({"settings": ["train.schedule=linear"]}, "does not fit Literal"),
+        ({"settings": ["train.schedule=linear"]}, "must be one of cosine, constant"),
         ({"settings": ["data.rate=2"]}, "data.rate is 2.0; it must be in [0, 1]"),
         ({"settings": ["proden.updte=never"]}, "method proden has no 'updte'. Did you mean 'update'"),
         ({"settings": ["method.update=never"]}, "method cc has no 'update'"),
@@ -122,17 +125,17 @@ def test_every_profile_resolves_and_every_value_has_a_source(name: str) -> None:
             spec = resolve(profile, catalogue.get(method), dataset, 0)
             assert all(spec.provenance.values())
             for key, setting in fields_of(Train).items():
-                if spec.config["train"][key] != setting.default:
+                if getattr(spec.train, key) != setting.default:
                     assert f"train.{key}" in spec.provenance
 
 
 def test_later_sources_win_and_are_named(tmp_path: Path) -> None:
     text = TINY + '\n[[values]]\nmethod = "proden"\ndataset = "*"\nsource = "a paper"\nlr = 0.2\n'
     plain = {s.method: s for s in choose(tmp_path, text).specs() if s.seed == 0}
-    assert plain["proden"].config["train"]["lr"] == 0.2 and plain["proden"].provenance["train.lr"] == "a paper"
-    assert plain["cc"].config["train"]["lr"] == 0.05 and plain["cc"].provenance["train.lr"] == "profile tiny"
+    assert plain["proden"].train.lr == 0.2 and plain["proden"].provenance["train.lr"] == "a paper"
+    assert plain["cc"].train.lr == 0.05 and plain["cc"].provenance["train.lr"] == "profile tiny"
     spec = choose(tmp_path, text, settings=["train.lr=0.3"], methods="proden").specs()[0]
-    assert spec.config["train"]["lr"] == 0.3 and spec.provenance["train.lr"] == "command line"
+    assert spec.train.lr == 0.3 and spec.provenance["train.lr"] == "command line"
     assert spec.label == "proden[train.lr=0.3]" and spec.overrides == {"train.lr": 0.3}
 
 
@@ -169,7 +172,7 @@ def test_a_variant_with_the_profile_s_own_value_is_the_plain_run() -> None:
     """The default point of a sensitivity plot must not hide a table's run under another label."""
     profile, cel = load_profile("quick"), discover().get("cel")
     plain = resolve(profile, cel, "glyphs", 0)
-    length = plain.config["method"]["config"]["embedding_length"]
+    length = plain.config.method_config["embedding_length"]
     same = resolve(profile, cel, "glyphs", 0, variant={"embedding_length": length})
     other = resolve(profile, cel, "glyphs", 0, variant={"embedding_length": 2 * length})
     assert (same.digest, same.label, same.overrides) == (plain.digest, "cel", {})

@@ -17,7 +17,7 @@ import torch
 
 from benchmark.store import runs
 from benchmark.train import checkpoint
-from benchmark.train.trainer import GUARD_EVERY, Diverged, Guard
+from benchmark.train.guard import GUARD_EVERY, Diverged, Guard
 from tests.conftest import ROOT, TinyBenchmark
 from tests.support.forking import make_forked
 from tests.support.killing import documents

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from benchmark.plan.selection import select
-from benchmark.plan.settings import RunSpec
+from benchmark.plan.spec import RunSpec
 from benchmark.run.local import Progress
 from benchmark.run.progress import Lines, Terminal
 from benchmark.run.worker import Outcome, Place

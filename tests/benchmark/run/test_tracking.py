@@ -12,7 +12,7 @@ import pytest
 
 from benchmark.errors import UsageError
 from benchmark.plan.selection import select
-from benchmark.plan.settings import RunSpec
+from benchmark.plan.spec import RunSpec
 from benchmark.run.tracking import check_tracker, following, numbers
 from benchmark.run.worker import Place
 from tests.conftest import TINY, TinyBenchmark, make_tiny

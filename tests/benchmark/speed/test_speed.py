@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.errors import UsageError
-from benchmark.plan.settings import load_profile, resolve
+from benchmark.plan.profile import load_profile
+from benchmark.plan.spec import resolve
 from benchmark.run.worker import Place
 from benchmark.speed import knn as speed_knn
 from benchmark.speed import levers as speed_levers

@@ -22,8 +22,9 @@ import pytest
 from benchmark import store
 from benchmark.cli.main import parser
 from benchmark.exhibits.base import need_of
+from benchmark.plan.profile import PROFILES
+from benchmark.plan.sections import SECTIONS, fields_of
 from benchmark.plan.selection import select
-from benchmark.plan.settings import PROFILES, SECTIONS, fields_of
 from benchmark.run.worker import Place
 from benchmark.tools import docs as generated
 from methods.registry import discover

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from benchmark.plan.settings import PROFILES
+from benchmark.plan.profile import PROFILES
 from benchmark.tools import pretrain
 from datasets import digits, glyphs
 from methods.parts.backbones import CHARACTERS, BackboneError, factory

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmark.plan.selection import select
-from benchmark.plan.settings import RunSpec
+from benchmark.plan.spec import RunSpec
 from benchmark.run.worker import Place, dataset_of, entry_of
 from benchmark.store import RunFolder
 from benchmark.train import checkpoint
@@ -159,7 +159,7 @@ def widen_weight(state: dict[str, Any]) -> None:
 
 
 def momentum_of_another(state: dict[str, Any]) -> None:
-    state["optimizer"]["sgd"]["state"][0]["momentum_buffer"] = torch.zeros(2)
+    state["optimizer"]["torch"]["state"][0]["momentum_buffer"] = torch.zeros(2)
 
 
 def flip(data: bytes, rng: random.Random) -> bytes:
