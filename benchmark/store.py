@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.files import Lock, atomic_write, is_locked, no_link, set_aside
+from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, set_aside
 from benchmark.plan.settings import SCHEMA, RunSpec, canonical, profile_name
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
 SUMMARY = ("accuracy", "accuracy_last10", "accuracy_oracle", "accuracy_covering", "accuracy_approximated")
-SAFE = re.compile(r"[^A-Za-z0-9._=,+\[\]-]")
 
 
 def warn(message: str) -> None:
@@ -165,14 +163,14 @@ class RunFolder:
 
 
 def run_folder(results: Path, spec: RunSpec, identity: str) -> RunFolder:
-    parts = [SAFE.sub("_", part) for part in (spec.profile, spec.dataset, spec.method)]
+    parts = [file_name(part) for part in (spec.profile, spec.dataset, spec.method)]
     return RunFolder(results.joinpath("runs", *parts, f"seed{spec.seed}-{identity[:8]}"))
 
 
 def folders(results: Path, profile: str | None = None) -> Iterator[RunFolder]:
     """Every run folder, in a stable order. A folder copied from elsewhere is just more data."""
     root = results / "runs"
-    part = SAFE.sub("_", profile_name(profile)) if profile else "*"
+    part = file_name(profile_name(profile)) if profile else "*"
     for document in sorted(root.glob(f"{part}/*/*/*/run.json")):
         yield RunFolder(document.parent)
 

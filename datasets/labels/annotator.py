@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from datasets.base import DataError, Dataset, Split
-from datasets.labels.candidates import DELETE, as_bytes, digest_of, file_name, fingerprint, read_arrays, write_arrays
-from datasets.storage.cache import locked
+from datasets.labels.candidates import DELETE, as_bytes, digest_of, fingerprint, read_arrays, write_arrays
+from datasets.storage.files import file_name, locked
 
 FORMAT = 1
 Prepare = Callable[[Tensor, Tensor | None], Tensor]  # images, valid sizes -> network input, the test view

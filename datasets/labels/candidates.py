@@ -14,7 +14,6 @@ import hashlib
 import io
 import json
 import math
-import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -26,7 +25,7 @@ import torch
 from torch import Tensor
 
 from datasets.base import DataError, Dataset, check_candidates
-from datasets.storage.cache import atomic, locked
+from datasets.storage.files import atomic_write, file_name, locked
 from datasets.views import counter
 
 if TYPE_CHECKING:
@@ -227,18 +226,12 @@ def fingerprint(dataset: Dataset) -> str:
     return digest.hexdigest()
 
 
-def file_name(text: str) -> str:
-    """Text as a file or folder name: the name of a user's own data set may be a path."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._") or "data"
-
-
 def write_arrays(path: Path, **arrays: np.ndarray) -> None:
     """An `.npz` file that is complete or not there."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     try:
-        with atomic(path) as stream:
-            stream.write(buffer.getvalue())
+        atomic_write(path, buffer.getvalue())
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}.") from None
 

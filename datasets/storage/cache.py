@@ -7,22 +7,19 @@ process builds under a lock while others wait; all map the same pages.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import io
 import itertools
 import json
 import os
-import tempfile
-import threading
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from datasets.base import DataError, Split
+from datasets.storage.files import atomic, atomic_write, locked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,8 +27,6 @@ if TYPE_CHECKING:
 SHORT_SIDE = 256  # what the test view resizes to before its centre crop of 224
 FORMAT = 1  # raise when the layout of the files or the decoding below changes
 ENVIRONMENT = "CANDID_CACHE"  # another folder for the stores, e.g. when the data folder is read-only
-
-_threads = threading.Lock()  # lockf excludes other processes, not other threads of this one
 
 
 def folder(root: Path, name: str) -> Path:
@@ -70,31 +65,6 @@ def recipe_hash(files: Sequence[Path], base: Path, short_side: int) -> str:
         except OSError:
             raise DataError(f"The picture {file} is missing.") from None
     return digest.hexdigest()[:16]
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file; it is released when the process ends, however it ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _threads, path.open("a") as handle:
-        fcntl.lockf(handle, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name when it is complete and on disk, or not at all."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            os.fchmod(handle, 0o644)  # other users of a common data folder read it too
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def open_pictures(
@@ -160,8 +130,7 @@ def _build(files: Sequence[Path], pixels: Path, short_side: int) -> None:
                 stream.write(picture.data)
     buffer = io.BytesIO()
     np.savez(buffer, sizes=np.array(sizes, dtype=np.int64).reshape(-1, 2))
-    with atomic(pixels.with_suffix(".npz")) as stream:
-        stream.write(buffer.getvalue())
+    atomic_write(pixels.with_suffix(".npz"), buffer.getvalue())
 
 
 def _remove_stale(store: Path, stem: str, keep: Path) -> None:

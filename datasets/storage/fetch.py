@@ -26,7 +26,7 @@ from typing import IO
 
 from datasets.base import Availability, DataError
 from datasets.registry import get
-from datasets.storage.cache import locked
+from datasets.storage.files import locked
 
 CHUNK = 1 << 20
 ATTEMPTS = 5  # in a row without a single new byte
