@@ -5,16 +5,18 @@ Nothing here imports torch when the file is imported, so that listing data sets 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-Group = Literal["Common", "Fine-Grained", "Embedded", "Tabular", "Own"]
+Group = Literal["Embedded", "Common", "Fine-Grained", "Tabular", "Own"]
+GROUPS: tuple[str, ...] = get_args(Group)  # in the order of a list
 
 
 class DataError(Exception):
@@ -104,6 +106,12 @@ class Source:
     find: Callable[[Path], Availability]
     own_candidates: bool = False  # brings its candidate sets; they are used unless another generator is asked for
     split_by_seed: bool = False  # has no official split: every seed draws another
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """' Did you mean …?' or nothing."""
+    close = get_close_matches(word, list(known), n=2, cutoff=0.5)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def how_to_get(name: str) -> str:

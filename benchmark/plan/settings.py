@@ -20,6 +20,7 @@ from typing import Any, Literal, get_type_hints
 
 from benchmark.errors import UsageError
 from datasets import registry
+from datasets.labels.generators import GENERATORS
 from datasets.own import name_of
 from methods.registry import Catalogue, Entry, Setting, did_you_mean
 
@@ -51,7 +52,7 @@ class Train:
 class Data:
     """Which data with which candidate labels."""
 
-    generator: Literal["instance", "hierarchical", "uniform", "own"] = "instance"
+    generator: str = field(default="instance", metadata={"choices": tuple(GENERATORS)})
     rate: float = 0.1
     target_size: float = 0.0  # average set size to calibrate to; 0 = not calibrated
     split: int = 0  # which split or fold, for data sets that have several; -1 = the run's seed
@@ -89,7 +90,8 @@ def fields_of(section: type) -> dict[str, Setting]:
     found = {}
     for item in dataclasses.fields(section):
         hint = hints[item.name]
-        annotation = names.get(hint) or f"Literal[{', '.join(repr(c) for c in hint.__args__)}]"
+        choices = item.metadata.get("choices") or getattr(hint, "__args__", ())
+        annotation = f"Literal[{', '.join(map(repr, choices))}]" if choices else names[hint]
         found[item.name] = Setting(annotation, item.default)
     return found
 

@@ -15,6 +15,7 @@ from benchmark.train.inputs import RECIPES
 from datasets.base import DataError, Dataset
 from datasets.labels import candidates as sets
 from datasets.labels.annotator import Annotator, Recipe
+from datasets.labels.generators import GENERATORS
 from datasets.views.views import Views
 from methods.base import Task
 from methods.blocks import Classifier
@@ -68,15 +69,15 @@ def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -
     generator = section["generator"]
     if dataset.candidates is not None and "data.generator" not in spec.provenance:
         generator = "own"  # data that bring their own sets are used as they are unless somebody says otherwise
-    instance = generator == "instance"
+    annotated = GENERATORS[generator].annotator
     return sets.build(
         dataset,
         generator,
         section["rate"],
         spec.seed,
         results / "candidates",
-        annotator_of(spec, dataset, device) if instance else None,
-        section["target_size"] or None if instance else None,
+        annotator_of(spec, dataset, device) if annotated else None,
+        section["target_size"] or None if annotated else None,
     )
 
 

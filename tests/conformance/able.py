@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datasets.labels.candidates import flip_probabilities
+from datasets.labels.generators import flip_probabilities
 from methods import schedules
 from methods.able import ABLE, anchor_confidence, contrastive_loss, positive_weights
 from methods.base import Batch, Clock, Task

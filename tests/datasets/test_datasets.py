@@ -17,6 +17,7 @@ import scipy.sparse
 import torch
 from PIL import Image
 
+import datasets
 from datasets import registry
 from datasets.base import DataError, Split, fold_of_ten, hold_out, permutation, z_score
 from datasets.cifar import SUPERCLASS
@@ -115,6 +116,22 @@ def cifar(root: Path, train: int = 6, test: int = 3, folder: str = "cifar100/cif
 
 
 # The registry -------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_in_the_folder_is_a_data_set(tmp_path, monkeypatch):
+    (tmp_path / "dropped_in.py").write_text(
+        "from datasets.base import Availability, Source\n"
+        "def find(root): return Availability('found', 'here', '')\n"
+        "SOURCES = (Source('dropped-in', 'Dropped in', 'Common', 1, 1, 2, lambda root, seed=0: None, find),)\n"
+    )
+    monkeypatch.setattr(datasets, "__path__", [*datasets.__path__, str(tmp_path)])
+    found = registry._collect()
+    assert {*found} == {*registry.SOURCES, "dropped-in"}
+    assert list(found).index("dropped-in") == list(found).index("cifar100h") + 1  # with its group
+    (tmp_path / "twice.py").write_text("from dropped_in import SOURCES\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"'dropped-in' is used twice; see datasets/twice\.py"):
+        registry._collect()
 
 
 def test_listing_and_finding_data_sets_needs_no_torch(tmp_path):
