@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+    from datasets.views.recipes import Recipe
+
 Group = Literal["Embedded", "Common", "Fine-Grained", "Tabular", "Own"]
 GROUPS: tuple[str, ...] = get_args(Group)  # in the order of a list
 
@@ -73,7 +75,7 @@ class Dataset:
     class_names: tuple[str, ...]
     train: Split
     test: Split
-    recipe: str  # name of the view recipe: "cifar" | "fine-grained" | "glyphs" | "digits" | "features"
+    recipe: Recipe | None  # how its images are augmented; None for feature rows
     superclass: Tensor | None = None  # (C,) int64
     candidates: Tensor | None = None  # (N, C) bool, when the data bring their own
     backbone: str = "resnet18-cifar"

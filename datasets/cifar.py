@@ -21,6 +21,7 @@ from datasets.base import (
     first_folder,
     how_to_get,
 )
+from datasets.views.recipes import CIFAR
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,7 +114,7 @@ def load(root: Path, seed: int = 0, *, check_sizes: bool = True, name: str = "ci
         class_names=tuple(map(str, names)),
         train=parts["train"],
         test=parts["test"],
-        recipe="cifar",
+        recipe=CIFAR,
         superclass=torch.tensor(SUPERCLASS),
         backbone="resnet18-cifar",
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets.base import Availability, DataError, Dataset, Source, Split, check_size, permutation
+from datasets.views.recipes import DIGITS
 
 TOTAL, CLASSES, TEST_SIZE = 1_797, 10, 500
 SPLIT_SEED = 0  # one split for all runs: the classes in a row, each in a shuffled order
@@ -43,7 +44,7 @@ def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE) -> Dataset:
         class_names=tuple("0123456789"),
         train=Split(images[train_rows], targets[train_rows]),
         test=Split(images[test_rows], targets[test_rows]),
-        recipe="digits",
+        recipe=DIGITS,
         backbone="small-cnn",
     )
 

@@ -24,6 +24,7 @@ from datasets.base import (
     read_mat,
 )
 from datasets.storage import cache
+from datasets.views.recipes import FINE_GRAINED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -272,7 +273,7 @@ def load(
         class_names=tuple(listing.class_names),
         train=train,
         test=test,
-        recipe="fine-grained",
+        recipe=FINE_GRAINED,
         backbone="resnet34-imagenet",
     )
 

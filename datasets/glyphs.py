@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datasets.base import Availability, DataError, Dataset, Source, Split
+from datasets.views.recipes import DIGITS, GLYPHS
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFont
@@ -99,7 +100,7 @@ def load(
         class_names=tuple("".join(group[:alike] for group in GROUPS)[:classes]),
         train=splits[0],
         test=splits[1],
-        recipe="glyphs" if side == SIDE else "digits",
+        recipe=GLYPHS if side == SIDE else DIGITS,
         superclass=torch.arange(classes) // alike,
         backbone="small-cnn",
     )

@@ -23,6 +23,7 @@ from datasets.base import (
     z_score,
 )
 from datasets.storage import cache
+from datasets.views.recipes import CIFAR, FINE_GRAINED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,7 +153,7 @@ def load_npz(path: Path, root: Path | None = None, seed: int = 0, *, test_share:
         class_names=tuple(map(str, names)),
         train=Split(torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y)),
         test=Split(torch.from_numpy(np.ascontiguousarray(x_test)), torch.from_numpy(y_test)),
-        recipe="cifar" if small else "fine-grained" if pictures else "features",
+        recipe=CIFAR if small else FINE_GRAINED if pictures else None,
         candidates=torch.from_numpy(candidates),
         backbone="resnet18-cifar" if small else "resnet34-imagenet" if pictures else "mlp",
     )
@@ -234,7 +235,7 @@ def load_folder(
         class_names=tuple(names),
         train=everything.rows(torch.from_numpy(train)),
         test=everything.rows(torch.from_numpy(held)),
-        recipe="fine-grained",
+        recipe=FINE_GRAINED,
         candidates=torch.from_numpy(candidates[train]),
         backbone="resnet34-imagenet",
     )

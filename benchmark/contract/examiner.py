@@ -31,6 +31,7 @@ from benchmark.plan.settings import Train, load_profile, resolve
 from benchmark.train.inputs import Pictures
 from benchmark.train.trainer import Diverged, Hooks, Trainer, TrainingRows, weights_digest
 from datasets.base import Dataset, Split
+from datasets.views.recipes import DIGITS
 from methods.base import Batch, Clock, Method, Step, Task
 from methods.registry import Entry, MethodError, load
 
@@ -106,7 +107,7 @@ def small_task(relabelled: bool = False) -> tuple[Dataset, Tensor]:
     if relabelled:
         train, test = (Split(part.images, _other_labels(part.labels)) for part in (train, test))
     names = ("red", "green", "blue", "yellow", "violet")
-    return Dataset("contract", CLASSES, names, train, test, "digits", backbone="small-cnn"), candidates
+    return Dataset("contract", CLASSES, names, train, test, DIGITS, backbone="small-cnn"), candidates
 
 
 def _other_labels(labels: Tensor) -> Tensor:

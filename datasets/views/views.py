@@ -15,59 +15,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from datasets.views import autoaugment, counter, ops
+from datasets.views.recipes import RGB, Recipe
 
-RGB = tuple[float, float, float]
 Taps = tuple[Tensor, Tensor]  # source positions and weights, (B, size, K) each
 
-
-@dataclass(frozen=True)
-class Recipe:
-    """How pictures of one kind of data are augmented."""
-
-    size: int  # side of the result
-    scale: tuple[float, float]  # share of the area that a crop covers
-    flip: bool
-    mean: RGB
-    std: RGB
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # width : height of a crop
-    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)  # brightness, contrast, saturation, hue
-    jitter_probability: float = 0.8
-    gray: float = 0.2
-    distill: Literal["cifar", "imagenet", "strong"] = "cifar"  # AutoAugment's policy, or the operations of `strong`
-    test_resize: int | None = None  # shorter side before the centre crop; None: the whole picture becomes size × size
-    autoaugment: Literal["v2", "extended"] = "v2"
-
-
-CIFAR = Recipe(size=32, scale=(0.2, 1.0), flip=True, mean=(0.5071, 0.4867, 0.4408), std=(0.2675, 0.2565, 0.2761))
-FINE_GRAINED = Recipe(
-    size=224,
-    scale=(0.08, 1.0),
-    flip=True,
-    mean=(0.485, 0.456, 0.406),
-    std=(0.229, 0.224, 0.225),
-    distill="imagenet",
-    test_resize=256,
-)
-# Signs change their meaning when mirrored, and half of one is no longer readable: AutoAugment's shifts of up to 45 % of
-# the side push them out of the picture, so that DIRK's student would never see some of them.
-GLYPHS = Recipe(
-    size=32,
-    scale=(0.8, 1.0),
-    flip=False,
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-    jitter_probability=0.5,
-    distill="strong",
-)
-DIGITS = replace(GLYPHS, size=16)
 
 # Ranges of the released RandAugment; its "magnitude 5" is stored there and never used. The affine ones stand together,
 # so that a batch takes them in one go.
@@ -230,7 +188,6 @@ class Views:
     def __init__(self, recipe: Recipe, seed: int) -> None:
         self.recipe = recipe
         self.seed = seed
-        self._makers = {"weak": self._weak, "strong": self._strong, "distill": self._distill}
 
     def __call__(
         self, images: Tensor, index: Tensor, names: Sequence[str], epoch: int, sizes: Tensor | None = None
@@ -240,9 +197,8 @@ class Views:
         images: uint8 (B, 3 or 1, H, W). sizes: (B, 2) height and width of each picture, if the storage is padded at
         the bottom and the right. index: (B,) rows in the data set.
         """
-        unknown = sorted(set(names) - {*self._makers, "plain"})
-        if unknown:
-            raise ValueError(f"unknown view {', '.join(unknown)}: choose from plain, {', '.join(self._makers)}")
+        for name in names:
+            check_name(name)
         _check(images)
         padded, sizes = sizes is not None, _sizes(images, sizes)
         index = index.to(images.device)
@@ -253,7 +209,7 @@ class Views:
                 continue
             stream = f"{name}{tuple(names[:i]).count(name)}"
             draws = Draws(counter.uniforms(self.seed, epoch, stream, index, DRAWS_PER_VIEW))
-            works.append(self._makers[name](sizes, draws))
+            works.append(self.makers[name](self, sizes, draws))
         return self._done(images, works)
 
     def test(self, images: Tensor, sizes: Tensor | None = None) -> Tensor:
@@ -343,6 +299,8 @@ class Views:
 
         return work
 
+    makers = {"weak": _weak, "strong": _strong, "distill": _distill}  # by name; "plain" draws nothing
+
     # steps they share -------------------------------------------------------------------------------------------------
 
     def _flipped(self, draws: Draws) -> Tensor:
@@ -376,6 +334,14 @@ class Views:
             if edges:
                 ops.erase(made, edges, CUTOUT_FILL)
             made.mul_(factor).add_(offset)
+
+
+NAMES = ("plain", *Views.makers)
+
+
+def check_name(view: str) -> None:
+    if view not in NAMES:
+        raise ValueError(f"unknown view {view}: choose from {', '.join(NAMES)}")
 
 
 @cache

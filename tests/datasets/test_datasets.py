@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -18,11 +19,15 @@ import torch
 from PIL import Image
 
 import datasets
+from benchmark.train.inputs import Pictures
 from datasets import registry
-from datasets.base import DataError, Split, fold_of_ten, hold_out, permutation, z_score
+from datasets.base import DataError, Dataset, Split, fold_of_ten, hold_out, permutation, z_score
 from datasets.cifar import SUPERCLASS
 from datasets.storage import cache
-from datasets.tabular import feature_views
+from datasets.views.features import feature_views
+from datasets.views.recipes import CIFAR
+from datasets.views.views import NAMES
+from methods.base import ViewName
 from tests.conftest import ROOT
 
 PROJECT = ROOT
@@ -448,7 +453,7 @@ def test_seeds_zero_to_nine_are_a_ten_fold_validation(tmp_path):
     assert sorted(rows) == list(range(40))
     assert sorted(fold_of_ten(40, 10)[1]) != sorted(fold_of_ten(40, 0)[1])
     held = registry.get("lost").load(tmp_path, seed=1, check_sizes=False, split="hold-out", test_share=0.25)
-    assert len(held.test) == 10 and held.candidates.shape == (30, 4) and held.recipe == "features"
+    assert len(held.test) == 10 and held.candidates.shape == (30, 4) and held.recipe is None
     assert held.candidates[torch.arange(30), held.train.labels].all()
 
 
@@ -561,6 +566,25 @@ def test_views_of_features_depend_on_seed_epoch_row_and_view_alone():
         feature_views(features, "wild", seed=0, epoch=0, index=index)
 
 
+def test_every_view_that_a_method_can_name_is_made_of_images_and_of_features():
+    assert set(NAMES) == set(get_args(ViewName))
+    for view in NAMES:
+        assert feature_views(torch.ones(3, 2), view, seed=0, epoch=0, index=torch.arange(3)).shape == (3, 2)
+
+
+@pytest.mark.parametrize("width", [7, 38, 1280])
+def test_views_of_wide_tables_are_made_in_small_blocks_with_the_same_bits(width):
+    data = Split(torch.randn(600, width), torch.zeros(600, dtype=torch.int64))
+    pictures = Pictures(Dataset("table", 2, ("a", "b"), data, data, None), 0, torch.device("cpu"))
+    together = pictures.batches_at_once(32)
+    assert together == 1 or together * 32 * width <= 2**15
+    rows = torch.randperm(600)
+    whole = pictures.train_views(rows, ("strong", "distill"), 2)
+    blocks = [pictures.train_views(part, ("strong", "distill"), 2) for part in rows.split(32 * together)]
+    for view, parts in zip(whole, zip(*blocks, strict=True), strict=True):
+        assert torch.equal(view, torch.cat(parts))
+
+
 # Own data -----------------------------------------------------------------------------------------------------------
 
 
@@ -584,7 +608,7 @@ def test_own_features_are_held_out_by_seed_or_come_with_their_test_part(tmp_path
 def test_own_pictures_in_an_npz(tmp_path):
     for shape in ((20, 3, 32, 32), (20, 32, 32, 3), (20, 32, 32)):
         data = registry.get(str(own_npz(tmp_path / "p.npz", x=np.full(shape, 9, np.uint8)))).load(tmp_path)
-        assert data.train.images.shape == (16, 3, 32, 32) and data.recipe == "cifar" and (data.train.images == 9).all()
+        assert data.train.images.shape == (16, 3, 32, 32) and data.recipe is CIFAR and (data.train.images == 9).all()
 
 
 @pytest.mark.parametrize(
