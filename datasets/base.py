@@ -6,8 +6,9 @@ Nothing here imports torch when the file is imported, so that listing data sets 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -116,6 +117,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
+def renamed(load: Callable[..., Dataset], name: str) -> Callable[..., Dataset]:
+    """The same data under another name, with the same settings: `wraps` keeps the signature that states them."""
+
+    @wraps(load)
+    def load_renamed(*arguments: Any, **settings: Any) -> Dataset:
+        return replace(load(*arguments, **settings), name=name)
+
+    return load_renamed
+
+
 def how_to_get(name: str) -> str:
     """What `list datasets` and `doctor` advise for a set that is not complete."""
     return f"`./reproduce.sh fetch {name}`, or by hand as in docs/data.md"
@@ -163,8 +174,24 @@ def check_labels(where: str, labels: Sequence[int] | np.ndarray, num_classes: in
         )
 
 
-def check_candidates(where: str, candidates: np.ndarray, labels: np.ndarray, num_classes: int) -> None:
-    """Refuse a candidate matrix that is not (N, C), has an empty row, or misses a true label."""
+def rows_without_truth(candidates: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The rows whose candidates (N, C) do not contain the true label (N,)."""
+    import numpy as np
+
+    return np.flatnonzero(~candidates[np.arange(len(labels)), labels])
+
+
+def check_candidates(
+    where: str,
+    candidates: np.ndarray,
+    labels: np.ndarray,
+    num_classes: int,
+    row_name: Callable[[int], str] = "row {}".format,
+) -> None:
+    """Refuse a candidate matrix that is not (N, C), has an empty row, or misses a true label.
+
+    This is the one place that holds every candidate set to "the truth is inside", whoever made it.
+    """
     import numpy as np
 
     expected = (len(labels), num_classes)
@@ -173,14 +200,13 @@ def check_candidates(where: str, candidates: np.ndarray, labels: np.ndarray, num
             f"{where}: candidates have shape {tuple(candidates.shape)}; {expected} is needed (rows × classes)."
         )
     empty = np.flatnonzero(~candidates.any(1))
-    if len(empty):
-        raise DataError(f"{where}: {plural(len(empty), 'row')} without any candidate, the first is row {empty[0]}.")
-    lacking = np.flatnonzero(~candidates[np.arange(len(labels)), labels])
-    if len(lacking):
-        raise DataError(
-            f"{where}: {plural(len(lacking), 'row')} whose candidates do not contain the true label, "
-            f"the first is row {lacking[0]}."
-        )
+    lacking = rows_without_truth(candidates, labels)
+    for rows, problem in (
+        (empty, "without any candidate"),
+        (lacking, "whose candidates do not contain the true label"),
+    ):
+        if len(rows):
+            raise DataError(f"{where}: {plural(len(rows), 'row')} {problem}, the first is {row_name(int(rows[0]))}.")
 
 
 def check_finite(where: str, features: np.ndarray) -> None:

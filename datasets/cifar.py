@@ -20,6 +20,7 @@ from datasets.base import (
     check_size,
     first_folder,
     how_to_get,
+    renamed,
 )
 from datasets.views.recipes import CIFAR
 
@@ -94,13 +95,13 @@ def _part(path: Path, num_classes: int, size: int | None) -> tuple[np.ndarray, n
     return pixels.reshape(-1, 3, 32, 32), np.asarray(labels, dtype=np.int64)
 
 
-def load(root: Path, seed: int = 0, *, check_sizes: bool = True, name: str = "cifar100") -> Dataset:
+def load(root: Path, seed: int = 0, *, check_sizes: bool = True) -> Dataset:
     """CIFAR-100 from `root/cifar100`. `check_sizes=False` accepts a cut set."""
     import torch
 
     folder = _folder(Path(root))
     if folder is None:
-        raise DataError(f"{name}: nothing found in {Path(root) / 'cifar100'}; {how_to_get('cifar100')}.")
+        raise DataError(f"cifar100: nothing found in {Path(root) / 'cifar100'}; {how_to_get('cifar100')}.")
     names = read_pickle(folder / "meta").get("fine_label_names")
     if not isinstance(names, list) or len(names) != 100:
         raise DataError(f"{folder / 'meta'} does not name 100 fine classes.")
@@ -109,7 +110,7 @@ def load(root: Path, seed: int = 0, *, check_sizes: bool = True, name: str = "ci
         pixels, labels = _part(folder / part, 100, size if check_sizes else None)
         parts[part] = Split(torch.from_numpy(pixels.copy()), torch.from_numpy(labels))
     return Dataset(
-        name=name,
+        name="cifar100",
         num_classes=100,
         class_names=tuple(map(str, names)),
         train=parts["train"],
@@ -118,11 +119,6 @@ def load(root: Path, seed: int = 0, *, check_sizes: bool = True, name: str = "ci
         superclass=torch.tensor(SUPERCLASS),
         backbone="resnet18-cifar",
     )
-
-
-def load_hierarchical(root: Path, seed: int = 0, *, check_sizes: bool = True) -> Dataset:
-    """CIFAR-100H: the same pictures under another name."""
-    return load(root, seed, check_sizes=check_sizes, name="cifar100h")
 
 
 def find(root: Path) -> Availability:
@@ -143,5 +139,5 @@ def find(root: Path) -> Availability:
 
 SOURCES = (
     Source("cifar100", "CIFAR-100", "Common", 50_000, 10_000, 100, load, find),
-    Source("cifar100h", "CIFAR-100H", "Common", 50_000, 10_000, 100, load_hierarchical, find),
+    Source("cifar100h", "CIFAR-100H", "Common", 50_000, 10_000, 100, renamed(load, "cifar100h"), find),
 )

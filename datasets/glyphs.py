@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from datasets.base import Availability, DataError, Dataset, Source, Split
+from datasets.base import Availability, DataError, Dataset, Source, Split, renamed
 from datasets.views.recipes import DIGITS, GLYPHS
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def load(
     variation: float = 1.0,
     side: int = SIDE,
     alike: int = GROUP_SIZE,
-    name: str = "glyphs",
 ) -> Dataset:
     """Draw the set. Smaller settings keep the first groups and the first pictures.
 
@@ -76,18 +75,18 @@ def load(
     import torch
 
     if not 1 <= alike <= GROUP_SIZE:
-        raise DataError(f"{name}: alike={alike} is not possible; a group has {GROUP_SIZE} look-alikes.")
+        raise DataError(f"glyphs: alike={alike} is not possible; a group has {GROUP_SIZE} look-alikes.")
     if classes % alike or not 0 < classes <= len(GROUPS) * alike:
         raise DataError(
-            f"{name}: classes={classes} is not possible; take a multiple of {alike} up to {len(GROUPS) * alike}, since "
+            f"glyphs: classes={classes} is not possible; take a multiple of {alike} up to {len(GROUPS) * alike}, since "
             f"look-alikes come in groups of {alike}."
         )
     if min(train, test) < classes:
-        raise DataError(f"{name}: train={train} and test={test} must be at least {classes}, one picture per class.")
+        raise DataError(f"glyphs: train={train} and test={test} must be at least {classes}, one picture per class.")
     if drawing < 0:
-        raise DataError(f"{name}: drawing={drawing} must not be negative.")
+        raise DataError(f"glyphs: drawing={drawing} must not be negative.")
     if not 0 < variation <= 1 or side not in (SIDE, SIDE // 2):
-        raise DataError(f"{name}: variation must be in (0, 1] and side {SIDE} or {SIDE // 2}.")
+        raise DataError(f"glyphs: variation must be in (0, 1] and side {SIDE} or {SIDE // 2}.")
     splits = []
     for count, stream in ((train, TRAIN_STREAM), (test, TEST_STREAM)):
         labels = np.arange(count) % classes
@@ -95,7 +94,7 @@ def load(
         images = torch.from_numpy(halved(render(characters, drawing, stream, variation), SIDE // side))
         splits.append(Split(images, torch.from_numpy(labels)))
     return Dataset(
-        name=name,
+        name="glyphs",
         num_classes=classes,
         class_names=tuple("".join(group[:alike] for group in GROUPS)[:classes]),
         train=splits[0],
@@ -114,14 +113,9 @@ def find(root: Path) -> Availability:
     return Availability("found", "drawn from matplotlib's fonts", "")
 
 
-def load_hierarchical(root: Path, seed: int = 0, **settings: Any) -> Dataset:
-    """The same pictures under another name."""
-    return load(root, seed, name="glyphs-h", **settings)
-
-
 SOURCES = (
     Source("glyphs", "Glyphs", "Embedded", 10_000, 2_000, 100, load, find),
-    Source("glyphs-h", "Glyphs-H", "Embedded", 10_000, 2_000, 100, load_hierarchical, find),
+    Source("glyphs-h", "Glyphs-H", "Embedded", 10_000, 2_000, 100, renamed(load, "glyphs-h"), find),
 )
 
 

@@ -214,13 +214,15 @@ def load_folder(
     labels = np.array([number[label] for label in truth])
     train, held = _parts(table, rows, seed, test_share)
     candidates = np.zeros((len(rows), len(names)), dtype=bool)
-    for i in train:
-        line, row = rows[i]
-        if truth[i] not in sets[i]:
-            raise DataError(
-                f"{table}: line {line} ({row['file']}): the candidates do not contain the label '{truth[i]}'."
-            )
-        candidates[i, [number[name] for name in sets[i]]] = True
+    for i, allowed in enumerate(sets):
+        candidates[i, [number[name] for name in allowed]] = True
+    candidates = candidates[train]
+
+    def row_name(row: int) -> str:
+        line, fields = rows[train[row]]
+        return f"line {line} ({fields['file']}, label '{truth[train[row]]}')"
+
+    check_candidates(str(table), candidates, labels[train], len(names), row_name)
     files = [path / row["file"].strip() for _, row in rows]
     for (line, _), file in zip(rows, files, strict=True):
         if not file.is_file():
@@ -236,7 +238,7 @@ def load_folder(
         train=everything.rows(torch.from_numpy(train)),
         test=everything.rows(torch.from_numpy(held)),
         recipe=FINE_GRAINED,
-        candidates=torch.from_numpy(candidates[train]),
+        candidates=torch.from_numpy(candidates),
         backbone="resnet34-imagenet",
     )
 

@@ -22,6 +22,7 @@ from datasets.base import (
     hold_out,
     plural,
     read_mat,
+    rows_without_truth,
     z_score,
 )
 
@@ -166,10 +167,10 @@ def load(
             raise DataError(message + ".")
         notes.append(message)
     if missing_truth == "drop":
-        keep = candidates[np.arange(len(labels)), labels]
-        if not keep.all():
-            notes.append(f"{plural(int((~keep).sum()), 'row')} without the true label among the candidates left out")
-        data, candidates, labels = data[keep], candidates[keep], labels[keep]
+        lacking = rows_without_truth(candidates, labels)
+        if len(lacking):
+            notes.append(f"{plural(len(lacking), 'row')} without the true label among the candidates left out")
+        data, candidates, labels = (np.delete(array, lacking, axis=0) for array in (data, candidates, labels))
     check_candidates(str(path), candidates, labels, candidates.shape[1])
     if split not in ("ten-fold", "hold-out"):
         raise DataError(f"{table.name}: the split '{split}' is unknown; it is 'ten-fold' or 'hold-out'.")

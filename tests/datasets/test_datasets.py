@@ -667,7 +667,7 @@ def test_own_folder_without_a_split_column_is_held_out_by_seed(tmp_path):
         ("file,label,candidates\n0.jpg,a,a\n9.jpg,b,b\n", "line 3 names .*9.jpg, which does not exist"),
         (
             "file,label,candidates,split\n0.jpg,a,b,train\n1.jpg,b,b,test\n",
-            "line 2 .0.jpg.*do not contain the label 'a'",
+            "1 row whose candidates do not contain the true label, the first is line 2 .0.jpg, label 'a'",
         ),
         ("file,label,candidates,split\n0.jpg,a,a,train\n1.jpg,b,b,val\n", "line 3: the split is 'val'"),
         ("file,label,candidates,split\n0.jpg,a,a,train\n1.jpg,b,b,train\n", "no row has the split 'test'"),
