@@ -1,4 +1,4 @@
-"""What a data set is: pictures or features with labels, where it comes from, and what can be wrong with it.
+"""What a data set is: images or features with labels, where it comes from, and what can be wrong with it.
 
 Nothing here imports torch when the file is imported, so that listing data sets stays instant.
 """
@@ -30,8 +30,8 @@ class DataError(Exception):
 class Split:
     """Training or test part of a data set; read it through `batch`.
 
-    Three storages: pictures of one size (N, 3, H, W) uint8; features (N, d) float32; pictures of many sizes, one
-    after the other in one flat memory-mapped uint8 tensor, picture i at `offsets[i]` with (h, w) = `sizes[i]`.
+    Three storages: images of one size (N, 3, H, W) uint8; features (N, d) float32; images of many sizes, one
+    after the other in one flat memory-mapped uint8 tensor, image i at `offsets[i]` with (h, w) = `sizes[i]`.
     """
 
     images: Tensor
@@ -45,7 +45,7 @@ class Split:
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
         """Rows `index` (B,): images (B, 3, H, W) uint8 or features (B, d), and the valid sizes (B, 2) when padded.
 
-        Pictures of many sizes are padded with 0 at the bottom and right to the largest of the batch.
+        Images of many sizes are padded with 0 at the bottom and right to the largest of the batch.
         """
         index = index.to(self.images.device)
         if self.sizes is None:
@@ -55,7 +55,7 @@ class Split:
             return self.images[index], sizes
         height, width = sizes.amax(0).tolist() if len(index) else (0, 0)
         images = self.images.new_zeros(len(index), 3, height, width)
-        # One slice copy per picture: a gather over single pixels would read the same bytes several times slower.
+        # One slice copy per image: a gather over single pixels would read the same bytes several times slower.
         for row, start, (h, w) in zip(images, self.offsets[index].tolist(), sizes.tolist(), strict=True):
             row[:, :h, :w] = self.images[start : start + 3 * h * w].view(3, h, w)
         return images, sizes

@@ -1,4 +1,4 @@
-"""The user's own data: an `.npz` file, or a folder of pictures with a `candidates.csv`. See docs/data.md for the form."""
+"""The user's own data: an `.npz` file, or a folder of images with a `candidates.csv`. See docs/data.md for the form."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 TABLE = "candidates.csv"
-SMALL = 64  # pictures of at most this side get the recipe and network of CIFAR
+SMALL = 64  # images of at most this side get the recipe and network of CIFAR
 FORM = "see `Your own data` in docs/data.md"
 
 
@@ -76,7 +76,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _inputs(path: Path, key: str, values: np.ndarray) -> np.ndarray:
-    """Features (N, d) float64, or pictures (N, 3, H, W) uint8 from (N, 3, H, W), (N, H, W, 3) or grey (N, H, W)."""
+    """Features (N, d) float64, or images (N, 3, H, W) uint8 from (N, 3, H, W), (N, H, W, 3) or grey (N, H, W)."""
     import numpy as np
 
     if values.ndim == 2 and values.dtype.kind in "fiub":
@@ -90,7 +90,7 @@ def _inputs(path: Path, key: str, values: np.ndarray) -> np.ndarray:
     if values.dtype == np.uint8 and values.ndim == 4 and values.shape[3] == 3:
         return values.transpose(0, 3, 1, 2)
     raise DataError(
-        f"{path}: `{key}` has shape {values.shape} and type {values.dtype}; features are (N, d) numbers, pictures "
+        f"{path}: `{key}` has shape {values.shape} and type {values.dtype}; features are (N, d) numbers, images "
         f"(N, 3, H, W), (N, H, W, 3) or (N, H, W) of type uint8."
     )
 
@@ -140,10 +140,10 @@ def load_npz(path: Path, root: Path | None = None, seed: int = 0, *, test_share:
     else:
         rows, held = hold_out(len(y), seed, test_share)
         x, x_test, y, y_test, candidates = x[rows], x[held], y[rows], y[held], candidates[rows]
-    pictures = x.ndim == 4
-    if not pictures:
+    are_images = x.ndim == 4
+    if not are_images:
         x, x_test = z_score(x, x_test)
-    small = pictures and max(x.shape[2:]) <= SMALL
+    small = are_images and max(x.shape[2:]) <= SMALL
     names = arrays.get("class_names", np.arange(num_classes)).tolist()
     if len(names) != num_classes:
         raise DataError(f"{path}: `class_names` has {len(names)} names for {num_classes} classes.")
@@ -153,13 +153,13 @@ def load_npz(path: Path, root: Path | None = None, seed: int = 0, *, test_share:
         class_names=tuple(map(str, names)),
         train=Split(torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y)),
         test=Split(torch.from_numpy(np.ascontiguousarray(x_test)), torch.from_numpy(y_test)),
-        recipe=CIFAR if small else FINE_GRAINED if pictures else None,
+        recipe=CIFAR if small else FINE_GRAINED if are_images else None,
         candidates=torch.from_numpy(candidates),
-        backbone="resnet18-cifar" if small else "resnet34-imagenet" if pictures else "mlp",
+        backbone="resnet18-cifar" if small else "resnet34-imagenet" if are_images else "mlp",
     )
 
 
-# A folder of pictures -----------------------------------------------------------------------------------------------
+# A folder of images -------------------------------------------------------------------------------------------------
 
 
 def _read_table(path: Path) -> list[tuple[int, dict[str, str]]]:
@@ -196,14 +196,14 @@ def load_folder(
     short_side: int = cache.SHORT_SIDE,
     cache_folder: Path | None = None,
 ) -> Dataset:
-    """Pictures with `candidates.csv`: file, label, candidates separated by |, and optionally split (train or test)."""
+    """Images with `candidates.csv`: file, label, candidates separated by |, and optionally split (train or test)."""
     import numpy as np
     import torch
 
     table = path / TABLE
     rows = _read_table(table)
     if len(rows) < 2:
-        raise DataError(f"{table} lists fewer than two pictures.")
+        raise DataError(f"{table} lists fewer than two images.")
     sets = [{name.strip() for name in row["candidates"].split("|")} - {""} for _, row in rows]
     truth = [row["label"].strip() for _, row in rows]
     for (line, row), label in zip(rows, truth, strict=True):
@@ -230,7 +230,7 @@ def load_folder(
     # Not into the user's folder, which may be read-only; folders of one name elsewhere must not share a store.
     where = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
     store = cache_folder or cache.folder(root or path, f"{name_of(path)}-{where}")
-    everything = cache.open_pictures(files, labels.tolist(), path, store, "all", short_side)
+    everything = cache.open_images(files, labels.tolist(), path, store, "all", short_side)
     return Dataset(
         name=name_of(path),
         num_classes=len(names),

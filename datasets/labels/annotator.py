@@ -1,4 +1,4 @@
-"""The annotator: a network trained once on clean labels, whose outputs say which wrong labels a picture invites.
+"""The annotator: a network trained once on clean labels, whose outputs say which wrong labels an image invites.
 
 Its logits over the training set are all that is kept. They are a function of the data set and the recipe: training is
 seeded, runs on one CPU thread (sums of several threads differ in the last bits) or with deterministic CUDA kernels, and
@@ -117,7 +117,7 @@ class Annotator:
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * (1 + math.cos(math.pi * epoch / recipe.epochs)) / 2
             for rows in torch.randperm(len(split)).split(recipe.batch):
-                if len(rows) == 1:  # batch norm has no statistics of one picture
+                if len(rows) == 1:  # batch norm has no statistics of one image
                     continue
                 loss = F.cross_entropy(network(self._view(split, rows, epoch)), split.labels[rows].to(self.device))
                 optimizer.zero_grad()

@@ -121,7 +121,7 @@ class Confusion:
     true: int
     wrong: int
     count: int
-    share: float  # of the pictures of the true class
+    share: float  # of the images of the true class
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,9 @@ class Statistics:
     """What the candidate sets of a training set look like."""
 
     average_size: float
-    histogram: dict[int, int]  # set size -> pictures
-    singletons: float  # share of pictures whose set holds the true label alone
-    ambiguity: float  # largest share of pictures of one class that have the same wrong label
+    histogram: dict[int, int]  # set size -> images
+    singletons: float  # share of images whose set holds the true label alone
+    ambiguity: float  # largest share of images of one class that have the same wrong label
     confusions: tuple[Confusion, ...]  # most frequent first
 
 
@@ -146,10 +146,10 @@ def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
         for pair in pairs.tolist()
         if counts.view(-1)[pair] > 0
     )
-    values, pictures = sizes.unique(return_counts=True)
+    values, rows = sizes.unique(return_counts=True)
     return Statistics(
         average_size=sizes.double().mean().item(),
-        histogram=dict(zip(values.tolist(), pictures.tolist(), strict=True)),
+        histogram=dict(zip(values.tolist(), rows.tolist(), strict=True)),
         singletons=(sizes == 1).double().mean().item(),
         ambiguity=share.max().item(),
         confusions=confusions,
@@ -157,7 +157,7 @@ def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
 
 
 def _confusion_counts(matrix: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """(C, C) pictures of class y (row) whose set holds j ≠ y (column), and that as a share of class y."""
+    """(C, C) images of class y (row) whose set holds j ≠ y (column), and that as a share of class y."""
     classes = matrix.shape[1]
     counts = torch.zeros(classes, classes, dtype=torch.float64)
     for rows in _row_slices(len(labels)):
@@ -183,9 +183,9 @@ def digest_of(content: Mapping[str, Any]) -> str:
 
 
 def fingerprint(dataset: Dataset) -> str:
-    """SHA-256 of what candidate labels and annotators depend on: all labels, and training pictures spread over the set.
+    """SHA-256 of what candidate labels and annotators depend on: all labels, and training images spread over the set.
 
-    2,000 pictures stand for all of them, so that a set of many gigabytes is not read at every start.
+    2,000 images stand for all of them, so that a set of many gigabytes is not read at every start.
     """
     superclass = None if dataset.superclass is None else dataset.superclass.tolist()
     digest = hashlib.sha256(json.dumps([dataset.num_classes, superclass, len(dataset.test)]).encode())

@@ -10,7 +10,7 @@ RGB = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How pictures of one kind of data are augmented."""
+    """How images of one kind of data are augmented."""
 
     size: int  # side of the result
     scale: tuple[float, float]  # share of the area that a crop covers
@@ -22,7 +22,7 @@ class Recipe:
     jitter_probability: float = 0.8
     gray: float = 0.2
     distill: Literal["cifar", "imagenet", "strong"] = "cifar"  # AutoAugment's policy, or the operations of `strong`
-    test_resize: int | None = None  # shorter side before the centre crop; None: the whole picture becomes size × size
+    test_resize: int | None = None  # shorter side before the centre crop; None: the whole image becomes size × size
     autoaugment: Literal["v2", "extended"] = "v2"
 
 
@@ -37,7 +37,7 @@ FINE_GRAINED = Recipe(
     test_resize=256,
 )
 # Signs change their meaning when mirrored, and half of one is no longer readable: AutoAugment's shifts of up to 45 % of
-# the side push them out of the picture, so that DIRK's student would never see some of them.
+# the side push them out of the image, so that DIRK's student would never see some of them.
 GLYPHS = Recipe(
     size=32,
     scale=(0.8, 1.0),

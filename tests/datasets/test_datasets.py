@@ -190,7 +190,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path):
 
 def test_cifar_names_what_is_wrong(tmp_path):
     base = cifar(tmp_path)
-    with pytest.raises(DataError, match="train has 6 pictures where the official set has 50,000"):
+    with pytest.raises(DataError, match="train has 6 images where the official set has 50,000"):
         registry.get("cifar100").load(tmp_path)
     assert "cut off" in registry.get("cifar100").find(tmp_path).detail
     (base / "test").write_bytes((base / "test").read_bytes()[:-500])
@@ -240,7 +240,7 @@ def test_a_list_naming_a_missing_picture_is_told_with_its_path(tmp_path, name):
     base = TREES[name](tmp_path)
     victim = max(base.rglob("*.jpg"))
     victim.unlink()
-    with pytest.raises(DataError, match=f"1 picture of .* missing in .*{victim.name}"):
+    with pytest.raises(DataError, match=f"1 image of .* missing in .*{victim.name}"):
         load_cut(name, tmp_path)
 
 
@@ -303,7 +303,7 @@ def test_a_corrupt_picture_is_named_and_leaves_no_store(tmp_path):
     base = aircraft(tmp_path)
     victim = base / "images" / "0000001.jpg"
     victim.write_bytes(victim.read_bytes()[:200])
-    with pytest.raises(DataError, match=f"The picture {victim} cannot be decoded"):
+    with pytest.raises(DataError, match=f"The image {victim} cannot be decoded"):
         load_cut("fgvc100", tmp_path)
     assert [p.name for p in (tmp_path / "cache" / "fgvc100").iterdir()] == ["train.lock"]
 
@@ -327,7 +327,7 @@ def test_the_store_holds_what_torchvisions_resize_gives(tmp_path):
     from torchvision.transforms.functional import pil_to_tensor
 
     files = noisy_pictures(tmp_path / "p", 5)
-    split = cache.open_pictures(files, list(range(5)), tmp_path, tmp_path / "store", "train", short_side=32)
+    split = cache.open_images(files, list(range(5)), tmp_path, tmp_path / "store", "train", short_side=32)
     order = torch.tensor([3, 0, 4, 3])
     images, sizes = split.batch(order)
     for image, (h, w), i in zip(images, sizes.tolist(), order.tolist(), strict=True):
@@ -343,7 +343,7 @@ def test_a_store_is_reused_and_rebuilt_when_the_list_or_the_recipe_changes(tmp_p
     store = tmp_path / "store"
 
     def build(files: list[Path], side: int = 16) -> set[str]:
-        cache.open_pictures(files, [0] * len(files), tmp_path, store, "train", side)
+        cache.open_images(files, [0] * len(files), tmp_path, store, "train", side)
         return {p.name for p in store.glob("*.pixels")}
 
     first = build(files)
@@ -359,11 +359,11 @@ def test_a_store_is_reused_and_rebuilt_when_the_list_or_the_recipe_changes(tmp_p
 def test_a_damaged_store_is_rebuilt(tmp_path):
     files = noisy_pictures(tmp_path / "p", 4)
     args = (files, [0] * 4, tmp_path, tmp_path / "store", "train", 16)
-    before = cache.open_pictures(*args).images.clone()
+    before = cache.open_images(*args).images.clone()
     for suffix in ("*.pixels", "*.npz"):
         path = next((tmp_path / "store").glob(suffix))
         path.write_bytes(path.read_bytes()[:-7])
-        assert torch.equal(cache.open_pictures(*args).images, before)
+        assert torch.equal(cache.open_images(*args).images, before)
 
 
 BUILDER = """
@@ -378,7 +378,7 @@ def slow(path, side):
     return decode(path, side)
 cache.decode = slow
 files = sorted((folder / "p").iterdir())
-print(cache.open_pictures(files, [0] * len(files), folder, folder / "store", "train", 16).images.sum().item())
+print(cache.open_images(files, [0] * len(files), folder, folder / "store", "train", 16).images.sum().item())
 """
 
 
@@ -397,7 +397,7 @@ def test_a_build_that_is_killed_leaves_nothing_that_could_be_taken_for_a_store(t
     builder.wait()
     builder.stdout.close()
     assert list((tmp_path / "store").glob(".*.partial")) and not list((tmp_path / "store").glob("*.pixels"))
-    split = cache.open_pictures(files, [0] * 6, tmp_path, tmp_path / "store", "train", 16)
+    split = cache.open_images(files, [0] * 6, tmp_path, tmp_path / "store", "train", 16)
     assert torch.equal(split.batch(torch.tensor([5]))[0][0], torch.from_numpy(cache.decode(files[5], 16)))
     assert not list((tmp_path / "store").glob(".*.partial"))
 
@@ -414,7 +414,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "store").write_text("a file, not a folder")
     files = noisy_pictures(tmp_path / "p", 2)
     with pytest.raises(DataError, match=r"store cannot be written .*CANDID_CACHE"):
-        cache.open_pictures(files, [0, 0], tmp_path, tmp_path / "store", "train", 16)
+        cache.open_images(files, [0, 0], tmp_path, tmp_path / "store", "train", 16)
 
 
 def test_batches_of_features_and_of_equal_pictures_have_no_sizes():
