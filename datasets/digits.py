@@ -65,7 +65,7 @@ def stratified(labels: np.ndarray, count: int) -> np.ndarray:
 
 
 def _enlarged(pixels: np.ndarray) -> np.ndarray:
-    """(N, 8, 8) in 0 … 16 to (N, 3, 16, 16) uint8, bilinear, with the integer weights 1/4 and 3/4 (exact, so the same everywhere)."""
+    """(N, 8, 8) in 0 … 16 to (N, 3, 16, 16) uint8, bilinear; the weights 1/4 and 3/4 are exact."""
     big = pixels
     for axis in (1, 2):
         padded = np.pad(big, [(1, 1) if a == axis else (0, 0) for a in range(3)], mode="edge")

@@ -308,9 +308,7 @@ def _check_request(
     if generator.annotator and annotator is None:
         raise DataError(f"{dataset.name}: the generator '{generator.name}' needs an annotator network.")
     if target_size is not None and not generator.annotator:
-        raise DataError(
-            f"{dataset.name}: the generator '{generator.name}' has no annotator to calibrate to a target size."
-        )
+        raise DataError(f"{dataset.name}: the generator '{generator.name}' has no annotator, so no target size.")
 
 
 def _make(
