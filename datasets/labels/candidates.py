@@ -260,7 +260,7 @@ def build(
 ) -> CandidateSet:
     """The candidate sets of a training set: read from `folder` if they are there, otherwise made and stored.
 
-    `annotator` and `target_size` are for generators that need an annotator. Two processes that ask at once get the same file.
+    `annotator` and `target_size` are for generators that need one. Two processes that ask at once get the same file.
     """
     entry = generators.get(generator)
     if entry.rule is None:
