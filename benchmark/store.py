@@ -14,14 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from benchmark.files import Lock, atomic_write, is_locked, no_link, set_aside
+from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, set_aside
 
 if TYPE_CHECKING:
     import pandas
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 SCHEMA = 1  # of run.json and metrics.jsonl
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
 SUMMARY = ("accuracy", "accuracy_last10", "accuracy_oracle", "accuracy_covering", "accuracy_approximated")
-SAFE = re.compile(r"[^A-Za-z0-9._=,+\[\]-]")
 
 
 def warn(message: str) -> None:
@@ -195,7 +193,7 @@ class Named(Protocol):
 
 
 def method_folder(results: Path, run: Named) -> Path:
-    return results.joinpath("runs", *(SAFE.sub("_", part) for part in (run.profile, run.dataset, run.method)))
+    return results.joinpath("runs", *(file_name(part) for part in (run.profile, run.dataset, run.method)))
 
 
 def run_folder(results: Path, run: Named, identity: str) -> RunFolder:
@@ -215,7 +213,7 @@ def find(results: Path, run: Named) -> tuple[RunFolder, dict[str, Any]] | None:
 def folders(results: Path, profile: str | None = None) -> Iterator[RunFolder]:
     """Every run folder, in a stable order. A folder copied from elsewhere is just more data."""
     root = results / "runs"
-    part = SAFE.sub("_", profile_name(profile)) if profile else "*"
+    part = file_name(profile_name(profile)) if profile else "*"
     for document in sorted(root.glob(f"{part}/*/*/*/run.json")):
         yield RunFolder(document.parent)
 

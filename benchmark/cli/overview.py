@@ -18,12 +18,6 @@ from benchmark.plan.profile import load_profile
 from benchmark.store import SCHEMA, RunFolder, folders, state_of
 
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scipy", "matplotlib", "joblib", "distributed")
-GENERATORS = {
-    "instance": "a clean-label annotator's mistakes: p_ij = min(1, rate·C·softmax over wrong labels), VALEN's rule",
-    "hierarchical": "every other class of the same superclass with probability `rate`",
-    "uniform": "every other class with probability `rate`",
-    "own": "the data bring their own candidate sets",
-}
 
 
 def listing(arguments: argparse.Namespace) -> int:
@@ -87,7 +81,9 @@ def _rows(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str
             )
         return rows, []
     if what == "generators":
-        return [{"name": name, "rule": rule} for name, rule in GENERATORS.items()], []
+        from datasets.labels.generators import GENERATORS
+
+        return [{"name": entry.name, "rule": entry.sentence} for entry in GENERATORS.values()], []
     if what == "profiles":
         from benchmark.plan.profile import profile_names
 

@@ -35,6 +35,7 @@ from benchmark.train.inputs import Pictures
 from benchmark.train.seeding import derive
 from benchmark.train.trainer import Hooks, Trainer, weights_digest
 from datasets.base import Dataset, Split
+from datasets.views.recipes import DIGITS
 from methods.base import Batch, Clock, Method, Step, Task
 from methods.registry import Entry, MethodError, load
 
@@ -108,7 +109,7 @@ def small_task(relabelled: bool = False) -> tuple[Dataset, Tensor]:
     if relabelled:
         train, test = (Split(part.images, _other_labels(part.labels)) for part in (train, test))
     names = ("red", "green", "blue", "yellow", "violet")
-    return Dataset("contract", CLASSES, names, train, test, "digits", backbone="small-cnn"), candidates
+    return Dataset("contract", CLASSES, names, train, test, DIGITS, backbone="small-cnn"), candidates
 
 
 def _other_labels(labels: Tensor) -> Tensor:

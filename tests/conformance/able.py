@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmark.plan import optimisation as schedules
-from datasets.labels.candidates import flip_probabilities
+from datasets.labels.generators import flip_probabilities
 from methods.able import ABLE, anchor_confidence, contrastive_loss, positive_weights
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_argmax, masked_softmax, soft_cross_entropy, uniform_confidence, unit

@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from datasets.labels import candidates
+from datasets.labels import candidates, generators
 from methods import fused, valen, valen_paper
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence
@@ -215,9 +215,9 @@ def flip_probability(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     logits, labels, rate = x["logits"], x["labels"], params["rate"]
     if rate is None:  # the paper's form: every picture has the rate at which its likeliest wrong label is certain
         classes = logits.shape[1]
-        wrong = candidates.flip_probabilities(logits, labels, 1 / classes)
+        wrong = generators.flip_probabilities(logits, labels, 1 / classes)
         rate = 1 / (classes * wrong.amax(1, keepdim=True))
-    return {"probability": candidates.flip_probabilities(logits, labels, rate)}
+    return {"probability": generators.flip_probabilities(logits, labels, rate)}
 
 
 def sample_candidates(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
