@@ -21,12 +21,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     ContrastiveClassifier,
     at_least_float32,
     candidate_softmax,
+    contrastive_loss,
     full_precision,
     masked_argmax,
     soft_cross_entropy,
@@ -54,9 +54,10 @@ def positive_weights(assigned: Tensor, candidates: Tensor, confidence: Tensor, p
     return weights.repeat(2, 2).fill_diagonal_(0.0)
 
 
-def contrastive_loss(embeddings: Tensor, weights: Tensor, temperature: float, base_temperature: float) -> Tensor:
+def ambiguity_loss(embeddings: Tensor, weights: Tensor, temperature: float, base_temperature: float) -> Tensor:
     """L_con; embeddings get gradient as anchors and as contrast. (2B, d), (2B, 2B) -> scalar."""
-    return temperature / base_temperature * fused.contrastive_loss(embeddings, (), weights, temperature)
+    no_others = embeddings[:0]
+    return temperature / base_temperature * contrastive_loss(embeddings, no_others, weights, temperature)
 
 
 @register
@@ -98,7 +99,7 @@ class ABLE(Method):
             anchors = anchor_confidence(self.table, batch.index, config.confidence_lookup)
             weights = positive_weights(assigned, batch.candidates, anchors, config.positive_norm)
             refreshed = candidate_softmax(weak, batch.candidates)
-        contrast = contrastive_loss(embeddings, weights, config.temperature, config.base_temperature)
+        contrast = ambiguity_loss(embeddings, weights, config.temperature, config.base_temperature)
         return Step(
             classification + config.loss_weight * contrast,
             logs={"classification": classification.detach(), "contrast": contrast.detach()},

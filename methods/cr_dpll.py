@@ -25,13 +25,10 @@ from torch import Tensor
 from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     Classifier,
-    as_mask,
     at_least_float32,
     candidate_softmax,
-    constant,
     linear_ramp,
     masked_logsumexp,
-    one_hot,
     uniform_confidence,
 )
 from methods.registry import register
@@ -43,7 +40,7 @@ def log_complement(logits: Tensor) -> Tensor:
     Only the largest entry can exceed ½; its complement is the log-sum of the others, the rest is plain log1p.
     """
     log_p = F.log_softmax(at_least_float32(logits), dim=1)
-    largest = one_hot(log_p.argmax(1), log_p.shape[1], torch.bool)
+    largest = F.one_hot(log_p.argmax(1), log_p.shape[1]).bool()
     others = log_p.masked_fill(largest, -math.inf)  # also keeps log1p away from −1 in the backward pass
     return torch.where(largest, masked_logsumexp(log_p, ~largest).unsqueeze(1), torch.log1p(-others.exp()))
 
@@ -54,7 +51,7 @@ def supervised_loss(logits: Tensor, candidates: Tensor, eps: float = 0.0) -> Ten
         log_rest = torch.log(1.0 + eps - torch.softmax(at_least_float32(logits), dim=1))
     else:
         log_rest = log_complement(logits)
-    return -log_rest.masked_fill(as_mask(candidates), 0.0).sum(1).mean()
+    return -log_rest.masked_fill(candidates.bool(), 0.0).sum(1).mean()
 
 
 def conformal_target(logits: Tensor, candidates: Tensor) -> Tensor:
@@ -65,7 +62,7 @@ def conformal_target(logits: Tensor, candidates: Tensor) -> Tensor:
 def consistency_loss(logits: Tensor, target: Tensor) -> Tensor:
     """Eq. 4: KL(target ‖ prediction) of each view, mean over the batch, target constant. (K, B, C), (B, C) -> (K,)."""
     log_p = F.log_softmax(at_least_float32(logits), dim=2)
-    target = constant(target, log_p.dtype)
+    target = target.detach().to(log_p.dtype)
     return (torch.xlogy(target, target) - target * log_p).sum(2).mean(1)
 
 

@@ -32,7 +32,6 @@ from methods.blocks import (
     Classifier,
     at_least_float32,
     candidate_softmax,
-    constant,
     linear_ramp,
     masked_argmax,
     masked_logsumexp,
@@ -72,7 +71,7 @@ def divisor(h: Tensor, reduction: Reduction) -> int:
 def g_prior_loss(h: Tensor, b: Tensor, T2: float, reduction: Reduction) -> Tensor:
     """P_g = −(1/c) Σ b log z + (1 − b) log(1 − z) over all labels. (B, C), (B, C) -> scalar."""
     h = at_least_float32(h) / T2
-    total = F.binary_cross_entropy_with_logits(h, constant(b, h.dtype), reduction="sum")
+    total = F.binary_cross_entropy_with_logits(h, b.detach().to(h.dtype), reduction="sum")
     return total / divisor(h, reduction)
 
 
@@ -161,25 +160,21 @@ class IDGP(Method):
     d: Tensor
     b: Tensor
 
-    def warm_up_epochs(self, clock: Clock) -> int:
-        """Length of one network's warm-up."""
-        return max(1, clock.epochs_of(self.config.warm_up)) if self.config.warm_up > 0 else 0
-
     def ramp(self, clock: Clock) -> float:
         """λ, by the number of epochs since the warm-up."""
-        warm = self.warm_up_epochs(clock) * (1 if self.config.joint_warmup else 2)
+        warm = clock.warmup_epochs(self.config.warm_up) * (1 if self.config.joint_warmup else 2)
         return linear_ramp(clock.epoch - warm, clock.epochs_of(self.config.ramp))
 
     def warming(self, clock: Clock) -> tuple[bool, bool]:
         """Whether f and g warm up in this epoch; (False, False) is the main phase."""
-        warm = self.warm_up_epochs(clock)
+        warm = clock.warmup_epochs(self.config.warm_up)
         first, second = clock.epoch < warm, warm <= clock.epoch < 2 * warm
         return (first, first) if self.config.joint_warmup else (first, second)
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         warm_f, warm_g = self.warming(clock)
         if warm_f or warm_g:
-            return self.warm_up_step(batch, warm_f, warm_g)
+            return self.warmup_step(batch, warm_f, warm_g)
         c, views, rows = self.config, len(batch.views), len(batch.index)
         u, h = self.logits(self.f, batch), self.logits(self.g, batch)
         # The views are one tall batch from here on. Every term is a mean over rows, so the sum over views is their
@@ -201,7 +196,7 @@ class IDGP(Method):
         logs = {"f": loss_f.detach(), "g": loss_g.detach(), "marginal_nll": nll}
         return Step(loss_f + loss_g, logs, {"u": plain_u, "h": plain_h})
 
-    def warm_up_step(self, batch: Batch, warm_f: bool, warm_g: bool) -> Step:
+    def warmup_step(self, batch: Batch, warm_f: bool, warm_g: bool) -> Step:
         """The priors alone, with weight 1, for the networks that warm up."""
         c, views, rows = self.config, len(batch.views), len(batch.index)
         losses: dict[str, Tensor] = {}

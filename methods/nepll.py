@@ -31,13 +31,11 @@ from torch import Tensor, nn
 
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
 from methods.blocks import (
+    BATCH_NORMS,
     Classifier,
-    as_mask,
     at_least_float32,
     candidate_softmax,
-    constant,
     linear_ramp,
-    one_hot,
     soft_cross_entropy,
     uniform_confidence,
 )
@@ -112,28 +110,20 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 def selected_cross_entropy(logits: Tensor, targets: Tensor, selected: Tensor) -> Tensor:
     """Soft cross-entropy averaged over the selected rows. (…, B, C), (…, B, C), (…, B) -> (…)."""
     log_p = F.log_softmax(at_least_float32(logits), dim=-1)
-    return -masked_mean((log_p * constant(targets, log_p.dtype)).sum(-1), selected)
+    return -masked_mean((log_p * targets.detach().to(log_p.dtype)).sum(-1), selected)
 
 
 def complementary_loss(logits: Tensor, candidates: Tensor, unselected: Tensor) -> Tensor:
     """−Σ_{j∉S} log(1 + 1e-7 − p_j), averaged over the unselected rows. (…, B, C), (B, C), (…, B) -> (…)."""
     log_p = F.log_softmax(at_least_float32(logits), dim=-1)
     log_not = torch.log(EPSILON - torch.expm1(log_p))  # 1 + 1e-7 − p would round the floor in float32
-    return -masked_mean(torch.where(as_mask(candidates), 0.0, log_not).sum(-1), unselected)
+    return -masked_mean(torch.where(candidates.bool(), 0.0, log_not).sum(-1), unselected)
 
 
 def mix(values: Tensor, order: Tensor, coefficient: Tensor) -> Tensor:
     """l·v_i + (1 − l)·v_π(i) over the rows. (n, …), (n,), () -> (n, …)."""
     coefficient = coefficient.to(values.dtype)
     return coefficient * values + (1 - coefficient) * values[order]
-
-
-def enough(count: int | torch.SymInt, least: int) -> bool:
-    """Whether `count` rows reach `least`; a count without a value, as in a run on fake tensors, is taken to do so."""
-    if isinstance(count, torch.SymInt):
-        torch._check(count >= least)
-        return True
-    return count >= least
 
 
 @register
@@ -176,7 +166,7 @@ class NEPLL(Method):
         super().__init__(config, task)
         self.networks = nn.ModuleList([Classifier(task), Classifier(task)])
         # Batch norm cannot normalise a single mixed sample when its maps have shrunk to one pixel.
-        has_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.networks.modules())
+        has_norm = any(isinstance(m, BATCH_NORMS) for m in self.networks.modules())
         self.least_to_mix = 2 if has_norm else 1
         self.register_buffer("candidates", task.candidates.bool().clone())
         self.register_buffer("weights", uniform_confidence(task.candidates).repeat(2, 1, 1))
@@ -191,7 +181,7 @@ class NEPLL(Method):
     kappa: Tensor  # (2,)
 
     def warming(self, clock: Clock) -> bool:
-        return clock.epoch < (max(1, clock.epochs_of(self.config.warmup)) if self.config.warmup > 0 else 0)
+        return clock.epoch < clock.warmup_epochs(self.config.warmup)
 
     def ramp(self, clock: Clock) -> float:
         """w of the losses beside CE_weak."""
@@ -255,10 +245,10 @@ class NEPLL(Method):
 
         Only these rows may be forwarded, because batch-norm statistics depend on them: the one data-dependent shape.
         """
-        if not enough(rows.shape[0], self.least_to_mix):
+        if len(rows) < self.least_to_mix:
             return weights.new_zeros(())
         coefficient, order = self.draw_mix(k, rows)
-        labels = one_hot(weights.argmax(1), self.num_classes, weights.dtype)[rows]
+        labels = F.one_hot(weights.argmax(1)[rows], self.num_classes).to(weights.dtype)
         logits = self.networks[k](mix(images[rows], order, coefficient))
         return soft_cross_entropy(logits, mix(labels, order, coefficient))
 

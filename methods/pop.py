@@ -27,7 +27,6 @@ from torch import Tensor
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
 from methods.blocks import (
     Classifier,
-    as_mask,
     at_least_float32,
     candidate_softmax,
     soft_cross_entropy,
@@ -43,12 +42,12 @@ def purify_by_ratio(weights: Tensor, candidates: Tensor, theta: float | Tensor) 
     """
     ratio = weights / weights.amax(1, keepdim=True)
     below = ratio < torch.as_tensor(theta, device=weights.device).clamp(max=1.0)
-    return as_mask(candidates) & ~below
+    return candidates.bool() & ~below
 
 
 def purify_by_difference(probabilities: Tensor, candidates: Tensor, e: float | Tensor) -> Tensor:
     """Sets without the labels that are e > 0 or more below the best candidate. (N, C), (N, C) bool -> (N, C) bool."""
-    candidates = as_mask(candidates)
+    candidates = candidates.bool()
     best = probabilities.masked_fill(~candidates, 0.0).amax(1, keepdim=True)
     return candidates & ~(best - probabilities >= e)
 

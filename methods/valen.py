@@ -26,13 +26,11 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributions import Dirichlet, kl_divergence
 
-from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData, ViewName
 from methods.blocks import (
     Classifier,
-    added,
-    as_mask,
     at_least_float32,
     candidate_softmax,
     masked_logsumexp,
@@ -46,7 +44,7 @@ from methods.registry import register
 def min_loss(logits: Tensor, candidates: Tensor) -> Tensor:
     """Eq. 1: cross-entropy with the cheapest candidate, mean over the batch. (B, C), (B, C) -> scalar."""
     log_p = F.log_softmax(at_least_float32(logits), dim=1)
-    return -log_p.masked_fill(~as_mask(candidates), -math.inf).amax(1).mean()
+    return -log_p.masked_fill(~candidates.bool(), -math.inf).amax(1).mean()
 
 
 def concentration(encoder_logits: Tensor, candidates: Tensor, floor: float, detach_normaliser: bool = True) -> Tensor:
@@ -56,13 +54,20 @@ def concentration(encoder_logits: Tensor, candidates: Tensor, floor: float, deta
     if detach_normaliser:
         log_normaliser = log_normaliser.detach()
     # Masked before exp: a dominant non-candidate would overflow there.
-    return (log_p - log_normaliser).masked_fill(~as_mask(candidates), -math.inf).exp() + floor
+    return (log_p - log_normaliser).masked_fill(~candidates.bool(), -math.inf).exp() + floor
 
 
-for _op in ("aten::_sample_dirichlet", "aten::_dirichlet_grad"):
-    # torch has no shapes-only form of them, which tracing a step needs; the result is shaped as the first input.
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(_op, "Meta"):
-        torch.library.register_fake(_op, lambda first, *_, **__: torch.empty_like(first))
+def dirichlet_draw(parameters: Tensor) -> Tensor:
+    """One reparameterised draw per row, at least 1e-19. (…, C) -> (…, C), rows sum to 1."""
+    draw = Dirichlet(parameters, validate_args=False).rsample()
+    # Products of two smaller numbers are denormal, with which a CPU computes a hundred times slower.
+    return draw.clamp_min(torch.finfo(draw.dtype).tiny ** 0.5)
+
+
+def dirichlet_kl(alpha: Tensor, prior: float) -> Tensor:
+    """KL(Dir(α_i) ‖ Dir(prior, …, prior)), mean over the batch. (B, C) -> scalar."""
+    flat = Dirichlet(torch.full_like(alpha, prior), validate_args=False)
+    return kl_divergence(Dirichlet(alpha, validate_args=False), flat).mean()
 
 
 def kl_parameters(encoder_logits: Tensor, scale: float = 0.25, low: float = 0.01, high: float = 30.0) -> Tensor:
@@ -109,21 +114,20 @@ def label_distribution(sample: Tensor, confidence: Tensor, candidates: Tensor, c
     return correct * inside + (1.0 - correct) * confidence
 
 
-def pixel_target(images: Tensor, size: int) -> Tensor:
-    """What the decoder rebuilds: pictures average-pooled to `size` numbers, (B, 3, H, W) or (B, d) -> (B, size).
+def input_target(inputs: Tensor, size: int) -> Tensor:
+    """What the decoder rebuilds. Features (B, d) as they are; images (B, 3, H, W) average-pooled to (B, size).
 
-    32 × 32 pictures stay as they are; at 224 × 224 a decoder of all pixels would need 90 GB.
+    32 × 32 images stay as they are; at 224 × 224 a decoder of all pixels would need 90 GB.
     """
-    images = at_least_float32(images)
-    if images.dim() == 2:
-        return F.adaptive_avg_pool1d(images.unsqueeze(1), size).squeeze(1)
-    side = math.isqrt(size // images.shape[1])
-    return (images if images.shape[-2:] == (side, side) else F.adaptive_avg_pool2d(images, side)).flatten(1)
+    inputs = at_least_float32(inputs)
+    if inputs.dim() == 2:
+        return inputs
+    return F.adaptive_avg_pool2d(inputs, math.isqrt(size // inputs.shape[1])).flatten(1)
 
 
-def warmup_epochs(fraction: float, clock: Clock) -> int:
-    """Whole epochs of warm-up: at least one unless switched off, as the graph needs features that were trained."""
-    return max(1, clock.epochs_of(fraction)) if fraction > 0 else 0
+def cross_entropies(views: list[Tensor], target: Tensor) -> Tensor:
+    """Cross-entropy with one target, added over the views. (B, C) each, (B, C) -> scalar."""
+    return torch.stack([soft_cross_entropy(logits, target) for logits in views]).sum()
 
 
 def training_features(method: Method, network: Classifier, data: TrainingData) -> Tensor:
@@ -185,7 +189,8 @@ class Valen(Method):
         self.network = Classifier(task)
         self.encoder = copy.deepcopy(self.network)
         features = self.network.backbone.feature_dim
-        size = features if config.recon_x == "features" else 3 * config.recon_side**2
+        inputs = self.network.backbone.input_dim or 3 * config.recon_side**2
+        size = features if config.recon_x == "features" else inputs
         self.decoder = None if config.recon_x == "none" else Decoder(task.num_classes, size)
         n = task.num_samples
         uniform = uniform_confidence(task.candidates)
@@ -200,7 +205,7 @@ class Valen(Method):
         """The transition, at the start of the first epoch after warm-up; a repeated call does nothing."""
         built = int(self.graph_epoch)
         refresh = self.config.graph_refresh == "epoch" and built != clock.epoch
-        if clock.epoch < warmup_epochs(self.config.warmup, clock) or not (built < 0 or refresh):
+        if clock.epoch < clock.warmup_epochs(self.config.warmup) or not (built < 0 or refresh):
             return
         self.build_graph(data)
         self.graph_epoch.fill_(clock.epoch)
@@ -220,19 +225,19 @@ class Valen(Method):
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         logits = [self.network(view) for view in batch.views]
-        if clock.epoch < warmup_epochs(self.config.warmup, clock):
+        if clock.epoch < clock.warmup_epochs(self.config.warmup):
             return Step(self.warmup_loss(logits, batch), carry=(logits[0].detach(), None))
         encoded = [self.encoder(view) for view in batch.views]
-        sample = fused.dirichlet_draw(self.concentration(encoded[0], batch.candidates))
+        sample = dirichlet_draw(self.concentration(encoded[0], batch.candidates))
         terms = self.terms(logits, encoded, sample, batch)
         logs = {name: term.detach() for name, term in terms.items()}
         return Step(self.objective(terms), logs, carry=(logits[0].detach(), sample.detach()))
 
     def warmup_loss(self, logits: list[Tensor], batch: Batch) -> Tensor:
         if self.config.warmup_loss == "min":
-            return added(min_loss(u, batch.candidates) for u in logits)
+            return torch.stack([min_loss(u, batch.candidates) for u in logits]).sum()
         confidence = batch.rows(self.label_confidence)
-        return added(soft_cross_entropy(u, confidence) for u in logits)
+        return cross_entropies(logits, confidence)
 
     def concentration(self, encoded: Tensor, candidates: Tensor) -> Tensor:
         if self.config.sample_from == "alpha":
@@ -246,9 +251,9 @@ class Valen(Method):
             "rec_x": self.weight_x * self.input_error(sample, batch),
             "rec_y": self.weight_y * candidate_error(sample, batch.candidates),
             "rec_graph": graph_error(sample, batch_adjacency(self.neighbours, batch.index)),
-            "kl": fused.dirichlet_kl(kl_parameters(encoded[0]), self.config.prior),
-            "compatibility": added(soft_cross_entropy(a, confidence) for a in encoded),
-            "classifier": added(soft_cross_entropy(u, distribution) for u in logits),
+            "kl": dirichlet_kl(kl_parameters(encoded[0]), self.config.prior),
+            "compatibility": cross_entropies(encoded, confidence),
+            "classifier": cross_entropies(logits, distribution),
         }
 
     def input_error(self, sample: Tensor, batch: Batch) -> Tensor:
@@ -256,14 +261,13 @@ class Valen(Method):
             return sample.new_zeros(())
         if self.config.recon_x == "features":
             return input_error(self.decoder(sample), batch.rows(self.feature_target))
-        return input_error(self.decoder(sample), pixel_target(batch.views[0], self.decoder.size))
+        return input_error(self.decoder(sample), input_target(batch.views[0], self.decoder.size))
 
     def objective(self, terms: dict[str, Tensor]) -> Tensor:
         c = self.config
-        loss = c.alpha * (terms["rec_x"] + terms["rec_y"] + terms["rec_graph"])
-        for name, weight in (("kl", c.beta), ("compatibility", c.gamma), ("classifier", c.theta)):
-            loss = torch.add(loss, terms[name], alpha=weight)
-        return loss
+        reconstruction = terms["rec_x"] + terms["rec_y"] + terms["rec_graph"]
+        encoder = c.alpha * reconstruction + c.beta * terms["kl"] + c.gamma * terms["compatibility"]
+        return encoder + c.theta * terms["classifier"]
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
         logits, sample = step.carry

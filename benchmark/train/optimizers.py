@@ -66,11 +66,11 @@ class Optimizer:
 
     def minimise(self, loss: Tensor) -> None:
         self.sgd.clear()
+        with torch.autocast(loss.device.type, enabled=False):  # backward passes keep the precision of their forward
+            self.scaler.scale(loss).backward()
         if not self.scaler.is_enabled():
-            loss.backward()
             self.sgd.advance()
             return
-        self.scaler.scale(loss).backward()
         self.scaler.step(self.sgd)
         self.scaler.update()
 

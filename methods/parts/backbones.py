@@ -48,7 +48,7 @@ class MLP(Backbone):
     def __init__(self, dim: int, hidden: int = 500) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(dim, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True))
-        self.feature_dim = hidden
+        self.feature_dim, self.input_dim = hidden, dim
 
     def forward(self, features: Tensor) -> Tensor:
         return self.layers(features)[:, :, None, None]
@@ -59,7 +59,7 @@ class Linear(Backbone):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.feature_dim = dim
+        self.feature_dim = self.input_dim = dim
 
     def forward(self, features: Tensor) -> Tensor:
         return features[:, :, None, None]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from datasets.labels import candidates
-from methods import fused, valen, valen_paper
+from methods import valen, valen_paper
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence
 from methods.parts.knn import nearest_neighbours
@@ -54,14 +54,14 @@ def alpha_kl(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         return valen.kl_parameters(a, params["logit_scale"], params["clip_min"], params["clip_max"])
 
     def kl(a: Tensor) -> Tensor:
-        return fused.dirichlet_kl(alpha(a), params["prior"])
+        return valen.dirichlet_kl(alpha(a), params["prior"])
 
     a = x["enc_logits"]
     return {"alpha": alpha(a), "kl": kl(a), "grad_enc_logits": gradient(kl, a)}
 
 
 def dirichlet_kl(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return {"kl": fused.dirichlet_kl(x["alpha"], params["prior"])}
+    return {"kl": valen.dirichlet_kl(x["alpha"], params["prior"])}
 
 
 def knn_adjacency(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
