@@ -23,7 +23,7 @@ class Backbone(nn.Module):
     """An encoder: images (B, 3, H, W) or features (B, d) -> feature map (B, feature_dim, h, w). Pooling is the head's."""
 
     feature_dim: int
-    input_dim: int | None = None  # d where the inputs are features, None where they are images
+    input_features: int | None = None  # d where the inputs are features, None where they are images
 
 
 @dataclass(frozen=True)

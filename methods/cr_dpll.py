@@ -2,7 +2,7 @@
 
 D.-D. Wu, D.-B. Wang, M.-L. Zhang: Revisiting Consistency Regularization for Deep Partial Label Learning, ICML 2022.
 
-With g = softmax of the logits, K views (one weak, the others strong) and a conformal label distribution p per picture:
+With g = softmax of the logits, K views (one weak, the others strong) and a conformal label distribution p per image:
 
     L_sup = −(1/B) Σ_b Σ_{k∉S} log(1 − g_k(x⁰))                           weak view only (Eq. 2)
     Ψ     = (1/B) Σ_b Σ_z KL( p ‖ g(xᶻ) )                                 all views, p constant (Eq. 4)
@@ -82,7 +82,7 @@ def consistency_weight(epoch: int, ramp_epochs: int, max_weight: float, first_ep
 
 @register
 class CrDpll(Method):
-    """One network; every view is pulled towards one label distribution per picture, refreshed in closed form."""
+    """One network; every view is pulled towards one label distribution per image, refreshed in closed form."""
 
     name = "cr-dpll"
     about = About("CR-DPLL", "PLL", venue="ICML", year=2022, forwards="3", state="N×C distribution")

@@ -3,7 +3,7 @@
 C. Qiao, N. Xu, X. Geng: Decompositional Generation Process for Instance-Dependent Partial Label Learning, ICLR 2023.
 
 A candidate set S is thought to arise in two steps: the annotator has the correct label in mind, a draw from
-Categorical θ(x), and adds incorrect labels that fit the picture, independent Bernoulli draws with probabilities z(x):
+Categorical θ(x), and adds incorrect labels that fit the image, independent Bernoulli draws with probabilities z(x):
 
     p(S | x) = Σ_{j∈S} θ_j (1 − z_j) Π_{k∈S, k≠j} z_k Π_{k∉S} (1 − z_k),   θ = softmax(u/T1), z = σ(h/T2).
 

@@ -110,7 +110,7 @@ class PiCO(Method):
         key_momentum: float = 0.999
         phi_start: float = 0.95
         phi_end: float = 0.8
-        queue_size: int = 8192  # released script for CUB-200: 4096, fewer than its training pictures
+        queue_size: int = 8192  # released script for CUB-200: 4096, fewer than its training images
         embed_dim: int = 128
         warmup: float = 0.125  # share of training: 100 of 800 epochs at about ten candidates each (App. B.1)
         # Paper against released code. Defaults: what published comparisons ran, unless it is an oversight.

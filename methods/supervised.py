@@ -1,7 +1,7 @@
 """Supervised — the ceiling: ordinary cross-entropy on the true labels.
 
 The one entry that is handed true labels, through `reveal`, which the trainer calls for exactly this class
-(`methods.registry.sees_truth`) and for no other, not even a subclass. Tables set it apart.
+(`sees_truth`) and for no other, not even a subclass. Tables set it apart.
 """
 
 from __future__ import annotations
@@ -40,3 +40,8 @@ class Supervised(Method):
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)
+
+
+def sees_truth(cls: type[Method]) -> bool:
+    """Whether this is the one class that may be handed true labels, and no subclass of it."""
+    return cls is Supervised

@@ -103,7 +103,7 @@ def sample_graph(sample: Tensor) -> Tensor:
 
 
 def graph_error(sample: Tensor, adjacency: Tensor) -> Tensor:
-    """Mean square between the graph of the sample and that of the pictures. (B, C), (B, B) -> scalar."""
+    """Mean square between the graph of the sample and that of the images. (B, C), (B, B) -> scalar."""
     return F.mse_loss(sample_graph(sample), adjacency.to(sample.dtype))
 
 
@@ -131,7 +131,7 @@ def cross_entropies(views: list[Tensor], target: Tensor) -> Tensor:
 
 
 def training_features(method: Method, network: Classifier, data: TrainingData) -> Tensor:
-    """Pooled features of all training pictures in eval mode, (N, F)."""
+    """Pooled features of all training images in eval mode, (N, F)."""
     training = method.training
     method.eval()
     features = at_least_float32(data.infer(network.features))
@@ -170,8 +170,8 @@ class Valen(Method):
         prior: float = 1.0  # β₀: released code; the paper says "minor value"
         detach_normaliser: bool = True  # conference code; journal code False
         sample_from: Literal["masked_softmax", "alpha"] = "masked_softmax"  # released code; paper: one Dirichlet, alpha
-        recon_x: Literal["pixels", "features", "none"] = "pixels"  # released code decodes the normalised picture
-        recon_side: int = 32  # side of that picture: all of it on CIFAR, pooled where larger
+        recon_x: Literal["pixels", "features", "none"] = "pixels"  # released code decodes the normalised image
+        recon_side: int = 32  # side of that image: all of it on CIFAR, pooled where larger
         graph_refresh: Literal["once", "epoch"] = "once"  # released code; paper: every epoch
         encoder_init: Literal["warm", "fresh"] = "warm"  # copy of f after or before warm-up; the release differs by set
         warmup_loss: Literal["proden", "min"] = "proden"  # what the paper runs, and what its Eq. 1 states
@@ -189,7 +189,7 @@ class Valen(Method):
         self.network = Classifier(task)
         self.encoder = copy.deepcopy(self.network)
         features = self.network.backbone.feature_dim
-        inputs = self.network.backbone.input_dim or 3 * config.recon_side**2
+        inputs = self.network.backbone.input_features or 3 * config.recon_side**2
         size = features if config.recon_x == "features" else inputs
         self.decoder = None if config.recon_x == "none" else Decoder(task.num_classes, size)
         n = task.num_samples
@@ -216,7 +216,7 @@ class Valen(Method):
             data.reset_momentum()
 
     def build_graph(self, data: TrainingData) -> None:
-        """Neighbours of all training pictures by the classifier's pooled features."""
+        """Neighbours of all training images by the classifier's pooled features."""
         features = training_features(self, self.network, data)
         self.neighbours.copy_(nearest_neighbours(features, self.config.k))
         if self.config.recon_x == "features":

@@ -41,7 +41,7 @@ from benchmark.train.stray_tensors import stray_tensors
 from benchmark.train.trainer import Guard, Hooks, Interrupted, Trainer, weights_digest
 from methods.base import About, Batch, Clock, Method, Step, Task, ViewName
 from methods.parts.backbones import SmallCNN
-from methods.registry import sees_truth
+from methods.supervised import sees_truth
 
 # Looks at the stop flag; an epoch has one after each of its six steps and one after all. So: within an epoch, after
 # an epoch, between the last step and the end of an epoch, within the last epoch.

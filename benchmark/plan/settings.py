@@ -360,7 +360,7 @@ def resolve(
     weights = sections["backbone"]["weights"]
     config: dict[str, Any] = {
         "schema": SCHEMA,
-        "method": {"name": entry.name, "config": sections["method"]},
+        "method": {"name": entry.name, "config": _identifying(sections["method"], entry.config)},
         "dataset": {**identified, "settings": dataset_settings, **sections["data"]},
         "train": sections["train"],
         "backbone": {**sections["backbone"], "weights": file_digest(weights) if weights else ""},
@@ -378,6 +378,11 @@ def resolve(
     }
     name = config["dataset"]["name"]
     return RunSpec(profile.name, name, entry.name, label, seed, config, provenance, chosen, paths)
+
+
+def _identifying(values: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """Without added fields at their default: runs recorded before there was such a field keep their identity."""
+    return {key: value for key, value in values.items() if not (settings[key].added and value == settings[key].default)}
 
 
 def _data_defaults(dataset: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from datasets.base import Dataset
 from methods import schedules
 from methods.base import Backbone, Batch, Clock, Method, Task
 from methods.parts.backbones import factory
-from methods.registry import sees_truth
+from methods.supervised import sees_truth
 
 GUARD_EVERY = 25  # steps between looks at the losses on an accelerator; on a CPU every step is looked at
 CHECKPOINT_SHARE = 0.01  # of the time may go into checkpoints
