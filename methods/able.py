@@ -62,11 +62,11 @@ def ambiguity_loss(embeddings: Tensor, weights: Tensor, temperature: float, base
 
 @register
 class ABLE(Method):
+    """Two views pulled towards the images that stand for any of their candidate classes, weighted by confidence."""
+
     name = "able"
     about = About("ABLE", "IDPLL", venue="IJCAI", year=2022, forwards="2", state="N×C confidence")
     views = ("weak", "strong")
-
-    table: Tensor  # (N, C) T
 
     @dataclass(frozen=True)
     class Config:
@@ -79,6 +79,8 @@ class ABLE(Method):
         confidence_lookup: Literal["sample", "batch_position"] = "sample"
         # Released: a class group is divided by its images, though each appears in two views; "per_view" is its mean.
         positive_norm: Literal["per_image", "per_view"] = "per_image"
+
+    table: Tensor  # (N, C) T
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)

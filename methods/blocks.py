@@ -7,9 +7,10 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributions import Dirichlet, kl_divergence
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from methods.base import Backbone, Task
+from methods.base import Backbone, Method, Task, TrainingData
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -105,6 +106,19 @@ def moco_loss(queries: Tensor, keys: Tensor, queue: Tensor, tau: float, filled: 
     return (torch.logsumexp(logits, dim=1) - logits[:, 0]).mean()
 
 
+def dirichlet_draw(parameters: Tensor) -> Tensor:
+    """One reparameterised draw per row, at least 1e-19. (…, C) -> (…, C), rows sum to 1."""
+    draw = Dirichlet(parameters, validate_args=False).rsample()
+    # Products of two smaller numbers are denormal, with which a CPU computes a hundred times slower.
+    return draw.clamp_min(torch.finfo(draw.dtype).tiny ** 0.5)
+
+
+def dirichlet_kl(alpha: Tensor, prior: float) -> Tensor:
+    """KL(Dir(α_i) ‖ Dir(prior, …, prior)), mean over the batch. (B, C) -> scalar."""
+    flat = Dirichlet(torch.full_like(alpha, prior), validate_args=False)
+    return kl_divergence(Dirichlet(alpha, validate_args=False), flat).mean()
+
+
 @torch.no_grad()
 def ring_write(pointer: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
     """Overwrite the oldest rows of ring buffers in place and advance `pointer`, a 0-dim int64 tensor.
@@ -165,6 +179,15 @@ class ContrastiveClassifier(Classifier):
     def embed(self, images: Tensor) -> Tensor:
         """Projections alone, (B, d)."""
         return self.projection(self.features(images))
+
+
+def training_features(method: Method, network: Classifier, data: TrainingData) -> Tensor:
+    """Pooled features of all training images in eval mode, (N, F)."""
+    training = method.training
+    method.eval()
+    features = at_least_float32(data.infer(network.features))
+    method.train(training)
+    return features
 
 
 @torch.no_grad()

@@ -113,10 +113,10 @@ class DIRK(Method):
         teacher_init: Literal["copy", "independent"] = "copy"  # released: independent
         always_three_views: bool = False  # released: with λ = 0 the contrastive passes are still made, for nothing
 
-    queue_features: Tensor
-    queue_confidence: Tensor
-    queue_candidates: Tensor
-    queue_position: Tensor
+    queue_features: Tensor  # (K, d) past teacher features, unit rows
+    queue_confidence: Tensor  # (K, C) their R
+    queue_candidates: Tensor  # (K, C) bool, empty where a row was never written
+    queue_position: Tensor  # () next row to overwrite
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)

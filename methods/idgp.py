@@ -150,15 +150,15 @@ class IDGP(Method):
             if self.T1 <= 0 or self.T2 <= 0:
                 raise ValueError(f"idgp: the temperatures T1 and T2 must be positive, got {self.T1} and {self.T2}.")
 
+    d: Tensor  # (N, C) recorded output of f
+    b: Tensor  # (N, C) recorded output of g
+
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.f = Classifier(task)
         self.g = Classifier(task)
         self.register_buffer("d", uniform_confidence(task.candidates))
         self.register_buffer("b", task.candidates.to(torch.float32))
-
-    d: Tensor
-    b: Tensor
 
     def ramp(self, clock: Clock) -> float:
         """λ, by the number of epochs since the warm-up."""

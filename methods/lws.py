@@ -110,14 +110,14 @@ class LWS(Method):
         zero_gradient_at_zero: bool = False  # released code: no gradient where a logit is exactly 0
         second_forward_bn: Literal["update", "frozen"] = "update"  # released code
 
+    weights: Tensor  # (N, C) w
+    candidate_mask: Tensor  # (N, C) bool
+
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.network = Classifier(task)
         self.register_buffer("weights", initial_weights(task.candidates, config.init))
         self.register_buffer("candidate_mask", task.candidates.clone())
-
-    weights: Tensor
-    candidate_mask: Tensor
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         c = self.config

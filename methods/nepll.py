@@ -132,21 +132,15 @@ class NEPLL(Method):
 
     name = "nepll"
     about = About(
-        "NEPLL",
-        "IDPLL",
-        venue="ICCV",
-        year=2023,
-        forwards="4–6, and 2 per epoch",
-        state="second network, two N×C weights",
+        "NEPLL", "IDPLL", "ICCV", 2023, forwards="4–6, and 2 per epoch", state="second network, two N×C weights"
     )
     views = ("weak", "strong")
 
     @dataclass(frozen=True)
     class Config:
-        warmup: float = (
-            60 / 450
-        )  # epochs of the released run as fractions: end of warm-up, at least one epoch unless 0,
-        rampup: float = 100 / 450  # length of the ramp of w, counted from the first epoch of training,
+        # Epochs of the released run, of 450, as fractions.
+        warmup: float = 60 / 450  # end of warm-up, at least one epoch unless 0
+        rampup: float = 100 / 450  # length of the ramp of w, counted from the first epoch of training
         expand: float = 300 / 450  # start of the expansion phase
         eta: float = 0.6  # released: share of samples selected
         lam: float = 0.99  # released: EMA factor of κ, per step
@@ -162,6 +156,12 @@ class NEPLL(Method):
             if self.mix_alpha < 1 or self.T <= 0:
                 raise ValueError(f"nepll: mix_alpha and T must be positive, got {self.mix_alpha} and {self.T}.")
 
+    candidates: Tensor  # (N, C) bool
+    weights: Tensor  # (2, N, C), stored label weights of each network
+    selected: Tensor  # (2, N) bool, since the start of the epoch
+    tau: Tensor  # (2, C)
+    kappa: Tensor  # (2,)
+
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.networks = nn.ModuleList([Classifier(task), Classifier(task)])
@@ -173,12 +173,6 @@ class NEPLL(Method):
         self.register_buffer("selected", torch.ones(2, task.num_samples, dtype=torch.bool))
         self.register_buffer("tau", torch.zeros(2, task.num_classes))
         self.register_buffer("kappa", torch.zeros(2))
-
-    candidates: Tensor  # (N, C) bool
-    weights: Tensor  # (2, N, C), stored label weights of each network
-    selected: Tensor  # (2, N) bool, since the start of the epoch
-    tau: Tensor  # (2, C)
-    kappa: Tensor  # (2,)
 
     def warming(self, clock: Clock) -> bool:
         return clock.epoch < clock.warmup_epochs(self.config.warmup)
@@ -212,9 +206,7 @@ class NEPLL(Method):
         selected = self.selected[:, batch.index]
         expanding = clock.epoch >= clock.epochs_of(self.config.expand)
         if expanding:
-            selected, weights, carry["kappa"] = self.expanded(
-                weak.detach(), posterior, batch.candidates, selected, weights
-            )
+            selected, weights, carry["kappa"] = self.expanded(weak.detach(), batch.candidates, selected, weights)
         carry |= {"selected": selected, "targets": weights}
         # Both before either mix forward, so that the device is waited for once in a step.
         rows = [mask.nonzero().squeeze(1) for mask in selected]
@@ -229,12 +221,11 @@ class NEPLL(Method):
         return Step(losses.sum(), self.logs(terms | {"ce_weak": ce_weak, "network": losses}), carry)
 
     def expanded(
-        self, weak: Tensor, posterior: Tensor, candidates: Tensor, selected: Tensor, weights: Tensor
+        self, weak: Tensor, candidates: Tensor, selected: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`expand` for both networks: selection (2, B), label weights in force (2, B, C), next κ (2,)."""
-        predicted, c = posterior.argmax(2), self.config
-        agree = predicted[0] == predicted[1]
-        return expand(weak, candidates, agree, selected, weights, self.tau, self.kappa, c.T, c.lam)
+        c, (first, second) = self.config, candidate_softmax(weak, candidates).argmax(2)
+        return expand(weak, candidates, first == second, selected, weights, self.tau, self.kappa, c.T, c.lam)
 
     def logs(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
         """Each term, (2,), under its name with the number of the network."""

@@ -90,17 +90,13 @@ def phi_at(epoch: int, epochs: int, start: float, end: float, lag: int = 0, befo
 
 @register
 class PiCO(Method):
+    """A classifier and a contrastive embedding that label for each other: pseudo-labels one way, prototypes the other."""
+
     name = "pico"
     about = About(
         "PiCO", "PLL", venue="ICLR", year=2022, forwards="2", state="N×C targets, prototypes, queue, key network"
     )
     views = ("weak", "strong")
-
-    queue: Tensor  # (M, d) past keys, unit rows
-    queue_labels: Tensor  # (M,) their pseudo-labels
-    queue_pointer: Tensor  # () next row to overwrite
-    prototypes: Tensor  # (C, d) unit rows, zero for a class never seen
-    targets: Tensor  # (N, C) s
 
     @dataclass(frozen=True)
     class Config:
@@ -121,6 +117,12 @@ class PiCO(Method):
         phi_before_first: float = 0.99  # released value of epoch 0, where the lag leaves φ without one
         denominator_eps: float = 0.0  # paper; released 1e-12
         queue_init: Literal["unit", "columns"] = "unit"  # released "columns": scaled along the wrong axis
+
+    queue: Tensor  # (M, d) past keys, unit rows
+    queue_labels: Tensor  # (M,) their pseudo-labels
+    queue_pointer: Tensor  # () next row to overwrite
+    prototypes: Tensor  # (C, d) unit rows, zero for a class never seen
+    targets: Tensor  # (N, C) s
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -147,7 +149,7 @@ class PiCO(Method):
     def losses(self, logits: Tensor, queries: Tensor, keys: Tensor, batch: Batch, clock: Clock) -> Step:
         """The step given what the networks say: logits (B, C), unit queries and keys (B, d). State stays as it is."""
         config = self.config
-        warm = clock.epoch < clock.warmup_epochs(config.warmup)  # targets follow prototypes, which this epoch makes
+        warm = clock.epoch < clock.warmup_epochs(config.warmup)  # until there are prototypes to follow, targets rest
         with torch.no_grad():
             labels = masked_argmax(logits, batch.candidates)
             anchors = queries.detach()

@@ -94,6 +94,12 @@ class POP(Method):
                     f"pop: the margin falls from e to e_end > 0, got {self.e}, {self.e_end}, {self.e_step}."
                 )
 
+    sets: Tensor  # (N, C) bool S, which only shrinks
+    label_weights: Tensor  # (N, C) C
+    window: Tensor  # (N, C) sum of C over the epochs since the last round
+    threshold: Tensor  # () θ or e
+    removed: Tensor  # () labels that left in this epoch's round
+
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.network = Classifier(task)
@@ -104,12 +110,6 @@ class POP(Method):
         # Double, as in the release: rounded to single it may fall below an equal theta_max and grow once more.
         self.register_buffer("threshold", torch.tensor(start, dtype=torch.float64))
         self.register_buffer("removed", torch.zeros((), dtype=torch.int64))
-
-    sets: Tensor
-    label_weights: Tensor
-    window: Tensor
-    threshold: Tensor
-    removed: Tensor
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         weights = batch.rows(self.label_weights)

@@ -60,12 +60,12 @@ class Proden(Method):
         # Paper: the fixed candidate set. Released code: stored weight > 0, so an underflowed candidate never returns.
         mask_from: Literal["candidates", "confidence"] = "candidates"
 
+    label_confidence: Tensor  # (N, C) C
+
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.network = Classifier(task)
         self.register_buffer("label_confidence", uniform_confidence(task.candidates))
-
-    label_confidence: Tensor
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         logits, confidence = self.network(batch.views[0]), batch.rows(self.label_confidence)

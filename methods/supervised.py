@@ -23,12 +23,12 @@ class Supervised(Method):
     about = About("Supervised", "reference", forwards="1", state="true labels")
     views = ("weak",)
 
+    labels: Tensor  # (N,) true labels, −100 until they are revealed
+
     def __init__(self, config: Method.Config, task: Task) -> None:
         super().__init__(config, task)
         self.network = Classifier(task)
         self.register_buffer("labels", torch.full((task.num_samples,), -100, dtype=torch.int64))
-
-    labels: Tensor
 
     def reveal(self, labels: Tensor) -> None:
         """Hand over the true labels of the training set, (N,)."""

@@ -26,18 +26,21 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributions import Dirichlet, kl_divergence
 
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData, ViewName
 from methods.blocks import (
     Classifier,
     at_least_float32,
     candidate_softmax,
+    dirichlet_draw,
+    dirichlet_kl,
+    full_precision,
     masked_logsumexp,
     soft_cross_entropy,
+    training_features,
     uniform_confidence,
 )
-from methods.parts.knn import nearest_neighbours
+from methods.parts.knn import batch_adjacency, nearest_neighbours
 from methods.registry import register
 
 
@@ -57,33 +60,14 @@ def concentration(encoder_logits: Tensor, candidates: Tensor, floor: float, deta
     return (log_p - log_normaliser).masked_fill(~candidates.bool(), -math.inf).exp() + floor
 
 
-def dirichlet_draw(parameters: Tensor) -> Tensor:
-    """One reparameterised draw per row, at least 1e-19. (…, C) -> (…, C), rows sum to 1."""
-    draw = Dirichlet(parameters, validate_args=False).rsample()
-    # Products of two smaller numbers are denormal, with which a CPU computes a hundred times slower.
-    return draw.clamp_min(torch.finfo(draw.dtype).tiny ** 0.5)
-
-
-def dirichlet_kl(alpha: Tensor, prior: float) -> Tensor:
-    """KL(Dir(α_i) ‖ Dir(prior, …, prior)), mean over the batch. (B, C) -> scalar."""
-    flat = Dirichlet(torch.full_like(alpha, prior), validate_args=False)
-    return kl_divergence(Dirichlet(alpha, validate_args=False), flat).mean()
-
-
 def kl_parameters(encoder_logits: Tensor, scale: float = 0.25, low: float = 0.01, high: float = 30.0) -> Tensor:
     """α = clip(exp(scale·a), low, high), clipped before exp so that no gradient is 0·∞. (B, C) -> (B, C)."""
     return (at_least_float32(encoder_logits) * scale).clamp(math.log(low), math.log(high)).exp()
 
 
-def batch_adjacency(neighbours: Tensor, index: Tensor) -> Tensor:
-    """The batch's block of the directed row-normalised graph with self-loops. (N, k), (B,) -> (B, B)."""
-    linked = (neighbours[index].unsqueeze(2) == index).any(1)  # (B, k, B): rows lie side by side, which is faster
-    return linked.fill_diagonal_(True).to(torch.float32) / (neighbours.shape[1] + 1)
-
-
 def similarity(sample: Tensor) -> Tensor:
     """Inner products of label distributions, sigmoid(d dᵀ), in full precision. (B, C) -> (B, B)."""
-    with torch.autocast(sample.device.type, enabled=False):
+    with full_precision(sample):
         return torch.sigmoid(sample @ sample.T)
 
 
@@ -128,15 +112,6 @@ def input_target(inputs: Tensor, size: int) -> Tensor:
 def cross_entropies(views: list[Tensor], target: Tensor) -> Tensor:
     """Cross-entropy with one target, added over the views. (B, C) each, (B, C) -> scalar."""
     return torch.stack([soft_cross_entropy(logits, target) for logits in views]).sum()
-
-
-def training_features(method: Method, network: Classifier, data: TrainingData) -> Tensor:
-    """Pooled features of all training images in eval mode, (N, F)."""
-    training = method.training
-    method.eval()
-    features = at_least_float32(data.infer(network.features))
-    method.train(training)
-    return features
 
 
 class Decoder(nn.Sequential):
@@ -236,8 +211,7 @@ class Valen(Method):
     def warmup_loss(self, logits: list[Tensor], batch: Batch) -> Tensor:
         if self.config.warmup_loss == "min":
             return torch.stack([min_loss(u, batch.candidates) for u in logits]).sum()
-        confidence = batch.rows(self.label_confidence)
-        return cross_entropies(logits, confidence)
+        return cross_entropies(logits, batch.rows(self.label_confidence))
 
     def concentration(self, encoded: Tensor, candidates: Tensor) -> Tensor:
         if self.config.sample_from == "alpha":
@@ -246,14 +220,13 @@ class Valen(Method):
 
     def terms(self, logits: list[Tensor], encoded: list[Tensor], sample: Tensor, batch: Batch) -> dict[str, Tensor]:
         """All terms of the second stage. Cross-entropies add up over the views; the rest is of the first view."""
-        confidence, distribution = batch.rows(self.label_confidence), batch.rows(self.label_distribution)
         return {
             "rec_x": self.weight_x * self.input_error(sample, batch),
             "rec_y": self.weight_y * candidate_error(sample, batch.candidates),
             "rec_graph": graph_error(sample, batch_adjacency(self.neighbours, batch.index)),
             "kl": dirichlet_kl(kl_parameters(encoded[0]), self.config.prior),
-            "compatibility": cross_entropies(encoded, confidence),
-            "classifier": cross_entropies(logits, distribution),
+            "compatibility": cross_entropies(encoded, batch.rows(self.label_confidence)),
+            "classifier": cross_entropies(logits, batch.rows(self.label_distribution)),
         }
 
     def input_error(self, sample: Tensor, batch: Batch) -> Tensor:

@@ -26,18 +26,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
-from methods.blocks import Classifier, at_least_float32, candidate_softmax, soft_cross_entropy, uniform_confidence
-from methods.parts.knn import nearest_neighbours
-from methods.registry import register
-from methods.valen import (
-    batch_adjacency,
+from methods.blocks import (
+    Classifier,
+    at_least_float32,
+    candidate_softmax,
     dirichlet_draw,
     dirichlet_kl,
-    kl_parameters,
-    label_distribution,
-    similarity,
+    soft_cross_entropy,
     training_features,
+    uniform_confidence,
 )
+from methods.parts.knn import batch_adjacency, nearest_neighbours
+from methods.registry import register
+from methods.valen import kl_parameters, label_distribution, similarity
 
 
 def propagate(values: Tensor, neighbours: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from methods import registry, valen
+from methods import blocks, registry, valen
 from methods.base import Clock, Method, Task, ViewName
 from methods.parts import knn
 from methods.parts.backbones import MLP
@@ -99,7 +99,7 @@ def test_diverged_features_do_not_crash_the_neighbour_search() -> None:
 
 def test_the_sparse_symmetric_graph_equals_the_dense_one() -> None:
     neighbours = nearest_neighbours(torch.randn(30, 2, generator=torch.Generator().manual_seed(0)), 3)
-    dense = valen.batch_adjacency(neighbours, torch.arange(30)) > 0
+    dense = knn.batch_adjacency(neighbours, torch.arange(30)) > 0
     dense = (dense | dense.T).double()
     scale = dense.sum(1).rsqrt()
     expected = scale[:, None] * dense * scale
@@ -108,7 +108,7 @@ def test_the_sparse_symmetric_graph_equals_the_dense_one() -> None:
 
 def test_a_batch_of_one_has_a_constant_graph_term() -> None:
     sample = torch.tensor([[0.2, 0.5, 0.3]], requires_grad=True)
-    adjacency = valen.batch_adjacency(torch.tensor([[1, 2, 3]] * 4), torch.tensor([2]))
+    adjacency = knn.batch_adjacency(torch.tensor([[1, 2, 3]] * 4), torch.tensor([2]))
     assert adjacency.tolist() == [[0.25]]
     (gradient,) = torch.autograd.grad(valen.graph_error(sample, adjacency), sample)
     assert torch.equal(gradient, torch.zeros(1, 3))
@@ -136,7 +136,7 @@ def test_every_term_is_finite_for_extreme_logits(detach: bool) -> None:
     law = valen.concentration(logits, candidates, 0.01, detach)
     assert torch.allclose(law.sum(1), torch.full((8,), 1.05))
     sample = torch.distributions.Dirichlet(law).rsample()
-    loss = valen.dirichlet_kl(valen.kl_parameters(logits), 1.0) + valen.min_loss(logits, candidates)
+    loss = blocks.dirichlet_kl(valen.kl_parameters(logits), 1.0) + valen.min_loss(logits, candidates)
     loss = loss + valen.candidate_error(sample, candidates) + valen.graph_error(sample, torch.eye(8))
     (gradient,) = torch.autograd.grad(loss, logits)
     assert math.isfinite(loss.item()) and torch.isfinite(gradient).all()
@@ -163,7 +163,7 @@ def test_a_draw_is_that_of_torch_but_for_numbers_whose_squares_underflow() -> No
     torch.manual_seed(0)
     known = torch.distributions.Dirichlet(parameters).rsample()
     torch.manual_seed(0)
-    ours = valen.dirichlet_draw(parameters)
+    ours = blocks.dirichlet_draw(parameters)
     smallest = torch.finfo(torch.float32).tiny ** 0.5
     assert known.min() < smallest <= ours.min()
     assert torch.equal(ours, known.clamp_min(smallest))
