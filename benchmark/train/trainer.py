@@ -30,7 +30,7 @@ from benchmark.train.stray_tensors import lint
 from datasets.base import Dataset
 from methods.base import Backbone, Batch, Clock, Method, Task
 from methods.parts.backbones import factory
-from methods.registry import sees_truth
+from methods.supervised import sees_truth
 
 CHECKPOINT_SHARE = 0.01  # of the time may go into checkpoints
 CHECKPOINT_SECONDS = 20.0  # and never more often than this
