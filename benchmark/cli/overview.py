@@ -207,8 +207,8 @@ def estimate(arguments: argparse.Namespace) -> int:
 def doctor(arguments: argparse.Namespace) -> int:
     """`doctor`: what this machine has."""
     from benchmark.run import devices
-    from benchmark.run.local import cores
-    from benchmark.run.worker import commit, cpu_name
+    from benchmark.run.devices import cores
+    from benchmark.run.provenance import commit, cpu_name
     from datasets.registry import SOURCES
 
     print(f"Python      {sys.version.split()[0]}")

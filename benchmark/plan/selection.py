@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from benchmark.errors import UsageError
 from benchmark.plan.profile import Profile, load_profile
 from benchmark.plan.spec import Override, RunSpec, check_overrides, literal, resolve
-from benchmark.run.worker import Place
 from benchmark.store import RunFolder, folders, runs, state_of
 from datasets import registry as data_registry
 from datasets.base import DataError, Source
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from benchmark.analysis.comparisons import DatasetInfo
     from benchmark.analysis.comparisons import Plan as TablePlan
+    from benchmark.run.options import RunOptions
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Selection:
     datasets: tuple[str, ...]
     seeds: tuple[int, ...]
     overrides: tuple[Override, ...]
-    place: Place
+    place: RunOptions
     devices: list[str] = field(default_factory=lambda: ["cpu"])
     unusable: tuple[str, ...] = ()  # broken plug-ins and methods, a sentence each; the others go on without them
 
@@ -102,7 +102,7 @@ def dataset_info(name: str) -> DatasetInfo:
 def select(
     *,
     profile: str,
-    place: Place,
+    place: RunOptions,
     devices: list[str],
     methods: str | None = None,
     datasets: str | None = None,

@@ -67,7 +67,7 @@ class WeightsAndBiases:
             id=identity[:16],
             name=f"{spec.dataset} {spec.label} seed {spec.seed}",
             group=f"{spec.profile}/{spec.dataset}/{spec.label}",
-            config=spec.config,
+            config=spec.config.to_json(),
             dir=str(folder),
             resume="allow",
             mode=os.environ.get("WANDB_MODE", "offline"),

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from benchmark.errors import CandidError
-from benchmark.run.local import _check_workers, remote_calls
+from benchmark.run.backends.dask import check_workers
 from tests.conftest import ROOT, TinyBenchmark
 from tests.support.forking import make_forked
 from tests.support.killing import documents, finish, kill, running, wait_until
@@ -175,7 +175,7 @@ def test_a_cluster_that_cannot_work_is_one_sentence_before_anything_is_sent(answ
             return {"tcp://host:2": answer}
 
     with pytest.raises(CandidError, match=words):
-        _check_workers(Client(), "tcp://host:1", remote_calls("/nowhere"), Path("/nowhere"))
+        check_workers(Client(), "tcp://host:1", Path("/nowhere"))  # type: ignore[arg-type]
 
 
 # Slurm ----------------------------------------------------------------------------------------------------------------

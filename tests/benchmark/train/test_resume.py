@@ -135,13 +135,13 @@ IN_ORDER = """
 import sys
 from pathlib import Path
 from benchmark.plan.selection import select
-from benchmark.run.local import Pool
-from benchmark.run.worker import Place
+from benchmark.run.backends.local import Local
+from benchmark.run.options import RunOptions
 
 folder, jobs, methods = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")
-place = Place(folder / "results", folder / "data")
+place = RunOptions(folder / "results", folder / "data")
 selection = select(profile=str(folder / "tiny.toml"), place=place, devices=["cpu"])
-done = Pool(place, ["cpu"] * jobs).run([spec for name in methods for spec in selection.specs([name])])
+done = Local(("cpu",) * jobs).run([spec for name in methods for spec in selection.specs([name])], place)
 sys.exit(any(outcome.status != "done" for _, outcome in done.outcomes))
 """
 
