@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmark import store
 from benchmark.errors import UsageError
 from benchmark.plan.profile import Profile, load_profile
 from benchmark.plan.spec import Override, RunSpec, check_overrides, literal, resolve
-from benchmark.store import RunFolder, folders, runs, state_of
+from benchmark.store import RunFolder, runs, state_of
 from datasets import registry as data_registry
 from datasets.base import DataError, Source
 from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mean, discover
@@ -241,10 +242,7 @@ class Standing:
 def documents(results: Path, profile: str) -> dict[str, tuple[RunFolder, dict[str, Any]]]:
     """Every run of a profile by the digest of its configuration; a finished one wins over others of the same digest."""
     found: dict[str, tuple[RunFolder, dict[str, Any]]] = {}
-    for folder in folders(results, profile):
-        document = folder.read()
-        if document is None:
-            continue
+    for folder, document in store.documents(results, profile):
         digest = document.get("config_digest", "")
         if digest not in found or document["status"] == "done":
             found[digest] = (folder, document)

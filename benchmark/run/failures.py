@@ -1,17 +1,14 @@
-"""What went wrong with a run, as one sentence, and how it is written down. Needs no torch."""
+"""What went wrong with a run, as one sentence. Needs no torch."""
 
 from __future__ import annotations
 
 import errno
 import os
 import traceback
-from typing import Any
 
 from benchmark import watchdog
 from benchmark.errors import CandidError
 from benchmark.files import ROOT
-from benchmark.run.provenance import now
-from benchmark.store import RunFolder, warn
 from datasets.base import DataError
 from methods.registry import MethodError
 
@@ -40,20 +37,3 @@ def is_out_of_memory(error: BaseException) -> bool:
         or type(error).__name__ == "OutOfMemoryError"
         or (isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text))
     )
-
-
-def write_failed(folder: RunFolder, document: dict[str, Any], reason: str) -> None:
-    """Write down that a run was given up; its lock must be held."""
-    document |= {"status": "failed", "reason": reason}
-    document["time"]["finished"] = now()
-    write_or_warn(folder, document)
-
-
-def write_or_warn(folder: RunFolder, document: dict[str, Any]) -> OSError | None:
-    """A full disk is a warning: the last whole files stay as they are."""
-    try:
-        folder.write(document)
-    except OSError as error:
-        warn(f"{folder.document_path} could not be written: {sentence(error)}")
-        return error
-    return None

@@ -13,9 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmark.errors import UsageError
+from benchmark.errors import UsageError, warn
 from benchmark.plan.spec import RunSpec
-from benchmark.store import warn
 
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb"}
 

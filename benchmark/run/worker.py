@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
+from benchmark.errors import warn
 from benchmark.plan.spec import RunSpec, identity_of
 from benchmark.run.capture import captured, silenced
-from benchmark.run.failures import is_out_of_memory, sentence, write_failed, write_or_warn
+from benchmark.run.failures import is_out_of_memory, sentence
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.provenance import environment, now
 from benchmark.run.tracking import following
@@ -94,8 +95,20 @@ def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> O
         return Outcome(status, reason, skipped=True)  # another process has just tried
     if deaths(known, options) >= DEATHS_ALLOWED:
         reason = f"its worker process died {DEATHS_ALLOWED} times (out of memory, segmentation fault, or a signal)"
-        write_failed(folder, known, reason)
+        known |= {"status": "failed", "reason": reason}
+        known["time"]["finished"] = now()
+        write_or_warn(folder, known)
         return Outcome("failed", reason)
+    return None
+
+
+def write_or_warn(folder: RunFolder, document: dict[str, Any]) -> OSError | None:
+    """A full disk is a warning: the last whole files stay as they are."""
+    try:
+        folder.write(document)
+    except OSError as error:
+        warn(f"{folder.document_path} could not be written: {sentence(error)}")
+        return error
     return None
 
 

@@ -12,13 +12,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.errors import CandidError, UsageError
+from benchmark.errors import CandidError, UsageError, warn
 from benchmark.files import ROOT, is_locked
 from benchmark.run import devices
 from benchmark.run.backends.base import Backend, one_command, show_while
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.progress import Display, Progress
-from benchmark.store import RunFolder, find, warn
+from benchmark.store import RunFolder, find
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError
 from benchmark.run.backends.base import Backend, one_command, show_while
-from benchmark.run.failures import sentence, write_failed
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.progress import Display, Progress
-from benchmark.store import canonical, find, warn
+from benchmark.store import canonical
 
 if TYPE_CHECKING:
     from benchmark.plan.spec import RunSpec
@@ -208,28 +207,20 @@ class Command:
 
         while queue and not self.over:  # again if a run came back claimed when all slots but its own had ended
             self._in_parallel(do, waiting())
-        reported = {spec.digest for spec, _ in self.progress.outcomes}
-        for spec in specs:
-            if spec.digest not in reported:  # never silently: a run without an outcome is a fault of this program
-                reason = "it was not carried out; start the command again"
-                self.progress.outcomes.append((spec, Outcome("failed", reason)))
 
     def _prepare(self, specs: Sequence[RunSpec]) -> dict[str, str]:
         """Annotators and candidate sets first, each once, so that no slot waits for another's; why some cannot be had.
 
         Seeds of one data set share an annotator: one slot trains it, and then only draws.
         """
-        first: dict[str, RunSpec] = {}
+        groups: dict[str, dict[str, RunSpec]] = {}
         for spec in specs:
-            first.setdefault(_shared_key(spec), spec)
-        by_dataset: dict[str, list[tuple[str, RunSpec]]] = {}
-        for key, spec in first.items():
-            by_dataset.setdefault(spec.dataset, []).append((key, spec))
+            groups.setdefault(spec.dataset, {}).setdefault(_shared_key(spec), spec)
         reasons: dict[str, str] = {}
 
-        def do(name: str, group: list[tuple[str, RunSpec]]) -> None:
+        def do(name: str, group: dict[str, RunSpec]) -> None:
             with self._slot(self.progress.preparing, name) as worker:
-                for key, spec in group:
+                for key, spec in group.items():
                     if self.over:
                         return
                     try:
@@ -237,7 +228,7 @@ class Command:
                     except WorkerDied:
                         reasons[key] = f"preparing {name} failed: {KILLED}"
 
-        self._in_parallel(do, iter(by_dataset.items()))
+        self._in_parallel(do, iter(groups.items()))
         return reasons
 
     def _in_parallel(self, function: Callable[..., None], arguments: Iterator[tuple[Any, ...]]) -> None:
@@ -258,36 +249,17 @@ class Command:
             self.idle.put(slot)
 
     def _one(self, worker: Worker, spec: RunSpec) -> Outcome:
-        """One run; after a first death of its worker once more, from the last checkpoint."""
+        """One run. After a death of its worker it goes on from the last checkpoint; `execute` gives it up in time."""
         started = time.time()
-        for _ in range(DEATHS_ALLOWED):
-            with suppress(WorkerDied):
-                if not self.over:
-                    return worker.do("execute", spec, self.options)
+        for _ in range(DEATHS_ALLOWED + 1):
             if self.over:
-                return Outcome("interrupted", "stopped")
-        reason = f"its worker process died {DEATHS_ALLOWED} times: {KILLED}"
-        self._give_up(spec, reason)
+                break
+            with suppress(WorkerDied):
+                return worker.do("execute", spec, self.options)
+        if self.over:
+            return Outcome("interrupted", "stopped")
+        reason = f"its worker process died {DEATHS_ALLOWED + 1} times: {KILLED}"  # before `execute` came to the run
         return Outcome("failed", reason, seconds=time.time() - started)
-
-    def _give_up(self, spec: RunSpec, reason: str) -> None:
-        """Write it down, unless another process has taken the run over meanwhile."""
-        found = find(self.options.results, spec)
-        if found is None:
-            return
-        folder = found[0]
-        try:
-            if not folder.lock.acquire():
-                return
-        except OSError as error:
-            warn(f"{folder.document_path} could not be written: {sentence(error)}")
-            return
-        try:
-            document = folder.read()
-            if document is not None and document["status"] == "running":
-                write_failed(folder, document, reason)
-        finally:
-            folder.lock.release()
 
 
 def _shared_key(spec: RunSpec) -> str:
