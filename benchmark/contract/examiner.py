@@ -12,7 +12,6 @@ import dataclasses
 import io
 import math
 import re
-import signal
 import sys
 import time
 import traceback
@@ -36,6 +35,7 @@ from benchmark.train.guard import Diverged
 from benchmark.train.inputs import Pictures
 from benchmark.train.seeding import derive
 from benchmark.train.trainer import Hooks, Trainer, weights_digest
+from benchmark.watchdog import TimeUp, watchdog
 from datasets.base import Dataset, Split
 from datasets.views.recipes import DIGITS
 from methods.base import Batch, Clock, Method, Step, Task
@@ -55,10 +55,6 @@ class Defect(Exception):
     def __init__(self, text: str, where: str = "") -> None:
         super().__init__(text)
         self.where = where
-
-
-class TimeUp(BaseException):
-    """A claim took too long. No Exception, so that a method's own `except Exception` does not swallow it."""
 
 
 @dataclass(frozen=True)
@@ -318,27 +314,11 @@ class Subject:
 # trying claims -------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TimeUp in the running line when the time is over; again every second if that is swallowed."""
-
-    def ring(*_: object) -> None:
-        raise TimeUp
-
-    previous = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-
-
 def try_claim(subject: Subject, one: Claim, seconds: float = CLAIM_SECONDS) -> Finding:
     """One claim on one method; whatever the method does becomes a finding."""
     name = subject.entry.name
     try:
-        with time_limit(seconds), contextlib.redirect_stdout(io.StringIO()):
+        with watchdog(seconds), contextlib.redirect_stdout(io.StringIO()):
             remark = one.test(subject)
     except TimeUp as error:
         where = subject.deepest(error) or subject.member(one.member)

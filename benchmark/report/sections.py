@@ -102,9 +102,8 @@ def read_runs(results: Path, profile: str | None) -> list[Run]:
     A grid search is left out unless it is named: its eighteen settings per method would bury the results.
     """
     found, schemas = [], []
-    for folder in store.folders(results):
-        document = folder.read()
-        if document is None or (profile is not None and document.get("profile") != profile):
+    for folder, document in store.documents(results):
+        if profile is not None and document.get("profile") != profile:
             continue
         if profile is None and str(document.get("profile")).endswith(TUNING):
             continue

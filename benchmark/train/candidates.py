@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.plan.spec import RunSpec
-from benchmark.run.worker import captured, dataset_of
+from benchmark.train.loading import dataset_of
 from datasets.base import DataError, Dataset
 from datasets.labels import candidates as sets
 from datasets.labels.annotator import Annotator, Recipe
@@ -78,18 +81,29 @@ def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -
     )
 
 
+def selected_sets(selection: Selection) -> Iterator[tuple[str, tuple[Dataset, sets.CandidateSet] | str]]:
+    """Name, data and candidate set of the first seed, or how to get them, of every selected data set."""
+    for name in selection.datasets:
+        spec = selection.specs(selection.methods[:1], [name])[0]
+        quiet = io.StringIO()  # a library that tries a download ten times would say so ten times
+        try:
+            dataset = dataset_of(spec, selection.place.data)
+            with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+                found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
+        except (DataError, MethodError) as error:
+            yield spec.dataset, str(error)
+        else:
+            yield spec.dataset, (dataset, found)
+
+
 def measure(selection: Selection) -> list[dict[str, Any]]:
     """Rows of Table 1: what each data set and its candidate labels look like here, or how to get it."""
     rows: list[dict[str, Any]] = []
-    for name in selection.datasets:
-        spec = selection.specs(selection.methods[:1], [name])[0]
-        try:
-            dataset = dataset_of(spec, selection.place.data)
-            with captured(None):  # a library that tries a download ten times would say so ten times
-                found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
-        except (DataError, MethodError) as error:
-            rows.append({"dataset": spec.dataset, "missing": str(error)})
+    for name, there in selected_sets(selection):
+        if isinstance(there, str):
+            rows.append({"dataset": name, "missing": there})
             continue
+        dataset, found = there
         numbers = sets.statistics(found.matrix, dataset.train.labels)
         images, sizes = dataset.train.batch(torch.arange(1))
         if dataset.recipe is None:
@@ -98,7 +112,7 @@ def measure(selection: Selection) -> list[dict[str, Any]]:
             side = images.shape[-1] if sizes is None else dataset.recipe.size
         rows.append(
             {
-                "dataset": spec.dataset,
+                "dataset": name,
                 "train": len(dataset.train),
                 "test": len(dataset.test),
                 "size": side,
@@ -117,17 +131,12 @@ def show_candidates(selection: Selection, out: Path) -> bool:
     from benchmark.exhibits import card as cards
 
     complete = True
-    for name in selection.datasets:
-        spec = selection.specs(selection.methods[:1], [name])[0]
-        try:
-            dataset = dataset_of(spec, selection.place.data)
-            with captured(None):  # a library that tries a download ten times would say so ten times
-                found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
-        except (DataError, MethodError) as error:
-            print(f"{spec.dataset} has no card: {error}", file=sys.stderr)
+    for name, there in selected_sets(selection):
+        if isinstance(there, str):
+            print(f"{name} has no card: {there}", file=sys.stderr)
             complete = False
             continue
-        print(cards.text(dataset, found))
-        for path in cards.write(dataset, found, out / spec.dataset):
+        print(cards.text(*there))
+        for path in cards.write(*there, out / name):
             print(f"Written: {path}")
     return complete
