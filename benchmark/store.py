@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from benchmark.accuracy import ACCURACIES
 from benchmark.files import Lock, atomic_write, is_locked, no_link, set_aside
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1  # of run.json and metrics.jsonl
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
-SUMMARY = ("accuracy", "accuracy_last10", "accuracy_oracle", "accuracy_covering", "accuracy_approximated")
+SUMMARY = tuple(accuracy.key for accuracy in ACCURACIES)
 SAFE = re.compile(r"[^A-Za-z0-9._=,+\[\]-]")
 
 

@@ -24,6 +24,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmark.accuracy import ACCURACIES
 from benchmark.errors import CandidError
 from benchmark.files import ROOT, no_link
 from benchmark.plan.spec import RunSpec, identity_of
@@ -319,11 +320,12 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, float | None]:
         "accuracy_last10": sum(late) / len(late),
         "accuracy_oracle": max(accuracies),
     }
-    for name, metric in (("covering", "covering_rate"), ("approximated", "approximated_accuracy")):
-        scores = [r.get(metric) for r in results]
+    for accuracy in ACCURACIES:
+        metric = accuracy.chosen_by
+        scores = [r.get(metric) for r in results] if metric else []
         if scores and all(s is not None for s in scores):
             best = max(range(len(scores)), key=lambda k: (scores[k], k))  # the latest of equal epochs
-            summary[f"accuracy_{name}"] = accuracies[best]
+            summary[accuracy.key] = accuracies[best]
             summary[f"{metric}_selected"] = scores[best]
     for key, value in results[-1].items():
         if key.startswith("test_accuracy_") or key in ("train_accuracy", "true_labels_lost", "average_set_size"):

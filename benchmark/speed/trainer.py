@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from benchmark.cli.estimate import plausible_candidates
 from benchmark.plan.spec import RunSpec
+from benchmark.run.estimate import plausible_candidates
 from benchmark.run.worker import Place, captured, dataset_of, entry_of
 from benchmark.speed import timing as speed_timing
 from benchmark.store import RunFolder

@@ -1,28 +1,21 @@
-"""Candidate labels of a plan: the annotator from the profile, the stored sets, their data cards."""
+"""Candidate labels of a run: the annotator from the profile, the stored sets."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from benchmark.plan.spec import RunSpec
-from benchmark.run.worker import captured, dataset_of
 from benchmark.train.inputs import RECIPES
-from datasets.base import DataError, Dataset
+from datasets.base import Dataset
 from datasets.labels import candidates as sets
 from datasets.labels.annotator import Annotator, Recipe
 from datasets.views.views import Views
 from methods.base import Task
 from methods.blocks import Classifier
 from methods.parts.backbones import factory
-from methods.registry import MethodError
-
-if TYPE_CHECKING:
-    from benchmark.plan.selection import Selection
 
 ANNOTATOR_SEED = 0  # one annotator per data set, whatever the seed of a run
 
@@ -77,57 +70,3 @@ def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -
         annotator_of(spec, dataset, device) if instance else None,
         spec.data.target_size or None if instance else None,
     )
-
-
-def measure(selection: Selection) -> list[dict[str, Any]]:
-    """Rows of Table 1: what each data set and its candidate labels look like here, or how to get it."""
-    rows: list[dict[str, Any]] = []
-    for name in selection.datasets:
-        spec = selection.specs(selection.methods[:1], [name])[0]
-        try:
-            dataset = dataset_of(spec, selection.place.data)
-            with captured(None):  # a library that tries a download ten times would say so ten times
-                found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
-        except (DataError, MethodError) as error:
-            rows.append({"dataset": spec.dataset, "missing": str(error)})
-            continue
-        numbers = sets.statistics(found.matrix, dataset.train.labels)
-        images, sizes = dataset.train.batch(torch.arange(1))
-        side: Any = images.shape[-1] if dataset.recipe != "features" else f"{images.shape[1]} features"
-        if sizes is not None:
-            side = RECIPES[dataset.recipe].size
-        rows.append(
-            {
-                "dataset": spec.dataset,
-                "train": len(dataset.train),
-                "test": len(dataset.test),
-                "size": side,
-                "classes": dataset.num_classes,
-                "rate": found.meta.get("rate"),  # none where the data bring their own candidates
-                "avg_cls": numbers.average_size,
-                "ambiguity": numbers.ambiguity,
-                "singletons": numbers.singletons,
-            }
-        )
-    return rows
-
-
-def show_candidates(selection: Selection, out: Path) -> bool:
-    """Text and data card of every selected data set and the first seed; False if one is missing."""
-    from benchmark.exhibits import card as cards
-
-    complete = True
-    for name in selection.datasets:
-        spec = selection.specs(selection.methods[:1], [name])[0]
-        try:
-            dataset = dataset_of(spec, selection.place.data)
-            with captured(None):  # a library that tries a download ten times would say so ten times
-                found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
-        except (DataError, MethodError) as error:
-            print(f"{spec.dataset} has no card: {error}", file=sys.stderr)
-            complete = False
-            continue
-        print(cards.text(dataset, found))
-        for path in cards.write(dataset, found, out / spec.dataset):
-            print(f"Written: {path}")
-    return complete

@@ -140,7 +140,7 @@ from benchmark.run.worker import Place
 
 folder, jobs, methods = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")
 place = Place(folder / "results", folder / "data")
-selection = select(profile=str(folder / "tiny.toml"), place=place, devices=["cpu"])
+selection = select(str(folder / "tiny.toml"))
 done = Pool(place, ["cpu"] * jobs).run([spec for name in methods for spec in selection.specs([name])])
 sys.exit(any(outcome.status != "done" for _, outcome in done.outcomes))
 """
