@@ -6,18 +6,16 @@ CPU the clock counts seconds of this process, on an accelerator those of the wal
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmark.cli.training import announce, selection_of
-from benchmark.errors import COMPLETE, FAILED, UsageError
+from benchmark.errors import COMPLETE, FAILED
 from benchmark.files import atomic_write, ensure_writable
 from benchmark.plan.selection import Selection
 from benchmark.plan.spec import RunSpec, resolve
@@ -35,37 +33,43 @@ from benchmark.speed.timing import one_thread
 from benchmark.train.loading import dataset_of
 
 
-def command(arguments: argparse.Namespace) -> int:
+@dataclass(frozen=True)
+class Gauges:
+    """What to measure; without any of them, the trainer."""
+
+    views: bool = False
+    losses: bool = False
+    knn: bool = False
+    levers: bool = False
+    rounds: int = 5
+    docs: bool = False
+    quiet: bool = False
+
+
+def command(selection: Selection, place: RunOptions, gauges: Gauges) -> int:
     """Measure what was asked for, or the trainer; print it, write results/speed/<name>.json."""
-    if arguments.rounds < 1:
-        raise UsageError(f"--rounds is {arguments.rounds}; it must be at least 1.")
-    arguments.profile = arguments.profile or "quick"
-    arguments.datasets = arguments.datasets or "glyphs"
-    selection = selection_of(arguments)
-    folder = arguments.results / "speed"
-    ensure_writable(arguments.results)
-    rounds = arguments.rounds
-    special: dict[str, tuple[int, Callable[[], Any]]] = {
-        "knn": (1, speed_knn.measure),  # half a minute, compared with nothing; first, while this process is still small
-        "views": (rounds, lambda: speed_views.measure(rounds)),
-        "losses": (rounds, lambda: speed_losses.measure(rounds)),
+    folder = place.results / "speed"
+    ensure_writable(place.results)
+    rounds = gauges.rounds
+    special: dict[str, tuple[bool, int, Callable[[], Any]]] = {
+        # knn: half a minute, compared with nothing; first, while this process is still small
+        "knn": (gauges.knn, 1, speed_knn.measure),
+        "views": (gauges.views, rounds, lambda: speed_views.measure(rounds)),
+        "losses": (gauges.losses, rounds, lambda: speed_losses.measure(rounds)),
     }
-    chosen = [name for name in special if getattr(arguments, name)]
     code = COMPLETE
     with one_thread():
-        for name in chosen:
-            times, work = special[name]
-            _finish(folder, name, {"kind": name, **_about("cpu", times), "rows": work()})
-        if arguments.levers:
-            _levers(selection, rounds, folder)
-        elif not chosen:
-            announce(arguments, "Speed of training", selection)
-            place = replace(selection.place, device=selection.devices[0])
+        for name, (wanted, times, work) in special.items():
+            if wanted:
+                _finish(folder, name, {"kind": name, **_about("cpu", times), "rows": work()})
+        if gauges.levers:
+            _levers(selection, place, rounds, folder)
+        elif not any(wanted for wanted, _, _ in special.values()):
             grid = {dataset: _specs(selection, dataset, selection.methods) for dataset in selection.datasets}
             memory = _memory([spec for specs in grid.values() for spec in specs], place)
             for specs in grid.values():
-                code = max(code, _trainer(selection, specs, place, memory, arguments, folder))
-    if arguments.docs:
+                code = max(code, _trainer(selection, specs, place, memory, gauges))
+    if gauges.docs:
         for path in speed_page.write(folder):
             print(f"Written: {path}")
     return code
@@ -76,10 +80,9 @@ def _specs(selection: Selection, dataset: str, methods: Sequence[str]) -> list[R
     return [resolve(selection.profile, selection.entry(m), dataset, seed, selection.overrides) for m in methods]
 
 
-def _levers(selection: Selection, rounds: int, folder: Path) -> None:
+def _levers(selection: Selection, place: RunOptions, rounds: int, folder: Path) -> None:
     (spec,) = _specs(selection, selection.datasets[0], [speed_trainer.YARDSTICK])
-    place = replace(selection.place, device=selection.devices[0])
-    about = _about(place.device, rounds) | _setting(spec, selection)
+    about = _about(place.device, rounds) | _setting(spec, selection, place)
     _finish(folder, "levers", {"kind": "levers", **about, "rows": speed_levers.measure(spec, place, rounds)})
 
 
@@ -94,25 +97,24 @@ def _trainer(
     specs: list[RunSpec],
     place: RunOptions,
     memory: dict[str, float | None],
-    arguments: argparse.Namespace,
-    folder: Path,
+    gauges: Gauges,
 ) -> int:
     """All methods on one data set; a method that fails is named and left out."""
     rows, code = [], COMPLETE
     (yardstick,) = _specs(selection, specs[0].dataset, [speed_trainer.YARDSTICK])
     for spec in specs:
         try:
-            row = speed_trainer.measure(spec, yardstick, place, arguments.rounds, memory[spec.digest])
+            row = speed_trainer.measure(spec, yardstick, place, gauges.rounds, memory[spec.digest])
             rows.append(row)
-            if not arguments.quiet:  # it takes minutes; nobody should wonder
+            if not gauges.quiet:  # it takes minutes; nobody should wonder
                 print(f"  {spec.method}: {row['step_ratio']:.2f} of the bare loop in a step", flush=True)
         except Exception as error:  # a broken method must not hide the speed of the others
             print(f"{spec.label} on {spec.dataset}: {sentence(error)}", flush=True)
             code = FAILED
     if rows:
-        about = _about(place.device, arguments.rounds)
-        document = {"kind": "trainer", **about, **_setting(specs[0], selection), "rows": rows}
-        _finish(folder, _name(document), document)
+        about = _about(place.device, gauges.rounds)
+        document = {"kind": "trainer", **about, **_setting(specs[0], selection, place), "rows": rows}
+        _finish(place.results / "speed", _name(document), document)
     return code
 
 
@@ -123,9 +125,9 @@ def _name(document: dict[str, Any]) -> str:
     return f"{name}-compiled" if document["compiled"] else name
 
 
-def _setting(spec: RunSpec, selection: Selection) -> dict[str, Any]:
+def _setting(spec: RunSpec, selection: Selection, place: RunOptions) -> dict[str, Any]:
     """What was trained."""
-    dataset = dataset_of(spec, selection.place.data)
+    dataset = dataset_of(spec, place.data)
     images, _ = dataset.train.batch(torch.arange(1))
     return {
         "profile": spec.profile,

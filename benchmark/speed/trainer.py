@@ -25,9 +25,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from benchmark.cli.estimate import plausible_candidates
 from benchmark.plan.spec import RunSpec
 from benchmark.run.capture import silenced
+from benchmark.run.estimate import plausible_candidates
 from benchmark.run.options import RunOptions
 from benchmark.speed import timing as speed_timing
 from benchmark.store import RunFolder
