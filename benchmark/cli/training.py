@@ -39,7 +39,7 @@ def dispatch(arguments: argparse.Namespace) -> int:
         "export": _lazy("exhibits.base", "export"),
         "check": _lazy("contract.command", "command"),
         "tune": _lazy("cli.tune", "command"),
-        "speed": _lazy("speed.command", "command"),
+        "speed": _lazy("cli.speed", "command"),
     }
     try:
         if name not in READ_ONLY:
