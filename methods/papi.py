@@ -105,6 +105,10 @@ class PaPi(Method):
         prototype_normalise: Literal["batch", "sample"] = "batch"  # paper: after every sample
         alignment: Alignment = "two_targets"  # paper: KL to the mixed target; another value, the same gradient
 
+        def __post_init__(self) -> None:
+            if self.tau <= 0 or self.mixup_alpha <= 0:
+                raise ValueError(f"papi: tau and mixup_alpha must be positive, got {self.tau} and {self.mixup_alpha}.")
+
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.network = ContrastiveClassifier(task, config.embed_dim)

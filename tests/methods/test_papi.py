@@ -157,3 +157,9 @@ def test_stopping_and_loading_changes_nothing(cut: int) -> None:
 def test_a_step_never_asks_the_device_for_a_value(normalise: Any) -> None:
     config = replace(CONFIG, prototype_normalise=normalise)
     tiny.assert_step_needs_no_value_of_the_device(PaPi, config, tiny.tiny_task(), LATER)
+
+
+@pytest.mark.parametrize("wrong", [{"tau": 0.0}, {"mixup_alpha": -1.0}])
+def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="papi: tau and mixup_alpha must be positive"):
+        PaPi.Config(**wrong)  # type: ignore[arg-type]
