@@ -34,9 +34,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
-from methods.blocks import Classifier, at_least_float32, candidate_softmax, draw_mixing, soft_cross_entropy
+from methods.blocks import Classifier, at_least_float32, candidate_softmax, draw_mixing, mix, soft_cross_entropy
 from methods.cc import candidate_likelihood_loss
-from methods.nepll import mix
 from methods.registry import register
 
 UNSELECTED = -1  # in place of a label
@@ -83,6 +82,8 @@ def labelled_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 @register
 class CroSel(Method):
+    """Two networks, each taught by the labels that the other has held for some epochs."""
+
     name = "crosel"
     about = About(
         "CroSel",
@@ -93,12 +94,6 @@ class CroSel(Method):
         state="second network, two t×N banks and labels",
     )
     views = ("weak", "strong", "plain")
-
-    candidates: Tensor  # (N, C) bool
-    top_probability: Tensor  # (2, t, N) banks, oldest slice first; 0 where none was written
-    top_class: Tensor  # (2, t, N)
-    labels: Tensor  # (2, N) ŷ since the start of the epoch
-    ratio: Tensor  # () r
 
     @dataclass(frozen=True)
     class Config:
@@ -125,6 +120,12 @@ class CroSel(Method):
         def temperature(self) -> float:
             """T of the co-mix targets."""
             return self.sharpen_T if self.sharpen == "power" else 1.0
+
+    candidates: Tensor  # (N, C) bool
+    top_probability: Tensor  # (2, t, N) banks, oldest slice first; 0 where none was written
+    top_class: Tensor  # (2, t, N)
+    labels: Tensor  # (2, N) ŷ since the start of the epoch
+    ratio: Tensor  # () r
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)

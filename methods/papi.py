@@ -35,11 +35,11 @@ from methods.blocks import (
     full_precision,
     linear_ramp,
     masked_argmax,
+    mix,
     soft_cross_entropy,
     uniform_confidence,
     unit,
 )
-from methods.nepll import mix
 from methods.pico import phi_at, updated_prototypes
 from methods.registry import register
 
@@ -81,12 +81,11 @@ def alignment_loss(
 
 @register
 class PaPi(Method):
+    """A linear classifier finds the labels and teaches a prototypical one, which shapes the representation."""
+
     name = "papi"
     about = About("PaPi", "PLL", venue="CVPR", year=2023, forwards="4", state="N×C targets, C×d prototypes")
     views = ("weak", "strong")
-
-    targets: Tensor  # (N, C) s
-    prototypes: Tensor  # (C, d) μ: unit rows, zero for a class never predicted
 
     @dataclass(frozen=True)
     class Config:
@@ -108,6 +107,9 @@ class PaPi(Method):
         def __post_init__(self) -> None:
             if self.tau <= 0 or self.mixup_alpha <= 0:
                 raise ValueError(f"papi: tau and mixup_alpha must be positive, got {self.tau} and {self.mixup_alpha}.")
+
+    targets: Tensor  # (N, C) s
+    prototypes: Tensor  # (C, d) μ: unit rows, zero for a class never predicted
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
