@@ -25,12 +25,12 @@ from benchmark.analysis import published
 from benchmark.analysis import statistics as st
 from benchmark.analysis.comparisons import ALPHA, add_holm, rank_methods
 from benchmark.analysis.contents import MAIN_KINDS, REFERENCE, TEST_NAMES, Contents, DatasetInfo, MethodInfo
-from benchmark.contents.profile import TUNING, Profile, load_profile, profile_names
-from benchmark.contents.spec import resolve
 from benchmark.errors import CandidError, UsageError
 from benchmark.exhibits.parts.style import style_of
 from benchmark.exhibits.table2 import table2
 from benchmark.exhibits.table4 import ROWS
+from benchmark.plan.profile import TUNING, Profile, load_profile, profile_names
+from benchmark.plan.spec import resolve
 from benchmark.report.curves import curves
 from benchmark.store import SCHEMA, digest_of
 from datasets.registry import SOURCES
