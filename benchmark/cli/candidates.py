@@ -20,25 +20,16 @@ class Own:
 def run(request: Request, own: Own) -> int:
     """Text and data card of every selected data set and the first seed."""
     from benchmark.exhibits.parts import card
-    from benchmark.run.worker import captured, dataset_of
-    from benchmark.train.candidates import candidate_set
-    from datasets.base import DataError
-    from methods.registry import MethodError
+    from benchmark.run.sets import selected_sets
 
-    selection, place = selection_of(request), place_of(request)
     out, code = own.out or request.results / "cards", COMPLETE
-    for name in selection.datasets:
-        spec = selection.specs(selection.methods[:1], [name])[0]
-        try:
-            dataset = dataset_of(spec, place.data)
-            with captured(None):  # a library that tries a download ten times would say so ten times
-                found = candidate_set(spec, dataset, place.results, place.device)
-        except (DataError, MethodError) as error:
-            print(f"{spec.dataset} has no card: {error}", file=sys.stderr)
+    for name, found in selected_sets(selection_of(request), place_of(request)):
+        if isinstance(found, str):
+            print(f"{name} has no card: {found}", file=sys.stderr)
             code = INCOMPLETE
             continue
-        print(card.text(dataset, found))
-        for path in card.write(dataset, found, out / spec.dataset):
+        print(card.text(*found))
+        for path in card.write(*found, out / name):
             print(f"Written: {path}")
     return code
 

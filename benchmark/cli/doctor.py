@@ -17,8 +17,8 @@ def run(request: Request, own: NoFlags) -> int:
     from importlib.metadata import PackageNotFoundError, version
 
     from benchmark.run import devices
-    from benchmark.run.local import cores
-    from benchmark.run.worker import commit, cpu_name
+    from benchmark.run.devices import cores
+    from benchmark.run.provenance import commit, cpu_name
     from datasets.registry import SOURCES
 
     print(f"Python      {sys.version.split()[0]}")

@@ -44,8 +44,8 @@ def run(request: Request, own: Own) -> int:
 def print_estimate(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> int:
     """Print the plan, and unless --dry-run measure and project it."""
     from benchmark.run import devices
+    from benchmark.run.devices import parse_jobs
     from benchmark.run.estimate import forward_passes, measure
-    from benchmark.run.local import parse_jobs
     from benchmark.run.standing import standing
 
     now = standing(specs, request.results)

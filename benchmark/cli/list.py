@@ -10,14 +10,9 @@ from typing import Any
 from benchmark.cli.options import Command, Request
 from benchmark.errors import COMPLETE, UsageError
 from benchmark.flags import flag
+from datasets.labels.generators import GENERATORS
 
 Rows = list[dict[str, Any]]
-GENERATORS = {
-    "instance": "a clean-label annotator's mistakes: p_ij = min(1, rate·C·softmax over wrong labels), VALEN's rule",
-    "hierarchical": "every other class of the same superclass with probability `rate`",
-    "uniform": "every other class with probability `rate`",
-    "own": "the data bring their own candidate sets",
-}
 NOT_SHOWN = ("how", "file", "config")  # columns for --json alone; `how` follows its line
 
 
@@ -68,7 +63,7 @@ def _datasets(request: Request) -> Rows:
 
 
 def _generators(request: Request) -> Rows:
-    return [{"name": name, "rule": rule} for name, rule in GENERATORS.items()]
+    return [{"name": entry.name, "rule": entry.sentence} for entry in GENERATORS.values()]
 
 
 def _profiles(request: Request) -> Rows:

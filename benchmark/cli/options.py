@@ -14,6 +14,7 @@ from benchmark.errors import USAGE
 from benchmark.exhibits.base import NoFlags
 from benchmark.files import ROOT
 from benchmark.flags import flag
+from benchmark.run import backends
 
 
 def _seconds(text: str) -> float:
@@ -52,7 +53,12 @@ class Request:
     )
     seeds: str | None = flag(None, "comma list", metavar="0,1,2")
     jobs: str | None = flag(None, "runs at once: N, or K/gpu (default: one per GPU, or per core)", metavar="N")
-    backend: str = flag("loky", "worker processes here, or a dask cluster", choices=("loky", "dask"))
+    backend: str = flag(
+        backends.DEFAULT,
+        ", or ".join(backend.title for backend in backends.BACKENDS.values()),
+        kind=backends.full_name,
+        choices=tuple(backends.BACKENDS),
+    )
     scheduler: str | None = flag(None, "of the dask cluster, for example tcp://host:8786", metavar="ADDRESS")
     dry_run: bool = flag(False, "print the plan and stop")
     quiet: bool = flag(False, "no progress")

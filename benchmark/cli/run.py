@@ -10,7 +10,7 @@ from benchmark.errors import COMPLETE, FAILED, INCOMPLETE
 from benchmark.exhibits.base import NoFlags
 
 if TYPE_CHECKING:
-    from benchmark.run.local import Progress
+    from benchmark.run.progress import Progress
 
 
 def run(request: Request, own: NoFlags) -> int:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from benchmark.cli.options import SELECTION, Command, Request
 from benchmark.cli.training import announce, place_of, selection_of
-from benchmark.errors import UsageError
 from benchmark.flags import flag
 
 
@@ -22,15 +21,14 @@ class Own:
 
 
 def run(request: Request, own: Own) -> int:
-    if own.rounds < 1:
-        raise UsageError(f"--rounds is {own.rounds}; it must be at least 1.")
-    request = dataclasses.replace(request, profile=request.profile or "quick", datasets=request.datasets or "glyphs")
-    selection = selection_of(request)
-    if not (own.views or own.losses or own.knn or own.levers):
-        announce(request, "Speed of training", selection)
-    from benchmark.speed.command import Gauges, command
+    from benchmark.speed import command
 
-    return command(selection, place_of(request), Gauges(**dataclasses.asdict(own), quiet=request.quiet))
+    request = dataclasses.replace(request, profile=request.profile or "quick", datasets=request.datasets or "glyphs")
+    parts = tuple(name for name in (*command.PARTS, "levers") if getattr(own, name))
+    selection = selection_of(request)
+    if not parts:
+        announce(request, "Speed of training", selection)
+    return command.run(selection, place_of(request), command.SpeedRequest(parts, own.rounds, own.docs, request.quiet))
 
 
 COMMANDS = (

@@ -14,9 +14,9 @@ from benchmark.store import STATES
 if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
     from benchmark.plan.spec import RunSpec
-    from benchmark.run.local import Progress
+    from benchmark.run.options import RunOptions
+    from benchmark.run.progress import Progress
     from benchmark.run.standing import Standing
-    from benchmark.run.worker import Place
 
 
 def default_profile(request: Request) -> tuple[str, str]:
@@ -46,12 +46,12 @@ def selection_of(request: Request, profile: str | None = None) -> Selection:
     return select(profile or default_profile(request)[0], choice)
 
 
-def place_of(request: Request) -> Place:
+def place_of(request: Request) -> RunOptions:
     """Where runs find and leave things, on the first of the devices."""
     from benchmark.run import devices
-    from benchmark.run.worker import Place
+    from benchmark.run.options import RunOptions
 
-    return Place(
+    return RunOptions(
         request.results,
         request.data,
         devices.resolve(request.device)[0],
@@ -66,18 +66,21 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
     """Do what is missing, showing progress; the plan is printed first."""
     from benchmark.files import ensure_writable
     from benchmark.run import devices
-    from benchmark.run.local import Pool, Progress, parse_jobs
-    from benchmark.run.progress import display_for
+    from benchmark.run.backends import BACKENDS
+    from benchmark.run.devices import parse_jobs
+    from benchmark.run.progress import Progress, display_for
     from benchmark.run.standing import cost, standing
     from benchmark.run.tracking import check_tracker
 
     place = place_of(request)
     check_tracker(place.track)
     slots = parse_jobs(request.jobs, devices.resolve(request.device))
-    if request.backend == "dask" and not request.scheduler:
-        raise UsageError("--backend dask needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")
-    if request.scheduler and request.backend != "dask":
-        raise UsageError(f"--scheduler {request.scheduler} is for --backend dask; write both or neither.")
+    backend = BACKENDS[request.backend]
+    if backend.needs_scheduler and not request.scheduler:
+        raise UsageError(f"--backend {backend.name} needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")
+    if request.scheduler and not backend.needs_scheduler:
+        names = " or ".join(name for name, found in BACKENDS.items() if found.needs_scheduler)
+        raise UsageError(f"--scheduler {request.scheduler} is for --backend {names}; write both or neither.")
     if request.scheduler and not re.fullmatch(r"(\w+://)?[^/]+:\d+", request.scheduler):
         raise UsageError(f"--scheduler {request.scheduler}: that is no address; write it as tcp://host:8786.")
     now = standing(specs, request.results)
@@ -88,11 +91,8 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
     if request.dry_run or not todo:
         return Progress(0)
     ensure_writable(request.results)
-    pool = Pool(place, slots[: len(todo)], wait=not request.no_wait)
-    display = display_for(request.quiet, request.results)
-    if request.backend == "dask":
-        return pool.run_on_dask(todo, request.scheduler or "", display)
-    return pool.run(todo, display)
+    chosen = backend(tuple(slots[: len(todo)]), not request.no_wait, request.scheduler or "", request.device)
+    return chosen.run(todo, place, display_for(request.quiet, request.results))
 
 
 def plan_line(now: Standing, where: str) -> str:

@@ -27,7 +27,7 @@ from benchmark.store import RunFolder, is_number, state_of
 if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
     from benchmark.plan.spec import RunSpec
-    from benchmark.run.worker import Outcome
+    from benchmark.run.options import Outcome
 
 GRIDS = {  # learning rates, weight decays; "full" is the CEL paper's
     "full": ((0.5, 0.1, 0.05, 0.01, 0.005, 0.001), (1e-3, 5e-4, 1e-4)),

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from benchmark.analysis.table import Table
     from benchmark.plan.selection import Selection
     from benchmark.plan.spec import RunSpec
+    from benchmark.run.options import RunOptions
     from benchmark.run.standing import Standing
-    from benchmark.run.worker import Place
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Material:
 
     selection: Selection
     need: Need
-    place: Place
+    place: RunOptions
 
     @functools.cached_property
     def contents(self) -> Contents:

@@ -12,7 +12,7 @@ from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags
 
 if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
-    from benchmark.run.worker import Place
+    from benchmark.run.options import RunOptions
 
 COLUMNS = {
     "train": "Train",
@@ -35,40 +35,33 @@ class Table1(Exhibit):
         return table1(measured, material.contents.datasets, material.selection.profile.name)
 
 
-def measure(selection: Selection, place: Place) -> list[dict[str, Any]]:
+def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
     """What each data set and its candidate labels look like here, or how to get it."""
     import torch
 
-    from benchmark.run.worker import captured, dataset_of
-    from benchmark.train.candidates import candidate_set
-    from benchmark.train.inputs import RECIPES
-    from datasets.base import DataError
+    from benchmark.run.sets import selected_sets
     from datasets.labels.candidates import statistics
-    from methods.registry import MethodError
 
     rows: list[dict[str, Any]] = []
-    for name in selection.datasets:
-        spec = selection.specs(selection.methods[:1], [name])[0]
-        try:
-            dataset = dataset_of(spec, place.data)
-            with captured(None):  # a library that tries a download ten times would say so ten times
-                found = candidate_set(spec, dataset, place.results, place.device)
-        except (DataError, MethodError) as error:
-            rows.append({"dataset": spec.dataset, "missing": str(error)})
+    for name, found in selected_sets(selection, place):
+        if isinstance(found, str):
+            rows.append({"dataset": name, "missing": found})
             continue
-        numbers = statistics(found.matrix, dataset.train.labels)
+        dataset, candidates = found
+        numbers = statistics(candidates.matrix, dataset.train.labels)
         images, sizes = dataset.train.batch(torch.arange(1))
-        side: Any = images.shape[-1] if dataset.recipe != "features" else f"{images.shape[1]} features"
-        if sizes is not None:
-            side = RECIPES[dataset.recipe].size
+        if dataset.recipe is None:
+            side: Any = f"{images.shape[1]} features"
+        else:  # images of many sizes are measured by their views
+            side = images.shape[-1] if sizes is None else dataset.recipe.size
         rows.append(
             {
-                "dataset": spec.dataset,
+                "dataset": name,
                 "train": len(dataset.train),
                 "test": len(dataset.test),
                 "size": side,
                 "classes": dataset.num_classes,
-                "rate": found.meta.get("rate"),  # none where the data bring their own candidates
+                "rate": candidates.meta.get("rate"),  # none where the data bring their own candidates
                 "avg_cls": numbers.average_size,
                 "ambiguity": numbers.ambiguity,
                 "singletons": numbers.singletons,

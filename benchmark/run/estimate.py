@@ -15,13 +15,11 @@ from benchmark.run.standing import images_of, passes_of
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
     from benchmark.plan.selection import Selection
     from benchmark.plan.spec import RunSpec
-    from benchmark.run.worker import Place
+    from benchmark.run.options import RunOptions
     from benchmark.train.trainer import Trainer
-    from datasets.base import Dataset
 
 EACH, TOTAL = 1.5, 60.0  # seconds of measuring: per method and data set, and in all
 
@@ -41,7 +39,7 @@ def forward_passes(spec: RunSpec, selection: Selection) -> float:
 
 
 def measure(
-    specs: Sequence[RunSpec], selection: Selection, place: Place, missing: dict[str, str], limit: float = TOTAL
+    specs: Sequence[RunSpec], selection: Selection, place: RunOptions, missing: dict[str, str], limit: float = TOTAL
 ) -> dict[tuple[str, str], Cost]:
     """The cost of each (method, data set), timed as far as data and the time limit allow, else extrapolated."""
     first: dict[tuple[str, str], RunSpec] = {}
@@ -60,27 +58,19 @@ def measure(
     return costs
 
 
-def plausible_candidates(dataset: Dataset) -> Tensor:
-    """(N, C) random sets: real ones cost an annotator, and these take the same time in a step."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    candidates = torch.rand(len(dataset.train), dataset.num_classes, generator=generator) < 0.1
-    candidates[torch.arange(len(dataset.train)), dataset.train.labels] = True
-    return candidates
-
-
-def _time_one(spec: RunSpec, place: Place) -> Cost | None:
+def _time_one(spec: RunSpec, place: RunOptions) -> Cost | None:
     """Time some steps and some of the evaluation of one run; nothing is stored. None if the method does not run."""
     import torch
 
-    from benchmark.run.worker import captured, dataset_of, entry_of
+    from benchmark.run.capture import silenced
+    from benchmark.train.candidates import plausible_candidates
+    from benchmark.train.loading import dataset_of, entry_of
     from benchmark.train.trainer import Trainer
     from methods.registry import load
 
     device = torch.device(place.device)
     try:
-        with captured(None):
+        with silenced():
             dataset = dataset_of(spec, place.data)
             trainer = Trainer(spec, load(entry_of(spec)), dataset, plausible_candidates(dataset), device)
             return _time_trainer(trainer)

@@ -37,10 +37,7 @@ class Standing:
 def documents(results: Path, profile: str) -> dict[str, tuple[RunFolder, dict[str, Any]]]:
     """Every run of a profile by the digest of its configuration; a finished one wins over others of the same digest."""
     found: dict[str, tuple[RunFolder, dict[str, Any]]] = {}
-    for folder in store.folders(results, profile):
-        document = folder.read()
-        if document is None:
-            continue
+    for folder, document in store.documents(results, profile):
         digest = document.get("config_digest", "")
         if digest not in found or document["status"] == "done":
             found[digest] = (folder, document)
@@ -91,10 +88,10 @@ def images_of(spec: RunSpec) -> float:
 def readable(results: Path, profile: str | None) -> Iterator[tuple[RunFolder, dict[str, Any], str]]:
     """Every run of this schema with its document and its state now."""
     other = 0
-    for folder in store.folders(results, profile):
-        document = folder.read()
-        if document is not None and document.get("schema", SCHEMA) == SCHEMA:
+    for folder, document in store.documents(results, profile):
+        if document.get("schema", SCHEMA) == SCHEMA:
             yield folder, document, store.state_of(folder, document)
-        other += document is not None and document.get("schema", SCHEMA) != SCHEMA
+        else:
+            other += 1
     if other:
         print(f"warning: {other} run(s) of another schema than {SCHEMA} are not shown.", file=sys.stderr)

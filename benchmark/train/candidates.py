@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.plan.spec import RunSpec
-from benchmark.train.inputs import RECIPES
 from datasets.base import Dataset
 from datasets.labels import candidates as sets
 from datasets.labels.annotator import Annotator, Recipe
+from datasets.labels.generators import GENERATORS
 from datasets.views.views import Views
 from methods.base import Task
 from methods.blocks import Classifier
@@ -25,12 +25,11 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
     section = spec.annotator
     encoder = section.network or dataset.backbone  # never the run's own choice: all runs share the labels
     features = dataset.train.images
-    is_picture = features.dtype == torch.uint8
 
     def network() -> nn.Module:
         build = factory(
             encoder,
-            3 if is_picture else features.shape[1],
+            3 if dataset.recipe else features.shape[1],
             weights=spec.paths.get("weights", "") if encoder == spec.backbone.name else "",
         )
         return Classifier(Task(dataset.num_classes, torch.ones(1, dataset.num_classes, dtype=torch.bool), 1, 1, build))
@@ -42,12 +41,12 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
         lr=section.lr,
         weight_decay=section.weight_decay,
         seed=ANNOTATOR_SEED,
-        view="weak" if is_picture else "plain",
+        view="weak" if dataset.recipe else "plain",
         mode=section.mode,
     )
-    if not is_picture:
+    if dataset.recipe is None:
         return Annotator(network, recipe, device=device)
-    views = Views(RECIPES[dataset.recipe], ANNOTATOR_SEED)
+    views = Views(dataset.recipe, ANNOTATOR_SEED)
 
     def augment(images: Tensor, sizes: Tensor | None, rows: Tensor, epoch: int) -> Tensor:
         return views(images, rows, ("weak",), epoch, sizes)[0]
@@ -60,13 +59,21 @@ def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -
     generator = spec.data.generator
     if dataset.candidates is not None and "data.generator" not in spec.provenance:
         generator = "own"  # data that bring their own sets are used as they are unless somebody says otherwise
-    instance = generator == "instance"
+    annotated = GENERATORS[generator].annotator
     return sets.build(
         dataset,
         generator,
         spec.data.rate,
         spec.seed,
         results / "candidates",
-        annotator_of(spec, dataset, device) if instance else None,
-        spec.data.target_size or None if instance else None,
+        annotator_of(spec, dataset, device) if annotated else None,
+        spec.data.target_size or None if annotated else None,
     )
+
+
+def plausible_candidates(dataset: Dataset) -> Tensor:
+    """(N, C) random sets for measurements: real ones cost an annotator, and these take the same time in a step."""
+    generator = torch.Generator().manual_seed(0)
+    candidates = torch.rand(len(dataset.train), dataset.num_classes, generator=generator) < 0.1
+    candidates[torch.arange(len(dataset.train)), dataset.train.labels] = True
+    return candidates

@@ -13,7 +13,9 @@ from PIL import Image
 
 from benchmark.cli import main as cli
 from benchmark.plan.selection import Choice, select
-from benchmark.run.worker import Place, dataset_of, execute
+from benchmark.run.options import RunOptions
+from benchmark.run.worker import execute
+from benchmark.train.loading import dataset_of
 from methods.registry import discover
 from tests.conftest import TinyBenchmark, make_tiny
 
@@ -104,7 +106,7 @@ def test_the_table_holds_every_cell_under_the_short_names(bench):
 
 
 def test_every_seed_holds_out_other_rows(bench):
-    place = Place(bench.results, bench.folder / "data")
+    place = RunOptions(bench.results, bench.folder / "data")
     for name in ("lost", str(bench.folder / "mine.npz")):
         chosen = select(str(bench.profile), Choice(datasets=name, methods="proden"))
         first, second = (dataset_of(spec, place.data) for spec in chosen.specs())
@@ -173,5 +175,5 @@ def test_every_method_trains_on_features(bench):
     methods, data = ",".join(discover().entries), str(bench.folder / "mine.npz")
     chosen = select("quick", Choice(methods, data, "0", settings=("train.batch=16",), epochs=2))
     for spec in chosen.specs():
-        outcome = execute(spec, Place(bench.results, bench.folder / "data"))
+        outcome = execute(spec, RunOptions(bench.results, bench.folder / "data"))
         assert outcome.status == "done", f"{spec.method}: {outcome.reason}"

@@ -12,7 +12,7 @@ from benchmark.plan.profile import load_profile, profile_names
 from benchmark.plan.sections import Train, fields_of
 from benchmark.plan.selection import Choice, select
 from benchmark.plan.spec import resolve
-from benchmark.run.local import parse_jobs
+from benchmark.run.devices import parse_jobs
 from benchmark.store import canonical
 from methods.registry import discover
 from tests.conftest import TINY

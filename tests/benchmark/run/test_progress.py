@@ -18,9 +18,8 @@ import pytest
 
 from benchmark.plan.selection import select
 from benchmark.plan.spec import RunSpec
-from benchmark.run.local import Progress
-from benchmark.run.progress import Lines, Terminal
-from benchmark.run.worker import Outcome
+from benchmark.run.options import Outcome
+from benchmark.run.progress import Lines, Progress, Terminal
 from tests.conftest import ROOT, TINY, TinyBenchmark, make_tiny
 
 Make = Callable[..., TinyBenchmark]

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from benchmark.plan.selection import select
 from benchmark.plan.spec import RunSpec
-from benchmark.run.worker import dataset_of, entry_of
 from benchmark.store import RunFolder
 from benchmark.train import checkpoint
+from benchmark.train.loading import dataset_of, entry_of
 from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
 from methods.registry import load
 from tests.conftest import make_tiny
