@@ -88,6 +88,7 @@ def test_one_file_more_is_on_the_command_line_in_all_and_in_estimate(tree: Path,
         more, less = candid(tree, *command, *words), candid(ROOT, *command, *words)
         assert more.returncode == less.returncode == 0, more.stderr
         assert many(more.stdout) == many(less.stdout) + 1  # cc is in no other exhibit of this profile
+    (tmp_path / "results").mkdir()
     made = candid(tree, "count", "--no-run", "--word", "things", *words[:-1])
     assert made.returncode == 0, made.stderr
     assert "Table 99. Counted." in made.stdout and "things" in made.stdout
