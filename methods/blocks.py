@@ -208,3 +208,12 @@ def second_forward(network: nn.Module, images: Tensor, bn: str = "update") -> Te
     finally:
         for norm, mean, var in kept:
             norm.running_mean, norm.running_var, norm.track_running_stats = mean, var, True
+
+
+def draw_mixing(images: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """Mix-up of a batch: coefficient from Beta(α, α), (), and the partner of each row, (B,).
+
+    The coefficient stays on the CPU: a number there multiplies tensors of any device and nobody waits for it.
+    """
+    coefficient = torch.distributions.Beta(alpha, alpha, validate_args=False).sample()
+    return coefficient, torch.randperm(len(images), device=images.device)
