@@ -1,8 +1,7 @@
 """Parts of methods that could grow faster than the data: CEL's class-wise losses, VALEN's neighbour search.
 
-The losses are compared with loops that state the equations literally, with a (B, C, C) Gram matrix where the paper sums over pairs of classes. They
-index row by row, for which autograd pays a tensor of zeros each; with `torch.unbind` they were three times as fast at
-200 classes and seven times at 1,000.
+The losses are compared with loops that state the equations literally, with a (B, C, C) Gram matrix where the paper sums
+over pairs of classes. They index row by row; with `torch.unbind` they are 1.3 times as fast at 200 classes, 2.9 at 1,000.
 """
 
 from __future__ import annotations
