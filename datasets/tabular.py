@@ -22,12 +22,12 @@ from datasets.base import (
     hold_out,
     plural,
     read_mat,
+    rows_without_truth,
     z_score,
 )
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor
 
 PAGE = "https://palm.seu.edu.cn/zhangml/Resources.htm"
 KEYS = ("data", "partial_target", "target")
@@ -167,10 +167,10 @@ def load(
             raise DataError(message + ".")
         notes.append(message)
     if missing_truth == "drop":
-        keep = candidates[np.arange(len(labels)), labels]
-        if not keep.all():
-            notes.append(f"{plural(int((~keep).sum()), 'row')} without the true label among the candidates left out")
-        data, candidates, labels = data[keep], candidates[keep], labels[keep]
+        lacking = rows_without_truth(candidates, labels)
+        if len(lacking):
+            notes.append(f"{plural(len(lacking), 'row')} without the true label among the candidates left out")
+        data, candidates, labels = (np.delete(array, lacking, axis=0) for array in (data, candidates, labels))
     check_candidates(str(path), candidates, labels, candidates.shape[1])
     if split not in ("ten-fold", "hold-out"):
         raise DataError(f"{table.name}: the split '{split}' is unknown; it is 'ten-fold' or 'hold-out'.")
@@ -182,7 +182,7 @@ def load(
         class_names=tuple(f"class {number}" for number in range(1, candidates.shape[1] + 1)),
         train=Split(torch.from_numpy(train), torch.from_numpy(labels[rows])),
         test=Split(torch.from_numpy(test), torch.from_numpy(labels[held])),
-        recipe="features",
+        recipe=None,
         candidates=torch.from_numpy(candidates[rows]),
         backbone="mlp",
         notes=tuple(notes),
@@ -218,32 +218,3 @@ SOURCES = tuple(
     )
     for table in TABLES
 )
-
-
-# Views of features --------------------------------------------------------------------------------------------------
-
-# Standard deviation of added noise in units of the (scaled) feature, and the share of features set to 0, their mean.
-# Our choice: no augmentation is published for these sets.
-VIEW_NOISE = {"strong": 0.1, "distill": 0.2}
-VIEW_DROPOUT = {"strong": 0.2, "distill": 0.0}
-
-
-def feature_views(features: Tensor, view: str, *, seed: int, epoch: int, index: Tensor) -> Tensor:
-    """One view of features (B, d) of the rows `index` (B,): a function of (seed, epoch, index, view) alone.
-
-    "weak", "plain" and "test" are the features themselves; "strong" and "distill" add Gaussian noise and drop features.
-    """
-    import torch
-
-    from datasets.views.counter import uniforms
-
-    if view in ("weak", "plain", "test"):
-        return features
-    if view not in VIEW_NOISE:
-        raise ValueError(f"unknown view {view!r} of features")
-    width = features.shape[1]
-    draws = uniforms(seed, epoch, f"features/{view}", index.to(features.device), 3 * width)
-    radius, angle, keep = draws.split(width, dim=1)
-    normal = (-2 * torch.log1p(-radius)).sqrt() * (2 * torch.pi * angle).cos()  # Box–Muller
-    noisy = features + VIEW_NOISE[view] * normal.to(features.dtype)
-    return noisy.masked_fill(keep < VIEW_DROPOUT[view], 0.0)

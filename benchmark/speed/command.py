@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,13 @@ from benchmark.errors import COMPLETE, FAILED, UsageError
 from benchmark.files import atomic_write, ensure_writable
 from benchmark.plan.selection import Selection
 from benchmark.plan.spec import RunSpec
-from benchmark.run.worker import Place, captured, dataset_of, environment, now, sentence
+from benchmark.run.capture import silenced
+from benchmark.run.failures import sentence
+from benchmark.run.options import RunOptions
+from benchmark.run.provenance import environment, now
 from benchmark.speed import levers, page, parts, training, views
 from benchmark.speed.timing import one_thread
+from benchmark.train.loading import dataset_of
 
 PARTS: dict[str, Callable[[int], list[dict[str, Any]]]] = {  # that need no data set
     "knn": lambda _: parts.measure_neighbours(),  # half a minute, once; first, while this process is still small
@@ -42,43 +46,42 @@ class SpeedRequest:
     quiet: bool = False
 
 
-def run(selection: Selection, request: SpeedRequest) -> int:
+def run(selection: Selection, options: RunOptions, request: SpeedRequest) -> int:
     """The exit code says whether every method could be measured."""
     rounds = request.rounds
     if rounds < 1:
         raise UsageError(f"--rounds is {rounds}; it must be at least 1.")
-    ensure_writable(selection.place.results)
-    folder = selection.place.results / "speed"
+    ensure_writable(options.results)
+    folder = options.results / "speed"
     code = COMPLETE
     with one_thread():
         for name in (name for name in PARTS if name in request.parts):
             _finish(folder, name, _about(name, "cpu", rounds) | {"rows": PARTS[name](rounds)})
-        place = replace(selection.place, device=selection.devices[0])
         if "levers" in request.parts:
             spec = selection.specs([training.REFERENCE], selection.datasets)[0]
-            about = _about("levers", place.device, rounds) | _setting(selection, spec)
-            _finish(folder, "levers", about | {"rows": levers.measure(spec, place, rounds)})
+            about = _about("levers", options.device, rounds) | _setting(selection, options, spec)
+            _finish(folder, "levers", about | {"rows": levers.measure(spec, options, rounds)})
         if not request.parts:
-            code = _training(selection, request, place, folder)
+            code = _training(selection, options, request)
     if request.docs:
         for path in page.write(folder):
             print(f"Written: {path}")
     return code
 
 
-def _training(selection: Selection, request: SpeedRequest, place: Place, folder: Path) -> int:
+def _training(selection: Selection, options: RunOptions, request: SpeedRequest) -> int:
     """All methods, a file per data set; a method that fails is named and left out."""
     code = COMPLETE
     seed = selection.seeds[0]
     grid = {name: [s for s in selection.specs(None, [name]) if s.seed == seed] for name in selection.datasets}
-    with captured(None):  # all before the first is timed: a fork holds whatever this process does
-        memory = {spec.digest: training.peak_memory(spec, place) for specs in grid.values() for spec in specs}
+    with silenced():  # all before the first is timed: a fork holds whatever this process does
+        memory = {spec.digest: training.peak_memory(spec, options) for specs in grid.values() for spec in specs}
     for dataset, specs in grid.items():
         reference = selection.specs([training.REFERENCE], [dataset])[0]
         rows = []
         for spec in specs:
             try:
-                row = training.measure(spec, reference, place, request.rounds)
+                row = training.measure(spec, reference, options, request.rounds)
             except Exception as error:  # a broken method must not hide the speed of the others
                 print(f"{spec.label} on {dataset}: {sentence(error)}", flush=True)
                 code = FAILED
@@ -87,14 +90,14 @@ def _training(selection: Selection, request: SpeedRequest, place: Place, folder:
             if not request.quiet:  # it takes minutes; nobody should wonder
                 print(f"  {spec.method}: {row['step']:.2f} of the bare loop in a step", flush=True)
         if rows:
-            about = _about("training", place.device, request.rounds) | _setting(selection, reference)
-            _finish(folder, re.sub(r"\W+", "-", page.setting_of(about)), about | {"rows": rows})
+            about = _about("training", options.device, request.rounds) | _setting(selection, options, reference)
+            _finish(options.results / "speed", re.sub(r"\W+", "-", page.setting_of(about)), about | {"rows": rows})
     return code
 
 
-def _setting(selection: Selection, spec: RunSpec) -> dict[str, Any]:
+def _setting(selection: Selection, options: RunOptions, spec: RunSpec) -> dict[str, Any]:
     """What was trained."""
-    dataset = dataset_of(spec, selection.place.data)
+    dataset = dataset_of(spec, options.data)
     images, _ = dataset.train.batch(torch.arange(1))
     return {
         "profile": spec.profile,

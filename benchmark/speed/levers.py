@@ -13,8 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmark.plan.spec import RunSpec
-from benchmark.run.local import cores
-from benchmark.run.worker import Place, captured, sentence
+from benchmark.run.capture import silenced
+from benchmark.run.devices import cores
+from benchmark.run.failures import sentence
+from benchmark.run.options import RunOptions
 from benchmark.speed.timing import Work, compare, forked
 from benchmark.speed.training import TimedTrainer
 
@@ -22,16 +24,16 @@ PATIENCE = 600.0  # seconds that a process waits for the other one to be ready
 Pair = tuple[Work, Work]  # without the lever, and with it
 
 
-def measure(spec: RunSpec, place: Place, rounds: int) -> list[dict[str, Any]]:
+def measure(spec: RunSpec, place: RunOptions, rounds: int) -> list[dict[str, Any]]:
     """A row per lever: how many times faster, and what Candid does with it; or why it cannot be tried here."""
-    with captured(None):
+    with silenced():
         timed = TimedTrainer(spec, place)
     steps = timed.steps_in_a_round()
     default = _training(timed, steps)
     rows: list[dict[str, Any]] = []
 
     def variant(**changes: Any) -> Work:
-        with captured(None):
+        with silenced():
             return _training(TimedTrainer(spec.with_train(**changes), place), steps)
 
     def lever(
@@ -60,14 +62,14 @@ def _training(timed: TimedTrainer, steps: int) -> Work:
     return lambda: timed.steps(list(itertools.islice(batches, steps)))
 
 
-def _processes(spec: RunSpec, place: Place, steps: int) -> Pair:
+def _processes(spec: RunSpec, place: RunOptions, steps: int) -> Pair:
     """As many steps by one process with two threads and by two with one thread each; both return seconds of the wall."""
 
     def wall_seconds(processes: int, threads: int, steps: int) -> float:
         ready = multiprocessing.get_context("fork").Barrier(processes, timeout=PATIENCE)
 
         def train() -> float:
-            with captured(None):
+            with silenced():
                 work = _training(TimedTrainer(spec.with_train(threads=threads), place), steps)
             work()
             ready.wait()
@@ -88,9 +90,9 @@ def _views(timed: TimedTrainer) -> Pair:
     return lambda: [trainer.batch(part) for part in alone], lambda: list(trainer.batches(order, 0))
 
 
-def _fused(spec: RunSpec, place: Place, steps: int) -> Work:
+def _fused(spec: RunSpec, place: RunOptions, steps: int) -> Work:
     """Training with torch's fused form of the same optimiser."""
-    with captured(None):
+    with silenced():
         timed = TimedTrainer(spec, place)
     optimizer, method = timed.trainer.optimizer, timed.trainer.method
     options = optimizer.torch.defaults | {"foreach": False, "fused": True}

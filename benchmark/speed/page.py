@@ -30,6 +30,7 @@ def table(document: Document) -> Table:
     head, kind = document["rows"][0], document["kind"]
     where = f", {setting_of(document)}" if "backbone" in document else ""
     return Table(
+        "",
         f"{CAPTIONS[kind]}{where}:",
         tuple(key.replace("_", " ") for key in head),
         tuple(row(*(_shown(one[key]) for key in head)) for one in document["rows"]),
@@ -67,7 +68,7 @@ def summary(documents: Iterable[Document]) -> Table:
         shown = [f"{min(values):.2f}–{max(values):.2f}" for values in ranges]
         rows.append(row(setting_of(one), *shown, goal_kept(one), one["date"]))
     columns = ("trained", "step", "all in", "methods at the goal in a step", "measured")
-    return Table(f"{CAPTIONS['training']}, from the slowest method to the fastest:", columns, tuple(rows))
+    return Table("", f"{CAPTIONS['training']}, from the slowest method to the fastest:", columns, tuple(rows))
 
 
 def measured(documents: Mapping[str, Document]) -> str:

@@ -16,11 +16,13 @@ from typing import Any
 import torch
 
 from benchmark.plan.spec import RunSpec
-from benchmark.run.worker import Place, captured, dataset_of, entry_of
+from benchmark.run.capture import silenced
+from benchmark.run.options import RunOptions
 from benchmark.speed import timing
 from benchmark.speed.bare_loop import BareLoop, Recording, watching
 from benchmark.train.candidates import plausible_candidates
 from benchmark.train.guard import peak_memory_mb, reset_peak_memory
+from benchmark.train.loading import dataset_of, entry_of
 from benchmark.train.trainer import Trainer
 from methods.base import Batch
 from methods.registry import load
@@ -35,7 +37,7 @@ PROGRESS = 0.75  # of training: warm-ups are over
 class TimedTrainer:
     """The trainer of one run, late in training."""
 
-    def __init__(self, spec: RunSpec, place: Place) -> None:
+    def __init__(self, spec: RunSpec, place: RunOptions) -> None:
         self.device = torch.device(place.device)
         dataset = dataset_of(spec, place.data)
         self.trainer = Trainer(spec, load(entry_of(spec)), dataset, plausible_candidates(dataset), self.device)
@@ -71,9 +73,9 @@ class TimedTrainer:
         self.trainer.evaluator.evaluate(self.trainer.method, self.trainer.autocast())
 
 
-def measure(spec: RunSpec, reference_spec: RunSpec, place: Place, rounds: int) -> dict[str, Any]:
+def measure(spec: RunSpec, reference_spec: RunSpec, place: RunOptions, rounds: int) -> dict[str, Any]:
     """One row: images per second with everything and bare, shares of the parts, steps of the reference."""
-    with captured(None):
+    with silenced():
         timed = TimedTrainer(spec, place)
         reference = timed if spec.method == reference_spec.method else TimedTrainer(reference_spec, place)
     trainer = timed.trainer
@@ -130,7 +132,7 @@ def _per_epoch(timed: TimedTrainer, loop: BareLoop) -> tuple[float, float, float
     return networks, hooks, timed.seconds(timed.evaluate) * timed.trainer.evaluations_per_epoch()
 
 
-def peak_memory(spec: RunSpec, place: Place) -> float | None:
+def peak_memory(spec: RunSpec, place: RunOptions) -> float | None:
     """Megabytes at most in a few steps and an evaluation: of the device, or of a process forked for it.
 
     None where the step is compiled, which does not survive a fork, and where the method fails: `measure` says of what.

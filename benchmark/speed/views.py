@@ -21,7 +21,8 @@ from torchvision import transforms
 
 from benchmark.speed.timing import compare
 from benchmark.train.inputs import TOGETHER
-from datasets.views.views import CIFAR, FINE_GRAINED, Recipe, Views
+from datasets.views.recipes import CIFAR, FINE_GRAINED, Recipe
+from datasets.views.views import Views
 
 GOALS = {"32 px": 12.0, "224 px": 1.8}
 LARGE_BATCH = 32

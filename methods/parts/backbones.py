@@ -48,7 +48,7 @@ class MLP(Backbone):
     def __init__(self, dim: int, hidden: int = 500) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(dim, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True))
-        self.feature_dim = hidden
+        self.feature_dim, self.input_features = hidden, dim
 
     def forward(self, features: Tensor) -> Tensor:
         return self.layers(features)[:, :, None, None]
@@ -59,7 +59,7 @@ class Linear(Backbone):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.feature_dim = dim
+        self.feature_dim = self.input_features = dim
 
     def forward(self, features: Tensor) -> Tensor:
         return features[:, :, None, None]
@@ -156,7 +156,7 @@ NAMES = ("small-cnn", "small-cnn-characters", "resnet18-cifar", "resnet34-imagen
 
 
 def factory(name: str, input_dim: int = 3, pretrained: bool = True, weights: str = "") -> Callable[[], Backbone]:
-    """A function that builds the named encoder; `input_dim` is channels for pictures, features for tables."""
+    """A function that builds the named encoder; `input_dim` is channels for images, features for tables."""
     known: dict[str, Callable[[], Backbone]] = {
         "small-cnn": partial(SmallCNN, input_dim),
         "small-cnn-characters": partial(small_cnn_characters, input_dim, pretrained, weights),

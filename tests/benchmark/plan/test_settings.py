@@ -10,10 +10,9 @@ import pytest
 from benchmark.errors import UsageError
 from benchmark.plan.profile import load_profile, profile_names
 from benchmark.plan.sections import Train, fields_of
-from benchmark.plan.selection import select
+from benchmark.plan.selection import Choice, select
 from benchmark.plan.spec import resolve
-from benchmark.run.local import parse_jobs
-from benchmark.run.worker import Place
+from benchmark.run.devices import parse_jobs
 from benchmark.store import canonical
 from methods.registry import discover
 from tests.conftest import TINY
@@ -23,7 +22,7 @@ def choose(folder: Path, text: str = TINY, **words: Any) -> Any:
     """The selection that a command line with this profile gives."""
     profile = folder / "tiny.toml"
     profile.write_text(text)
-    return select(profile=str(profile), place=Place(folder / "results", folder / "data"), devices=["cpu"], **words)
+    return select(str(profile), Choice(**words))
 
 
 def refusal(folder: Path, text: str = TINY, **words: Any) -> str:

@@ -14,7 +14,7 @@ from benchmark.analysis.table import to_text
 from benchmark.errors import UsageError
 from benchmark.plan.profile import load_profile
 from benchmark.plan.spec import resolve
-from benchmark.run.worker import Place
+from benchmark.run.options import RunOptions
 from benchmark.speed import page, parts
 from benchmark.speed.bare_loop import BareLoop, Recording, tensors_of, watching
 from benchmark.speed.timing import forked
@@ -28,7 +28,7 @@ SHARES = ("views", "losses", "hooks", "evaluation")
 
 def timed_trainer(bench: TinyBenchmark, method: str) -> TimedTrainer:
     spec = resolve(load_profile(str(bench.profile)), discover().entries[method], "digits", 0)
-    return TimedTrainer(spec, Place(bench.results, bench.folder / "data"))
+    return TimedTrainer(spec, RunOptions(bench.results, bench.folder / "data"))
 
 
 # the command --------------------------------------------------------------------------------------------------------
