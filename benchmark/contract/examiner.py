@@ -283,12 +283,13 @@ class Subject:
         return f"{self.entry.file}:{number}"
 
     def member(self, name: str) -> str:
-        """file:line of a method of the class if the file defines it, else of the class."""
+        """file:line of a method of the class, or of a class inside it, if the file defines it; else of the class."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ClassDef) and node.name == self.entry.class_name:
                 for item in node.body:
-                    if isinstance(item, ast.FunctionDef) and item.name == name:
-                        return self.line(item.lineno)
+                    if isinstance(item, ast.FunctionDef | ast.ClassDef) and item.name == name:
+                        # Of a decorated class the decorator's line is the first.
+                        return self.line(min([item.lineno, *(d.lineno for d in item.decorator_list)]))
         return self.line(self.entry.line)
 
     def attribute(self, name: str) -> str:

@@ -91,6 +91,7 @@ def broken(name: str, claim: str, words: str, **changes: str) -> Broken:
 
 DEF_STEP = "    def training_step(self, batch, clock):  # HERE\n        logits = self.network(batch.views[0])\n"
 UNIFORM = "soft_cross_entropy(logits, uniform_confidence(batch.candidates))"
+THAWED = "    @dataclass  # HERE\n    class Config:\n        alpha: float = 1.0"
 NO_CONFIG = "    @dataclass(frozen=True)\n    class Config:\n        alpha: float  # HERE"
 
 # Found by reading the file: one sentence, nothing is run.
@@ -108,6 +109,7 @@ UNREADABLE = (
 
 # Found by trying the claims.
 DEFECTS = (
+    broken("thawed-config", "interface", "frozen dataclass", config=THAWED),
     broken("import-error", "interface", "no_such_module", decorator="import no_such_module  # HERE\n\n@register"),
     broken("no-method", "interface", "subclass", **{"class": "class Mine(nn.Module):  # HERE"}),
     broken("no-about", "interface", "about", about="", **{"class": "class Mine(Method):  # HERE"}),
