@@ -19,6 +19,7 @@ class Backbone(nn.Module):
     """An encoder: images (B, 3, H, W) or features (B, d) -> feature map (B, feature_dim, h, w). Pooling is the head's."""
 
     feature_dim: int
+    xavier: bool = False  # whether the classifier on top starts with Xavier-uniform weights
 
 
 @dataclass(frozen=True)

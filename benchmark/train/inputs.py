@@ -33,6 +33,7 @@ class Pictures:
         self.device = device
         self.is_features = dataset.recipe == "features"
         self.seed = seed
+        self.noise = dataset.noise
         self.views = None if self.is_features else views.Views(RECIPES[dataset.recipe], seed)
         self.format = torch.channels_last if channels_last else torch.contiguous_format
         self.train = _on_device(dataset.train, device)
@@ -45,7 +46,9 @@ class Pictures:
         rows = rows.to(self.device)
         if self.views is None:
             made = tuple(
-                tabular.feature_views(images, name, seed=self.seed + names[:k].count(name), epoch=epoch, index=rows)
+                tabular.feature_views(
+                    images, name, seed=self.seed + names[:k].count(name), epoch=epoch, index=rows, noise=self.noise
+                )
                 for k, name in enumerate(names)
             )
             return made
