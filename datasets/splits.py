@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from datasets.base import DataError, hold_out, permutation
 
@@ -79,7 +79,8 @@ def fixed(labels: np.ndarray, seed: int, options: Options) -> Rows:
 
     generator = torch.Generator().manual_seed(42)
     shares = [1 - options.validation_share - options.test_share, options.validation_share, options.test_share]
-    train, _, test = random_split(range(len(labels)), shares, generator)  # type: ignore[arg-type]
+    parts: list[Any] = random_split(range(len(labels)), shares, generator)  # type: ignore[arg-type]
+    train, _, test = parts
     return _array(train.indices), _array(test.indices)
 
 
@@ -93,7 +94,7 @@ def stored(labels: np.ndarray, seed: int, options: Options) -> Rows:
     return np.setdiff1d(np.arange(len(labels)), test), test
 
 
-def _array(rows: object) -> np.ndarray:
+def _array(rows: Any) -> np.ndarray:
     import numpy as np
 
     return np.asarray(rows, dtype=np.int64)

@@ -198,7 +198,7 @@ def load(
     strong_noise: float = VIEW_NOISE["strong"],
     strong_dropout: float = VIEW_DROPOUT["strong"],
     fixed_views: bool = False,
-    missing_truth: Literal["refuse", "drop", "keep"] = "refuse",
+    missing_truth: Literal["refuse", "drop"] = "refuse",
     check_sizes: bool = True,
 ) -> Dataset:
     """One set, split by seed: `split` names a recipe of `datasets.splits`, `classes` a filter of `chosen_classes`."""
@@ -222,10 +222,7 @@ def load(
         rare = f"{len(used)} of {candidates.shape[1]} classes kept, {plural(int((~keep).sum()), 'row')} left out"
         notes.append(f"{rare} (classes={classes})")
     data, candidates, labels = data[keep], candidates[keep][:, used], np.searchsorted(used, labels[keep])
-    if missing_truth == "keep":
-        check_candidates(str(path), candidates, candidates.argmax(1), len(used))
-    else:
-        check_candidates(str(path), candidates, labels, len(used))
+    check_candidates(str(path), candidates, labels, len(used))
     stored = stored_folds(path, len(labels)) if split == "stored" else ()
     options = Options(folds, test_share, validation_share, stored)
     rows, held = rows_of(table.name, split, labels, seed, options)

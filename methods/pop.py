@@ -175,3 +175,16 @@ class POP(Method):
 
     def diagnostics(self) -> dict[str, float]:
         return {"threshold": float(self.threshold), "removed": float(self.removed)}
+
+
+@register
+class POPOneView(POP):
+    """On the plain view alone, and removed labels come back at the next visit: how POP has been run on feature tables
+    (Fuchs and Kalinke, UAI 2025, released code)."""
+
+    name = "pop-one-view"
+    about = About("POP (one view)", "control", forwards="1", state="N×C sets, weights and their window sum")
+    views = ("plain",)
+
+    def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
+        batch.store(self.label_weights, candidate_softmax(step.carry, batch.candidates))

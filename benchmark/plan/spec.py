@@ -206,6 +206,7 @@ def resolve(
             for key, value in values.items():
                 if key == "settings":
                     dataset_settings |= value
+                    provenance.update({f"dataset.{name}": values["source"] for name in value})
                 elif key == "backbone":
                     for name, part in value.items():
                         put("backbone", name, part, values["source"])
