@@ -19,12 +19,12 @@ removals.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
+from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData, ViewName
 from methods.blocks import (
     Classifier,
     as_mask,
@@ -66,7 +66,7 @@ class POP(Method):
 
     name = "pop"
     about = About("POP", "IDPLL", venue="ICML", year=2023, forwards="3", state="N×C sets, weights and their window sum")
-    views = ("plain", "strong", "strong")
+    views: ClassVar[tuple[ViewName, ...]] = ("plain", "strong", "strong")
 
     @dataclass(frozen=True)
     class Config:
