@@ -52,6 +52,7 @@ class Table:
     classes: int
     stems: tuple[str, ...]  # file names in use, lower case, letters and digits only
     confirmed: bool = True
+    fetched: bool = False  # whether datasets.storage.fetch knows where to get it
     labels_digest: str = ""  # of candidates and labels in row order: the published splits are splits of these rows
     features_digest: str = ""
 
@@ -65,6 +66,7 @@ TABLES = (
         16,
         ("lost",),
         True,
+        True,
         "1e64cfde008a3a807a7065928956006568d3eca5ed5edd948723b370b463eb0a",
         "3512f065eef6d0be4d83f16bc99596063f2e9a51c1c34763b20743edd9e2b438",
     ),
@@ -75,6 +77,7 @@ TABLES = (
         48,
         23,
         ("msrcv2",),
+        True,
         True,
         "f579a8cd5ba9d3c3bf8c1b3612ad61747a4105a4c6d3ca322c30a12d1b6eb840",
         "ebf66a7be8cba6232d318cc56e83ffa2cf4f8097bd1ecf0886afbe2dd7686f72",
@@ -87,13 +90,14 @@ TABLES = (
         13,
         ("birdsong",),
         True,
+        True,
         "e6452ef2d102ae9612ab6d34850f3beba2f2e0cfe9d8b4e81d3375acfbcfe182",
         "4fa8408a0a1f68d767ce138f1616c0196bf1933e9f13b9a214be5d9c75803715",
     ),
-    Table("soccer", "Soccer Player", 17_472, 279, 171, ("soccer", "soccerplayer")),
-    Table("yahoo", "Yahoo! News", 22_991, 163, 219, ("yahoo", "yahoonews")),
+    Table("soccer", "Soccer Player", 17_472, 279, 171, ("soccer", "soccerplayer"), fetched=True),
+    Table("yahoo", "Yahoo! News", 22_991, 163, 219, ("yahoo", "yahoonews"), fetched=True),
     Table("fgnet", "FG-NET", 1_002, 262, 78, ("fgnet",), confirmed=False),
-    Table("mirflickr", "Mirflickr", 2_780, 1_536, 14, ("mirflickr",), confirmed=False),
+    Table("mirflickr", "Mirflickr", 2_780, 1_536, 14, ("mirflickr",), confirmed=False, fetched=True),
     Table("malagasy", "Malagasy", 5_303, 384, 44, ("malagasy",), confirmed=False),
     Table("italian", "Italian", 21_878, 519, 90, ("italian",), confirmed=False),
     Table("english", "English", 24_000, 300, 45, ("english",), confirmed=False),
@@ -334,7 +338,8 @@ def stored_folds(path: Path, count: int) -> tuple[np.ndarray, ...]:
 
 
 def _how(table: Table) -> str:
-    return f"unpack {table.title} from {PAGE} and put the .mat file there, see docs/data.md"
+    by_hand = f"unpack {table.title} from {PAGE} and put the .mat file there, see docs/data.md"
+    return f"run `./reproduce.sh fetch {table.name}`, or {by_hand}" if table.fetched else by_hand
 
 
 def find(table: Table, root: Path) -> Availability:

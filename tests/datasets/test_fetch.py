@@ -231,8 +231,8 @@ def test_stanford_cars_says_what_to_put_where(tmp_path):
 
 
 def test_a_set_without_a_download_says_where_it_comes_from(tmp_path):
-    with pytest.raises(DataError, match="lost cannot be downloaded by this command; unpack Lost from https://palm"):
-        fetch("lost", tmp_path)
+    with pytest.raises(DataError, match="fgnet cannot be downloaded by this command; unpack FG-NET from https://palm"):
+        fetch("fgnet", tmp_path)
     with pytest.raises(DataError, match="Unknown data set"):
         fetch("nonsense", tmp_path)
 
@@ -240,7 +240,7 @@ def test_a_set_without_a_download_says_where_it_comes_from(tmp_path):
 def test_every_archive_of_the_table_has_a_published_hash():
     for archives in ARCHIVES.values():
         for entry in archives:
-            assert len(entry.sha256) == 64 or len(entry.md5) == 32
+            assert len(entry.sha256) == 64 or len(entry.md5) == 32 or len(entry.git_blob) == 40
             assert entry.origin
 
 
