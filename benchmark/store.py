@@ -242,7 +242,7 @@ def runs(results: Path | str = "results", profile: str | None = None) -> pandas.
 def _row_columns() -> tuple[str, ...]:
     return (
         "profile", "dataset", "method", "label", "seed", "identity", "config_digest", "candidates_sha256", "status",
-        "reason", "epochs", "epochs_done", *SUMMARY, "commit", "code_version", "schema", "seconds_per_epoch",
+        "reason", "epochs", "epochs_done", *SUMMARY, "train_accuracy", "commit", "code_version", "schema", "seconds_per_epoch",
         "images_per_second", "peak_memory_mb", "overrides", "device", "weights_sha256", "path",
     )  # fmt: skip
 
@@ -252,7 +252,7 @@ def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
     environment = document.get("environment") or {}
     status = state_of(folder, document)
     row = {key: document.get(key) for key in _row_columns()}
-    row |= {key: summary.get(key, math.nan) if status == "done" else math.nan for key in SUMMARY}
+    row |= {key: summary.get(key, math.nan) if status == "done" else math.nan for key in (*SUMMARY, "train_accuracy")}
     row |= {key: cost.get(key, math.nan) for key in ("seconds_per_epoch", "images_per_second", "peak_memory_mb")}
     row |= {
         "status": status,

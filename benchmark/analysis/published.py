@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -11,7 +12,7 @@ from benchmark.files import ROOT
 FOLDER = ROOT / "results" / "published"
 COLUMNS = (
     "source", "table", "method", "type", "dataset", "model", "split", "metric", "mean", "std", "n", "spread", "values",
-    "seen", "profile", "ours", "accuracy",
+    "seen", "profile", "ours", "accuracy", "caveat",
 )  # fmt: skip
 SOURCES = ("cel", "p20", "l21", "v21", "x23", "f25", "k25")  # one file each
 
@@ -49,3 +50,10 @@ def win_tie_loss(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[int, int,
     """(group or "Total", method as printed or "Total") -> wins, ties, losses."""
     records = load("table3", folder).to_dict("records")
     return {(r["group"], r["method"]): (r["win"], r["tie"], r["loss"]) for r in records}
+
+
+def of_profile(profile: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
+    """The numbers that a profile regenerates, in the order of their files."""
+    frames = [numbers(source, folder) for source in SOURCES]
+    records = pd.concat(frames, ignore_index=True).to_dict("records")
+    return [{str(key): value for key, value in record.items()} for record in records if record["profile"] == profile]
