@@ -1,6 +1,9 @@
-"""What ends a command: one sentence for the person at the keyboard, and the exit code."""
+"""What the person at the keyboard is told: warnings, and the one sentence and exit code that end a command."""
 
 from __future__ import annotations
+
+import inspect
+import sys
 
 COMPLETE, FAILED, USAGE, INCOMPLETE, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
@@ -15,3 +18,18 @@ class UsageError(CandidError):
     """Wrong input on the command line or in a profile."""
 
     code = USAGE
+
+
+class MethodDefect(CandidError):
+    """A method that breaks the contract; the text names its file and line, and what is wrong."""
+
+    def __init__(self, method: type, text: str) -> None:
+        try:
+            where = f"{inspect.getsourcefile(method)}:{inspect.getsourcelines(method)[1]}"
+        except (OSError, TypeError):
+            where = method.__qualname__
+        super().__init__(f"{where}: {text}")
+
+
+def warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.__stderr__)  # a run's own output goes to its log, warnings to the person

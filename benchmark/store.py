@@ -14,14 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from benchmark.files import Lock, atomic_write, is_locked, no_link, set_aside
+from benchmark.errors import CandidError, warn
+from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, set_aside
 
 if TYPE_CHECKING:
     import pandas
@@ -29,11 +28,6 @@ if TYPE_CHECKING:
 SCHEMA = 1  # of run.json and metrics.jsonl
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
 SUMMARY = ("accuracy", "accuracy_last10", "accuracy_oracle", "accuracy_covering", "accuracy_approximated")
-SAFE = re.compile(r"[^A-Za-z0-9._=,+\[\]-]")
-
-
-def warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.__stderr__)  # a run's own output goes to its log, warnings to the person
 
 
 def canonical(value: Any) -> str:
@@ -195,7 +189,7 @@ class Named(Protocol):
 
 
 def method_folder(results: Path, run: Named) -> Path:
-    return results.joinpath("runs", *(SAFE.sub("_", part) for part in (run.profile, run.dataset, run.method)))
+    return results.joinpath("runs", *(file_name(part) for part in (run.profile, run.dataset, run.method)))
 
 
 def run_folder(results: Path, run: Named, identity: str) -> RunFolder:
@@ -212,12 +206,21 @@ def find(results: Path, run: Named) -> tuple[RunFolder, dict[str, Any]] | None:
     return None
 
 
-def folders(results: Path, profile: str | None = None) -> Iterator[RunFolder]:
-    """Every run folder, in a stable order. A folder copied from elsewhere is just more data."""
-    root = results / "runs"
-    part = SAFE.sub("_", profile_name(profile)) if profile else "*"
-    for document in sorted(root.glob(f"{part}/*/*/*/run.json")):
-        yield RunFolder(document.parent)
+def documents(results: Path, profile: str | None = None) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
+    """Every run and its document, in a stable order. A folder copied from elsewhere is just more data."""
+    part = file_name(profile_name(profile)) if profile else "*"
+    for path in sorted((results / "runs").glob(f"{part}/*/*/*/run.json")):
+        folder = RunFolder(path.parent)
+        document = folder.read()
+        if document is not None:
+            yield folder, document
+
+
+def existing(results: Path | str) -> Path:
+    """A results folder that is to be read; one that is not there is more likely a slip than an empty one."""
+    if not Path(results).is_dir():
+        raise CandidError(f"There is no results folder {results}; name one that a run has written to.")
+    return Path(results)
 
 
 def state_of(folder: RunFolder, document: dict[str, Any]) -> str:
@@ -230,13 +233,8 @@ def runs(results: Path | str = "results", profile: str | None = None) -> pandas.
     """One row per run. See docs/results.md for the columns."""
     import pandas
 
-    rows = []
-    for folder in folders(Path(results), profile):
-        document = folder.read()
-        if document is not None:
-            rows.append(_row(folder, document))
-    columns = list(_row_columns())
-    return pandas.DataFrame(rows, columns=columns)
+    rows = [_row(folder, document) for folder, document in documents(existing(results), profile)]
+    return pandas.DataFrame(rows, columns=list(_row_columns()))
 
 
 def _row_columns() -> tuple[str, ...]:
@@ -276,10 +274,7 @@ def load(results: Path | str = "results", profile: str | None = None) -> pandas.
 
     keys = ("profile", "dataset", "method", "label", "seed", "identity")
     rows = []
-    for folder in folders(Path(results), profile):
-        document = folder.read()
-        if document is None:
-            continue
+    for folder, document in documents(existing(results), profile):
         head = {key: document.get(key) for key in keys} | {"status": state_of(folder, document)}
         for record in folder.epochs():
             rows.append({**head, "epoch": record["epoch"], **record.get("result", {}), **record.get("time", {})})
@@ -291,8 +286,6 @@ def load(results: Path | str = "results", profile: str | None = None) -> pandas.
 
 def check_schema(frame: pandas.DataFrame) -> None:
     """Refuse results of another version of the schema: their fields may mean something else."""
-    from benchmark.errors import CandidError
-
     other = frame[frame["schema"] != SCHEMA]
     if len(other):
         first = other.iloc[0]

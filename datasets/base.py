@@ -1,20 +1,25 @@
-"""What a data set is: pictures or features with labels, where it comes from, and what can be wrong with it.
+"""What a data set is: images or features with labels, where it comes from, and what can be wrong with it.
 
 Nothing here imports torch when the file is imported, so that listing data sets stays instant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-Group = Literal["Common", "Fine-Grained", "Embedded", "Tabular", "Own"]
+    from datasets.views.recipes import Noise, Recipe
+
+Group = Literal["Embedded", "Common", "Fine-Grained", "Tabular", "Own"]
+GROUPS: tuple[str, ...] = get_args(Group)  # in the order of a list
 
 
 class DataError(Exception):
@@ -25,8 +30,8 @@ class DataError(Exception):
 class Split:
     """Training or test part of a data set; read it through `batch`.
 
-    Three storages: pictures of one size (N, 3, H, W) uint8; features (N, d) float32; pictures of many sizes, one
-    after the other in one flat memory-mapped uint8 tensor, picture i at `offsets[i]` with (h, w) = `sizes[i]`.
+    Three storages: images of one size (N, 3, H, W) uint8; features (N, d) float32; images of many sizes, one
+    after the other in one flat memory-mapped uint8 tensor, image i at `offsets[i]` with (h, w) = `sizes[i]`.
     """
 
     images: Tensor
@@ -40,7 +45,7 @@ class Split:
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
         """Rows `index` (B,): images (B, 3, H, W) uint8 or features (B, d), and the valid sizes (B, 2) when padded.
 
-        Pictures of many sizes are padded with 0 at the bottom and right to the largest of the batch.
+        Images of many sizes are padded with 0 at the bottom and right to the largest of the batch.
         """
         index = index.to(self.images.device)
         if self.sizes is None:
@@ -50,7 +55,7 @@ class Split:
             return self.images[index], sizes
         height, width = sizes.amax(0).tolist() if len(index) else (0, 0)
         images = self.images.new_zeros(len(index), 3, height, width)
-        # One slice copy per picture: a gather over single pixels would read the same bytes several times slower.
+        # One slice copy per image: a gather over single pixels would read the same bytes several times slower.
         for row, start, (h, w) in zip(images, self.offsets[index].tolist(), sizes.tolist(), strict=True):
             row[:, :h, :w] = self.images[start : start + 3 * h * w].view(3, h, w)
         return images, sizes
@@ -63,15 +68,6 @@ class Split:
 
 
 @dataclass(frozen=True)
-class FeatureNoise:
-    """What the view "strong" of feature rows adds; without one a data set takes the default of the views."""
-
-    deviation: float  # of Gaussian noise, in units of the scaled feature
-    dropped: float  # share of features set to 0
-    fixed: bool = False  # one noisy copy for the whole training instead of one per epoch
-
-
-@dataclass(frozen=True)
 class Dataset:
     """One loaded data set."""
 
@@ -80,12 +76,12 @@ class Dataset:
     class_names: tuple[str, ...]
     train: Split
     test: Split
-    recipe: str  # name of the view recipe: "cifar" | "fine-grained" | "glyphs" | "digits" | "features"
+    recipe: Recipe | None  # how its images are augmented; None for feature rows
     superclass: Tensor | None = None  # (C,) int64
     candidates: Tensor | None = None  # (N, C) bool, when the data bring their own
     backbone: str = "resnet18-cifar"
     notes: tuple[str, ...] = ()  # what a reader of the results should know, e.g. rows left out
-    noise: FeatureNoise | None = None  # of the strong view, for feature rows
+    noise: Noise | None = None  # of the strong view of feature rows; None: the views' own
 
 
 @dataclass(frozen=True)
@@ -114,6 +110,22 @@ class Source:
     find: Callable[[Path], Availability]
     own_candidates: bool = False  # brings its candidate sets; they are used unless another generator is asked for
     split_by_seed: bool = False  # has no official split: every seed draws another
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """' Did you mean …?' or nothing."""
+    close = get_close_matches(word, list(known), n=2, cutoff=0.5)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def renamed(load: Callable[..., Dataset], name: str) -> Callable[..., Dataset]:
+    """The same data under another name, with the same settings: `wraps` keeps the signature that states them."""
+
+    @wraps(load)
+    def load_renamed(*arguments: Any, **settings: Any) -> Dataset:
+        return replace(load(*arguments, **settings), name=name)
+
+    return load_renamed
 
 
 def how_to_get(name: str) -> str:
@@ -163,8 +175,24 @@ def check_labels(where: str, labels: Sequence[int] | np.ndarray, num_classes: in
         )
 
 
-def check_candidates(where: str, candidates: np.ndarray, labels: np.ndarray, num_classes: int) -> None:
-    """Refuse a candidate matrix that is not (N, C), has an empty row, or misses a true label."""
+def rows_without_truth(candidates: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The rows whose candidates (N, C) do not contain the true label (N,)."""
+    import numpy as np
+
+    return np.flatnonzero(~candidates[np.arange(len(labels)), labels])
+
+
+def check_candidates(
+    where: str,
+    candidates: np.ndarray,
+    labels: np.ndarray,
+    num_classes: int,
+    row_name: Callable[[int], str] = "row {}".format,
+) -> None:
+    """Refuse a candidate matrix that is not (N, C), has an empty row, or misses a true label.
+
+    This is the one place that holds every candidate set to "the truth is inside", whoever made it.
+    """
     import numpy as np
 
     expected = (len(labels), num_classes)
@@ -173,14 +201,13 @@ def check_candidates(where: str, candidates: np.ndarray, labels: np.ndarray, num
             f"{where}: candidates have shape {tuple(candidates.shape)}; {expected} is needed (rows × classes)."
         )
     empty = np.flatnonzero(~candidates.any(1))
-    if len(empty):
-        raise DataError(f"{where}: {plural(len(empty), 'row')} without any candidate, the first is row {empty[0]}.")
-    lacking = np.flatnonzero(~candidates[np.arange(len(labels)), labels])
-    if len(lacking):
-        raise DataError(
-            f"{where}: {plural(len(lacking), 'row')} whose candidates do not contain the true label, "
-            f"the first is row {lacking[0]}."
-        )
+    lacking = rows_without_truth(candidates, labels)
+    for rows, problem in (
+        (empty, "without any candidate"),
+        (lacking, "whose candidates do not contain the true label"),
+    ):
+        if len(rows):
+            raise DataError(f"{where}: {plural(len(rows), 'row')} {problem}, the first is {row_name(int(rows[0]))}.")
 
 
 def check_finite(where: str, features: np.ndarray) -> None:

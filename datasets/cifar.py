@@ -1,6 +1,6 @@
-"""CIFAR-100 and CIFAR-100H: the pictures of Krizhevsky (2009), python version, as unpacked from the archive.
+"""CIFAR-100 and CIFAR-100H: the images of Krizhevsky (2009), python version, as unpacked from the archive.
 
-CIFAR-100H has the same pictures and fine labels; its candidates come from inside the superclass.
+CIFAR-100H has the same images and fine labels; its candidates come from inside the superclass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from datasets.base import (
     check_size,
     first_folder,
     how_to_get,
+    renamed,
 )
+from datasets.views.recipes import CIFAR
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +76,7 @@ def _folder(root: Path) -> Path | None:
 
 
 def _part(path: Path, num_classes: int, size: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures (N, 3, 32, 32) uint8 and fine labels (N,) of one file."""
+    """Images (N, 3, 32, 32) uint8 and fine labels (N,) of one file."""
     import numpy as np
 
     content = read_pickle(path)
@@ -84,8 +86,8 @@ def _part(path: Path, num_classes: int, size: int | None) -> tuple[np.ndarray, n
     if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
         raise DataError(f"{path}: `fine_labels` is missing; is this CIFAR-10?")
     if len(labels) != len(pixels):
-        raise DataError(f"{path} holds {len(pixels):,} pictures and {len(labels):,} labels.")
-    check_size(str(path), "pictures", len(pixels), size)
+        raise DataError(f"{path} holds {len(pixels):,} images and {len(labels):,} labels.")
+    check_size(str(path), "images", len(pixels), size)
     check_labels(str(path), labels, num_classes)
     coarse = content.get("coarse_labels")
     if coarse is not None and coarse != [SUPERCLASS[label] for label in labels]:
@@ -93,13 +95,15 @@ def _part(path: Path, num_classes: int, size: int | None) -> tuple[np.ndarray, n
     return pixels.reshape(-1, 3, 32, 32), np.asarray(labels, dtype=np.int64)
 
 
-def load(root: Path, seed: int = 0, *, check_sizes: bool = True, name: str = "cifar100") -> Dataset:
+def load(root: Path, seed: int = 0, *, check_sizes: bool = True) -> Dataset:
     """CIFAR-100 from `root/cifar100`. `check_sizes=False` accepts a cut set."""
     import torch
 
     folder = _folder(Path(root))
     if folder is None:
-        raise DataError(f"{name}: nothing found in {Path(root) / 'cifar100'}; {how_to_get('cifar100')}.")
+        raise DataError(
+            f"cifar100 and cifar100h: nothing found in {Path(root) / 'cifar100'}; {how_to_get('cifar100')}."
+        )
     names = read_pickle(folder / "meta").get("fine_label_names")
     if not isinstance(names, list) or len(names) != 100:
         raise DataError(f"{folder / 'meta'} does not name 100 fine classes.")
@@ -108,20 +112,15 @@ def load(root: Path, seed: int = 0, *, check_sizes: bool = True, name: str = "ci
         pixels, labels = _part(folder / part, 100, size if check_sizes else None)
         parts[part] = Split(torch.from_numpy(pixels.copy()), torch.from_numpy(labels))
     return Dataset(
-        name=name,
+        name="cifar100",
         num_classes=100,
         class_names=tuple(map(str, names)),
         train=parts["train"],
         test=parts["test"],
-        recipe="cifar",
+        recipe=CIFAR,
         superclass=torch.tensor(SUPERCLASS),
         backbone="resnet18-cifar",
     )
-
-
-def load_hierarchical(root: Path, seed: int = 0, *, check_sizes: bool = True) -> Dataset:
-    """CIFAR-100H: the same pictures under another name."""
-    return load(root, seed, check_sizes=check_sizes, name="cifar100h")
 
 
 def find(root: Path) -> Availability:
@@ -129,7 +128,7 @@ def find(root: Path) -> Availability:
     if folder is None:
         return Availability("missing", f"nothing in {Path(root) / 'cifar100'}", how_to_get("cifar100"))
     lacking = [file for file in FILES if not (folder / file).is_file()]
-    # The official files hold 3,073 bytes and more per picture, so a cut-off copy shows without reading it.
+    # The official files hold 3,073 bytes and more per image, so a cut-off copy shows without reading it.
     lacking += [
         f"{file} (cut off)"
         for file, size in (("train", 50_000), ("test", 10_000))
@@ -142,5 +141,5 @@ def find(root: Path) -> Availability:
 
 SOURCES = (
     Source("cifar100", "CIFAR-100", "Common", 50_000, 10_000, 100, load, find),
-    Source("cifar100h", "CIFAR-100H", "Common", 50_000, 10_000, 100, load_hierarchical, find),
+    Source("cifar100h", "CIFAR-100H", "Common", 50_000, 10_000, 100, renamed(load, "cifar100h"), find),
 )

@@ -1,7 +1,7 @@
 """`digits`: 1,797 handwritten digits of 8×8 pixels (Alpaydin & Kaynak, UCI, 1998), as they ship inside scikit-learn.
 
-Of the packages that Candid needs anyway, none holds a labelled set of real pictures; scikit-learn is there for this one.
-Pictures are enlarged to 16×16 and repeated over three channels, so that the same networks and views serve all sets.
+Of the packages that Candid needs anyway, none holds a labelled set of real images; scikit-learn is there for this one.
+Images are enlarged to 16×16 and repeated over three channels, so that the same networks and views serve all sets.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets.base import Availability, DataError, Dataset, Source, Split, check_size, permutation
+from datasets.views.recipes import DIGITS
 
 TOTAL, CLASSES, TEST_SIZE = 1_797, 10, 500
 SPLIT_SEED = 0  # one split for all runs: the classes in a row, each in a shuffled order
@@ -19,17 +20,17 @@ HOW = "pip install scikit-learn"
 
 
 def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE) -> Dataset:
-    """The set with `test` pictures held out, stratified. Neither the data folder nor the seed of a run has a say."""
+    """The set with `test` images held out, stratified. Neither the data folder nor the seed of a run has a say."""
     import torch
 
     path = _file()
     if path is None:
-        raise DataError(f"digits: scikit-learn, which holds the pictures, is not installed; `{HOW}`.")
+        raise DataError(f"digits: scikit-learn, which holds the images, is not installed; `{HOW}`.")
     try:
         table = np.loadtxt(path, delimiter=",")
     except (OSError, ValueError) as error:
         raise DataError(f"digits: {path} is missing or damaged ({error}); `{HOW} --force-reinstall`.") from None
-    check_size(str(path), "pictures", len(table), TOTAL)
+    check_size(str(path), "images", len(table), TOTAL)
     pixels, labels = table[:, :64], table[:, 64].astype(np.int64)
     if not CLASSES <= test <= TOTAL - CLASSES:
         raise DataError(f"digits: test={test} is not possible; take {CLASSES} to {TOTAL - CLASSES}.")
@@ -43,7 +44,7 @@ def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE) -> Dataset:
         class_names=tuple("0123456789"),
         train=Split(images[train_rows], targets[train_rows]),
         test=Split(images[test_rows], targets[test_rows]),
-        recipe="digits",
+        recipe=DIGITS,
         backbone="small-cnn",
     )
 
@@ -64,7 +65,7 @@ def stratified(labels: np.ndarray, count: int) -> np.ndarray:
 
 
 def _enlarged(pixels: np.ndarray) -> np.ndarray:
-    """(N, 8, 8) in 0 … 16 to (N, 3, 16, 16) uint8, bilinear, with the integer weights 1/4 and 3/4 (no rounding at will)."""
+    """(N, 8, 8) in 0 … 16 to (N, 3, 16, 16) uint8, bilinear; the weights 1/4 and 3/4 are exact."""
     big = pixels
     for axis in (1, 2):
         padded = np.pad(big, [(1, 1) if a == axis else (0, 0) for a in range(3)], mode="edge")

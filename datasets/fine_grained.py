@@ -24,6 +24,7 @@ from datasets.base import (
     read_mat,
 )
 from datasets.storage import cache
+from datasets.views.recipes import FINE_GRAINED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Part:
-    """Pictures and labels from 0 of one split, and the index file that they come from."""
+    """Images and labels from 0 of one split, and the index file that they come from."""
 
     index: Path
     files: list[Path]
@@ -97,7 +98,7 @@ def list_aircraft(base: Path) -> Listing:
         unknown = next((name for _, name in pairs if name not in label_of), None)
         if unknown is not None:
             raise DataError(f"{index} names the variant '{unknown}', which variants.txt does not.")
-        files = [base / "images" / f"{picture}.jpg" for picture, _ in pairs]
+        files = [base / "images" / f"{image}.jpg" for image, _ in pairs]
         return Part(index, files, [label_of[name] for _, name in pairs])
 
     return Listing(names, part("trainval"), part("test"))
@@ -112,7 +113,7 @@ def list_dogs(base: Path) -> Listing:
         files, labels = read_mat(path, "file_list", "labels", squeeze=True)
         names, labels = texts(files, path), labels.reshape(-1)
         if len(names) != len(labels):
-            raise DataError(f"{path} lists {len(names):,} pictures and {len(labels):,} labels.")
+            raise DataError(f"{path} lists {len(names):,} images and {len(labels):,} labels.")
         return Part(path, [images / name for name in names], [to_int(label, path) - 1 for label in labels]), names
 
     (train, train_names), (test, test_names) = part("train"), part("test")
@@ -154,17 +155,17 @@ def list_cars(base: Path) -> Listing:
 
 def list_birds(base: Path) -> Listing:
     names = [name.split(".", 1)[-1] for _, name in read_pairs(base / "classes.txt")]
-    pictures = read_pairs(base / "images.txt")
+    images = read_pairs(base / "images.txt")
     labels = dict(read_pairs(base / "image_class_labels.txt"))
     flags = dict(read_pairs(base / "train_test_split.txt"))
     parts = {flag: Part(base / "images.txt", [], []) for flag in "10"}
-    for number, picture in pictures:
+    for number, image in images:
         if number not in labels or flags.get(number) not in parts:
             raise DataError(
-                f"{base / 'images.txt'} lists picture {number} ({picture}), which image_class_labels.txt or "
+                f"{base / 'images.txt'} lists image {number} ({image}), which image_class_labels.txt or "
                 f"train_test_split.txt does not."
             )
-        parts[flags[number]].files.append(base / "images" / picture)
+        parts[flags[number]].files.append(base / "images" / image)
         parts[flags[number]].labels.append(to_int(labels[number], base / "image_class_labels.txt") - 1)
     return Listing(names, parts["1"], parts["0"])
 
@@ -235,13 +236,13 @@ def checked_listing(layout: Layout, base: Path, check_sizes: bool = True) -> Lis
         f"{layout.name}: {base}", "classes", len(listing.class_names), layout.num_classes if check_sizes else None
     )
     for part, size in zip((listing.train, listing.test), layout.sizes, strict=True):
-        check_size(str(part.index), "pictures in this split", len(part.files), size if check_sizes else None)
+        check_size(str(part.index), "images in this split", len(part.files), size if check_sizes else None)
         check_labels(str(part.index), part.labels, len(listing.class_names))
     listed = listing.train.files + listing.test.files
     lacking = [file for file in listed if not file.is_file()]
     if lacking:
         raise DataError(
-            f"{layout.name}: {plural(len(lacking), 'picture')} of {len(listed):,} listed in {listing.train.index.name} "
+            f"{layout.name}: {plural(len(lacking), 'image')} of {len(listed):,} listed in {listing.train.index.name} "
             f"and {listing.test.index.name} are missing in {base}, the first is {lacking[0]}."
         )
     return listing
@@ -256,14 +257,14 @@ def load(
     short_side: int = cache.SHORT_SIDE,
     cache_folder: Path | None = None,
 ) -> Dataset:
-    """A set from `root/<name>`, pictures through the cache. `check_sizes=False` accepts a cut set."""
+    """A set from `root/<name>`, images through the cache. `check_sizes=False` accepts a cut set."""
     base = layout.base(root)
     if base is None:
         raise DataError(f"{layout.name}: nothing found in {Path(root) / layout.name}; {how_to_get(layout.name)}.")
     listing = checked_listing(layout, base, check_sizes)
     store = cache_folder or cache.folder(root, layout.name)
     train, test = (
-        cache.open_pictures(part.files, part.labels, base, store, split, short_side)
+        cache.open_images(part.files, part.labels, base, store, split, short_side)
         for split, part in (("train", listing.train), ("test", listing.test))
     )
     return Dataset(
@@ -272,13 +273,13 @@ def load(
         class_names=tuple(listing.class_names),
         train=train,
         test=test,
-        recipe="fine-grained",
+        recipe=FINE_GRAINED,
         backbone="resnet34-imagenet",
     )
 
 
 def find(layout: Layout, root: Path) -> Availability:
-    """Found when every listed picture is there; nothing is decoded."""
+    """Found when every listed image is there; nothing is decoded."""
     base = layout.base(root)
     if base is None:
         return Availability("missing", f"nothing in {Path(root) / layout.name}", how_to_get(layout.name))

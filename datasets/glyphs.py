@@ -1,20 +1,21 @@
 """`glyphs`: 100 characters in 20 groups of five look-alikes, drawn here from the fonts that matplotlib ships.
 
 A set without a download whose classes are confused for a reason: O and Q, é and è, ù and ú. The groups are the
-superclasses; `glyphs-h` has the same pictures, with candidates from inside the group. Pictures are 32×32 in colour: one
+superclasses; `glyphs-h` has the same images, with candidates from inside the group. Images are 32×32 in colour: one
 character under a random affine map, in two random colours, blurred and noisy. Letters are not symmetric, so no view of
-this set may mirror a picture.
+this set may mirror an image.
 """
 
 from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from datasets.base import Availability, DataError, Dataset, Source, Split
+from datasets.base import Availability, DataError, Dataset, Source, Split, renamed
+from datasets.views.recipes import DIGITS, GLYPHS
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFont
@@ -47,9 +48,9 @@ MAX_NOISE = 0.28  # standard deviation, where black to white is 1; the mean is a
 
 # Drawn at twice the final size and halved after the affine map, so that thin strokes are averaged rather than lost.
 SUPERSAMPLE = 2
-EM = 26 * SUPERSAMPLE  # pixels per em; a capital letter is about 19 pixels high in the picture
+EM = 26 * SUPERSAMPLE  # pixels per em; a capital letter is about 19 pixels high in the image
 CANVAS = 48 * SUPERSAMPLE
-CHUNK = 1000  # pictures composed at a time, to bound memory
+CHUNK = 1000  # images composed at a time, to bound memory
 TRAIN_STREAM, TEST_STREAM = 0, 1
 
 
@@ -64,29 +65,28 @@ def load(
     variation: float = 1.0,
     side: int = SIDE,
     alike: int = GROUP_SIZE,
-    name: str = "glyphs",
 ) -> Dataset:
-    """Draw the set. Smaller settings keep the first groups and the first pictures.
+    """Draw the set. Smaller settings keep the first groups and the first images.
 
-    Neither the data folder nor the seed of a run has a say: `drawing` alone, a seed of its own, gives other pictures.
+    Neither the data folder nor the seed of a run has a say: `drawing` alone, a seed of its own, gives other images.
     `alike` is the number of look-alikes taken from each group. `variation` below 1 shrinks every distortion and the
-    number of faces by that factor, `side=16` halves the pictures. All three make a set that a short training can learn.
+    number of faces by that factor, `side=16` halves the images. All three make a set that a short training can learn.
     """
     import torch
 
     if not 1 <= alike <= GROUP_SIZE:
-        raise DataError(f"{name}: alike={alike} is not possible; a group has {GROUP_SIZE} look-alikes.")
+        raise DataError(f"glyphs: alike={alike} is not possible; a group has {GROUP_SIZE} look-alikes.")
     if classes % alike or not 0 < classes <= len(GROUPS) * alike:
         raise DataError(
-            f"{name}: classes={classes} is not possible; take a multiple of {alike} up to {len(GROUPS) * alike}, since "
+            f"glyphs: classes={classes} is not possible; take a multiple of {alike} up to {len(GROUPS) * alike}, since "
             f"look-alikes come in groups of {alike}."
         )
     if min(train, test) < classes:
-        raise DataError(f"{name}: train={train} and test={test} must be at least {classes}, one picture per class.")
+        raise DataError(f"glyphs: train={train} and test={test} must be at least {classes}, one image per class.")
     if drawing < 0:
-        raise DataError(f"{name}: drawing={drawing} must not be negative.")
+        raise DataError(f"glyphs: drawing={drawing} must not be negative.")
     if not 0 < variation <= 1 or side not in (SIDE, SIDE // 2):
-        raise DataError(f"{name}: variation must be in (0, 1] and side {SIDE} or {SIDE // 2}.")
+        raise DataError(f"glyphs: variation must be in (0, 1] and side {SIDE} or {SIDE // 2}.")
     splits = []
     for count, stream in ((train, TRAIN_STREAM), (test, TEST_STREAM)):
         labels = np.arange(count) % classes
@@ -94,12 +94,12 @@ def load(
         images = torch.from_numpy(halved(render(characters, drawing, stream, variation), SIDE // side))
         splits.append(Split(images, torch.from_numpy(labels)))
     return Dataset(
-        name=name,
+        name="glyphs",
         num_classes=classes,
         class_names=tuple("".join(group[:alike] for group in GROUPS)[:classes]),
         train=splits[0],
         test=splits[1],
-        recipe="glyphs" if side == SIDE else "digits",
+        recipe=GLYPHS if side == SIDE else DIGITS,
         superclass=torch.arange(classes) // alike,
         backbone="small-cnn",
     )
@@ -113,14 +113,9 @@ def find(root: Path) -> Availability:
     return Availability("found", "drawn from matplotlib's fonts", "")
 
 
-def load_hierarchical(root: Path, seed: int = 0, **settings: Any) -> Dataset:
-    """The same pictures under another name."""
-    return load(root, seed, name="glyphs-h", **settings)
-
-
 SOURCES = (
     Source("glyphs", "Glyphs", "Embedded", 10_000, 2_000, 100, load, find),
-    Source("glyphs-h", "Glyphs-H", "Embedded", 10_000, 2_000, 100, load_hierarchical, find),
+    Source("glyphs-h", "Glyphs-H", "Embedded", 10_000, 2_000, 100, renamed(load, "glyphs-h"), find),
 )
 
 
@@ -154,7 +149,7 @@ def _font(face: str) -> ImageFont.FreeTypeFont:
 
 
 def stencil(character: str, font: ImageFont.FreeTypeFont) -> Image.Image:
-    """One character in white on black, centred, at twice the size it has in a picture."""
+    """One character in white on black, centred, at twice the size it has in an image."""
     from PIL import Image, ImageDraw
 
     left, top, right, bottom = font.getbbox(character)
@@ -171,7 +166,7 @@ def stencils(group: str) -> list[list[Image.Image]]:
 
 
 def halved(images: np.ndarray, factor: int) -> np.ndarray:
-    """Pictures (N, 3, H, W) uint8 averaged over squares of `factor` pixels."""
+    """Images (N, 3, H, W) uint8 averaged over squares of `factor` pixels."""
     if factor == 1:
         return images
     count, channels, height, width = images.shape
@@ -180,9 +175,9 @@ def halved(images: np.ndarray, factor: int) -> np.ndarray:
 
 
 def render(labels: np.ndarray, drawing: int, stream: int, variation: float = 1.0) -> np.ndarray:
-    """Pictures (N, 3, 32, 32) uint8 of the given classes (N,).
+    """Images (N, 3, 32, 32) uint8 of the given classes (N,).
 
-    Picture i depends on (drawing, stream, i, its class) alone, so that a smaller set is the beginning of a larger one.
+    Image i depends on (drawing, stream, i, its class) alone, so that a smaller set is the beginning of a larger one.
     """
     shape_rng, noise_rng = (np.random.Generator(np.random.PCG64([drawing, stream, part])) for part in range(2))
     draws = shape_rng.random((len(labels), 15))
@@ -202,7 +197,7 @@ def _warped_stencils(labels: np.ndarray, choice: np.ndarray, matrices: np.ndarra
     bank = [faces for group in groups for faces in stencils(group)]
     size = (SIDE * SUPERSAMPLE, SIDE * SUPERSAMPLE)
     alpha = np.empty((len(labels), SIDE, SIDE), dtype=np.uint8)
-    # A loop over pictures, because Pillow's warp takes one at a time; it runs once per process.
+    # A loop over images, because Pillow's warp takes one at a time; it runs once per process.
     for i, (label, part, matrix) in enumerate(zip(labels.tolist(), choice.tolist(), matrices.tolist(), strict=True)):
         faces = bank[label]
         picked = faces[int(part * len(faces))]
@@ -212,7 +207,7 @@ def _warped_stencils(labels: np.ndarray, choice: np.ndarray, matrices: np.ndarra
 
 
 def _inverse_affine(draws: np.ndarray, variation: float) -> np.ndarray:
-    """(N, 6) maps from picture to stencil pixels, as Pillow wants them, from (N, 6) uniform draws."""
+    """(N, 6) maps from image to stencil pixels, as Pillow wants them, from (N, 6) uniform draws."""
     signed = variation * (2 * draws - 1)
     angle = np.deg2rad(MAX_ROTATION) * signed[:, 0]
     shear = MAX_SHEAR * signed[:, 1]
@@ -228,7 +223,7 @@ def _inverse_affine(draws: np.ndarray, variation: float) -> np.ndarray:
 def _compose(alpha: np.ndarray, draws: np.ndarray, noise_rng: np.random.Generator, variation: float) -> np.ndarray:
     """Blur, colours and noise: (B, 32, 32) coverage and (B, 8) uniform draws give (B, 3, 32, 32) uint8."""
     ink, paper = (colour.astype(np.float32)[:, :, None, None] for colour in _colours(draws[:, :3], draws[:, 3:6]))
-    # Squared draws: most pictures are clean enough to learn from in a short run, a few are hard for any network.
+    # Squared draws: most images are clean enough to learn from in a short run, a few are hard for any network.
     blur, level = variation * MAX_BLUR * draws[:, 6] ** 2, variation * MAX_NOISE * draws[:, 7] ** 2
     soft = _blur(alpha.astype(np.float32) / 255, blur)[:, None]
     noise = noise_rng.standard_normal((len(alpha), 3, SIDE, SIDE), dtype=np.float32)
@@ -237,7 +232,7 @@ def _compose(alpha: np.ndarray, draws: np.ndarray, noise_rng: np.random.Generato
 
 
 def _colours(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ink and paper (B, 3): two colours per picture, the ink darker, moved apart to a contrast of MIN_CONTRAST or more.
+    """Ink and paper (B, 3): two colours per image, the ink darker, moved apart to a contrast of MIN_CONTRAST or more.
 
     Always dark on light: with both polarities a small network spends its minute on contrast rather than on letters.
     """
@@ -258,7 +253,7 @@ def _with_lightness(colour: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.
 
 
 def _blur(alpha: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """Gaussian blur of each picture (B, 32, 32) with its own width (B,) in pixels."""
+    """Gaussian blur of each image (B, 32, 32) with its own width (B,) in pixels."""
     reach = 3
     kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / np.maximum(sigma, 1e-3)[:, None]) ** 2)
     kernel = (kernel / kernel.sum(axis=1, keepdims=True)).astype(np.float32)

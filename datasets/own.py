@@ -1,4 +1,4 @@
-"""The user's own data: an `.npz` file, or a folder of pictures with a `candidates.csv`. See docs/data.md for the form."""
+"""The user's own data: an `.npz` file, or a folder of images with a `candidates.csv`. See docs/data.md for the form."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from datasets.base import (
     z_score,
 )
 from datasets.storage import cache
+from datasets.views.recipes import CIFAR, FINE_GRAINED
 
 if TYPE_CHECKING:
     import numpy as np
 
 TABLE = "candidates.csv"
-SMALL = 64  # pictures of at most this side get the recipe and network of CIFAR
+SMALL = 64  # images of at most this side get the recipe and network of CIFAR
 FORM = "see `Your own data` in docs/data.md"
 
 
@@ -75,7 +76,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _inputs(path: Path, key: str, values: np.ndarray) -> np.ndarray:
-    """Features (N, d) float64, or pictures (N, 3, H, W) uint8 from (N, 3, H, W), (N, H, W, 3) or grey (N, H, W)."""
+    """Features (N, d) float64, or images (N, 3, H, W) uint8 from (N, 3, H, W), (N, H, W, 3) or grey (N, H, W)."""
     import numpy as np
 
     if values.ndim == 2 and values.dtype.kind in "fiub":
@@ -89,7 +90,7 @@ def _inputs(path: Path, key: str, values: np.ndarray) -> np.ndarray:
     if values.dtype == np.uint8 and values.ndim == 4 and values.shape[3] == 3:
         return values.transpose(0, 3, 1, 2)
     raise DataError(
-        f"{path}: `{key}` has shape {values.shape} and type {values.dtype}; features are (N, d) numbers, pictures "
+        f"{path}: `{key}` has shape {values.shape} and type {values.dtype}; features are (N, d) numbers, images "
         f"(N, 3, H, W), (N, H, W, 3) or (N, H, W) of type uint8."
     )
 
@@ -139,10 +140,10 @@ def load_npz(path: Path, root: Path | None = None, seed: int = 0, *, test_share:
     else:
         rows, held = hold_out(len(y), seed, test_share)
         x, x_test, y, y_test, candidates = x[rows], x[held], y[rows], y[held], candidates[rows]
-    pictures = x.ndim == 4
-    if not pictures:
+    are_images = x.ndim == 4
+    if not are_images:
         x, x_test = z_score(x, x_test)
-    small = pictures and max(x.shape[2:]) <= SMALL
+    small = are_images and max(x.shape[2:]) <= SMALL
     names = arrays.get("class_names", np.arange(num_classes)).tolist()
     if len(names) != num_classes:
         raise DataError(f"{path}: `class_names` has {len(names)} names for {num_classes} classes.")
@@ -152,13 +153,13 @@ def load_npz(path: Path, root: Path | None = None, seed: int = 0, *, test_share:
         class_names=tuple(map(str, names)),
         train=Split(torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y)),
         test=Split(torch.from_numpy(np.ascontiguousarray(x_test)), torch.from_numpy(y_test)),
-        recipe="cifar" if small else "fine-grained" if pictures else "features",
+        recipe=CIFAR if small else FINE_GRAINED if are_images else None,
         candidates=torch.from_numpy(candidates),
-        backbone="resnet18-cifar" if small else "resnet34-imagenet" if pictures else "mlp",
+        backbone="resnet18-cifar" if small else "resnet34-imagenet" if are_images else "mlp",
     )
 
 
-# A folder of pictures -----------------------------------------------------------------------------------------------
+# A folder of images -------------------------------------------------------------------------------------------------
 
 
 def _read_table(path: Path) -> list[tuple[int, dict[str, str]]]:
@@ -195,14 +196,14 @@ def load_folder(
     short_side: int = cache.SHORT_SIDE,
     cache_folder: Path | None = None,
 ) -> Dataset:
-    """Pictures with `candidates.csv`: file, label, candidates separated by |, and optionally split (train or test)."""
+    """Images with `candidates.csv`: file, label, candidates separated by |, and optionally split (train or test)."""
     import numpy as np
     import torch
 
     table = path / TABLE
     rows = _read_table(table)
     if len(rows) < 2:
-        raise DataError(f"{table} lists fewer than two pictures.")
+        raise DataError(f"{table} lists fewer than two images.")
     sets = [{name.strip() for name in row["candidates"].split("|")} - {""} for _, row in rows]
     truth = [row["label"].strip() for _, row in rows]
     for (line, row), label in zip(rows, truth, strict=True):
@@ -213,13 +214,15 @@ def load_folder(
     labels = np.array([number[label] for label in truth])
     train, held = _parts(table, rows, seed, test_share)
     candidates = np.zeros((len(rows), len(names)), dtype=bool)
-    for i in train:
-        line, row = rows[i]
-        if truth[i] not in sets[i]:
-            raise DataError(
-                f"{table}: line {line} ({row['file']}): the candidates do not contain the label '{truth[i]}'."
-            )
-        candidates[i, [number[name] for name in sets[i]]] = True
+    for i, allowed in enumerate(sets):
+        candidates[i, [number[name] for name in allowed]] = True
+    candidates = candidates[train]
+
+    def row_name(row: int) -> str:
+        line, fields = rows[train[row]]
+        return f"line {line} ({fields['file']}, label '{truth[train[row]]}')"
+
+    check_candidates(str(table), candidates, labels[train], len(names), row_name)
     files = [path / row["file"].strip() for _, row in rows]
     for (line, _), file in zip(rows, files, strict=True):
         if not file.is_file():
@@ -227,15 +230,15 @@ def load_folder(
     # Not into the user's folder, which may be read-only; folders of one name elsewhere must not share a store.
     where = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
     store = cache_folder or cache.folder(root or path, f"{name_of(path)}-{where}")
-    everything = cache.open_pictures(files, labels.tolist(), path, store, "all", short_side)
+    everything = cache.open_images(files, labels.tolist(), path, store, "all", short_side)
     return Dataset(
         name=name_of(path),
         num_classes=len(names),
         class_names=tuple(names),
         train=everything.rows(torch.from_numpy(train)),
         test=everything.rows(torch.from_numpy(held)),
-        recipe="fine-grained",
-        candidates=torch.from_numpy(candidates[train]),
+        recipe=FINE_GRAINED,
+        candidates=torch.from_numpy(candidates),
         backbone="resnet34-imagenet",
     )
 

@@ -1,36 +1,38 @@
-"""Finding data sets: every file named in FILES hands over its `SOURCES`; a path is the user's own data.
+"""Finding data sets: every file of this folder that has a tuple `SOURCES` hands it over; a path is the user's own data.
 
-To add a data set, write a file with a tuple `SOURCES` of `datasets.base.Source` and name it here. Such a file imports
-torch inside its functions only, so that listing needs no torch.
+To add a data set, put a file here with a tuple `SOURCES` of `datasets.base.Source`. Such a file imports torch inside
+its functions only, so that listing needs no torch.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from importlib import import_module
 from pathlib import Path
 
+import datasets
 from datasets import own
-from datasets.base import DataError, Source
-from methods.registry import did_you_mean
-
-FILES = ("glyphs", "digits", "cifar", "fine_grained", "tabular")
+from datasets.base import GROUPS, DataError, Source, did_you_mean
 
 
 def _collect() -> dict[str, Source]:
+    """All sources by name, those that need no download first."""
     sources: dict[str, Source] = {}
-    for file in FILES:
-        for source in import_module(f"datasets.{file}").SOURCES:
+    for file in pkgutil.iter_modules(datasets.__path__):
+        if file.ispkg or file.name == "registry":
+            continue
+        for source in getattr(import_module(f"datasets.{file.name}"), "SOURCES", ()):
             if source.name in sources:
-                raise ValueError(f"The data set name '{source.name}' is used twice; see datasets/{file}.py.")
+                raise ValueError(f"The data set name '{source.name}' is used twice; see datasets/{file.name}.py.")
             sources[source.name] = source
-    return sources
+    return dict(sorted(sources.items(), key=lambda item: GROUPS.index(item[1].group)))
 
 
 SOURCES = _collect()
 
 
 def get(name: str) -> Source:
-    """The source of that name, or the user's own data when the name is a path (`.npz`, or a folder of pictures)."""
+    """The source of that name, or the user's own data when the name is a path (`.npz`, or a folder of images)."""
     if name in SOURCES:
         return SOURCES[name]
     path = Path(name).expanduser()

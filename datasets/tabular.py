@@ -16,7 +16,6 @@ from datasets.base import (
     Availability,
     DataError,
     Dataset,
-    FeatureNoise,
     Source,
     Split,
     check_candidates,
@@ -24,21 +23,17 @@ from datasets.base import (
     min_max,
     plural,
     read_mat,
+    rows_without_truth,
     z_score,
 )
 from datasets.splits import SPLITS, Options, rows_of
+from datasets.views.recipes import NOISE, Noise
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor
 
 PAGE = "https://palm.seu.edu.cn/zhangml/Resources.htm"
 KEYS = ("data", "partial_target", "target")
-
-# Standard deviation of added noise in units of the (scaled) feature, and the share of features set to 0, their mean.
-# Our choice: no augmentation is published for these sets.
-VIEW_NOISE = {"strong": 0.1, "distill": 0.2}
-VIEW_DROPOUT = {"strong": 0.2, "distill": 0.0}
 
 
 @dataclass(frozen=True)
@@ -199,8 +194,8 @@ def load(
     classes: Literal["all", "present", "frequent"] = "all",
     scaling: Literal["z-score", "min-max", "none"] = "z-score",
     scaling_from: Literal["train", "all"] = "train",
-    strong_noise: float = VIEW_NOISE["strong"],
-    strong_dropout: float = VIEW_DROPOUT["strong"],
+    strong_noise: float = NOISE["strong"].deviation,
+    strong_dropout: float = NOISE["strong"].dropped,
     fixed_views: bool = False,
     missing_truth: Literal["refuse", "drop"] = "refuse",
     check_sizes: bool = True,
@@ -216,10 +211,10 @@ def load(
     if check_sizes:
         notes += check_known(table, path, data, candidates, labels, split in SPLITS and SPLITS[split].published)
     if missing_truth == "drop":
-        keep = candidates[np.arange(len(labels)), labels]
-        if not keep.all():
-            notes.append(f"{plural(int((~keep).sum()), 'row')} without the true label among the candidates left out")
-        data, candidates, labels = data[keep], candidates[keep], labels[keep]
+        lacking = rows_without_truth(candidates, labels)
+        if len(lacking):
+            notes.append(f"{plural(len(lacking), 'row')} without the true label among the candidates left out")
+        data, candidates, labels = (np.delete(array, lacking, axis=0) for array in (data, candidates, labels))
     used = chosen_classes(str(path), candidates, labels, classes)
     keep = np.isin(labels, used)
     if len(used) < candidates.shape[1]:
@@ -237,11 +232,11 @@ def load(
         class_names=tuple(f"class {number + 1}" for number in used),
         train=Split(torch.from_numpy(train), torch.from_numpy(labels[rows])),
         test=Split(torch.from_numpy(test), torch.from_numpy(labels[held])),
-        recipe="features",
+        recipe=None,
         candidates=torch.from_numpy(candidates[rows]),
         backbone="mlp",
         notes=tuple(notes),
-        noise=FeatureNoise(strong_noise, strong_dropout, fixed_views),
+        noise=Noise(strong_noise, strong_dropout, fixed_views),
     )
 
 
@@ -367,35 +362,3 @@ SOURCES = tuple(
     )
     for table in TABLES
 )
-
-
-# Views of features --------------------------------------------------------------------------------------------------
-
-
-def feature_views(
-    features: Tensor, view: str, *, seed: int, epoch: int, index: Tensor, noise: FeatureNoise | None = None
-) -> Tensor:
-    """One view of features (B, d) of the rows `index` (B,): a function of (seed, epoch, index, view) alone.
-
-    "weak", "plain" and "test" are the features themselves; "strong" and "distill" add Gaussian noise and drop features.
-    `noise` replaces that of "strong".
-    """
-    import torch
-
-    from datasets.views.counter import uniforms
-
-    if view in ("weak", "plain", "test"):
-        return features
-    if view not in VIEW_NOISE:
-        raise ValueError(f"unknown view {view!r} of features")
-    deviation, dropped = VIEW_NOISE[view], VIEW_DROPOUT[view]
-    if view == "strong" and noise is not None:
-        deviation, dropped, epoch = noise.deviation, noise.dropped, 0 if noise.fixed else epoch
-    if deviation == dropped == 0:
-        return features
-    width = features.shape[1]
-    draws = uniforms(seed, epoch, f"features/{view}", index.to(features.device), 3 * width)
-    radius, angle, keep = draws.split(width, dim=1)
-    normal = (-2 * torch.log1p(-radius)).sqrt() * (2 * torch.pi * angle).cos()  # Box–Muller
-    noisy = features + deviation * normal.to(features.dtype)
-    return noisy.masked_fill(keep < dropped, 0.0)

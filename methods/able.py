@@ -3,14 +3,14 @@
 S. Xia, J. Lv, N. Xu, X. Geng. Ambiguity-Induced Contrastive Learning for Instance-Dependent Partial Label Learning.
 IJCAI-ECAI 2022, pp. 3615–3621.
 
-Two views of each of B pictures; T label confidences before the step, ℓ logits of the weak view, z unit embeddings.
+Two views of each of B images; T label confidences before the step, ℓ logits of the weak view, z unit embeddings.
 
     ŷ_j = arg max_{c∈S_j} ℓ_jc                                            the class that j is an example of
-    W_ab = T_{i,ŷ_j} / n_{ŷ_j} if ŷ_j ∈ S_i else 0                        views a of picture i, b ≠ a of picture j
+    W_ab = T_{i,ŷ_j} / n_{ŷ_j} if ŷ_j ∈ S_i else 0                        views a of image i, b ≠ a of image j
     L_con = −(τ/τ₀) (1/2B) Σ_a Σ_{b≠a} W_ab log exp(z_a·z_b/τ) / Σ_{k≠a} exp(z_a·z_k/τ)
     L = −(1/B) Σ_i Σ_c T_ic log softmax(ℓ_i)_c + λ L_con;  then T_i ← softmax of ℓ_i over S_i
 
-Wrong candidates are kept: for each candidate class, the pictures assigned to it are positives, weighted by confidence.
+Wrong candidates are kept: for each candidate class, the images assigned to it are positives, weighted by confidence.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     ContrastiveClassifier,
     at_least_float32,
     candidate_softmax,
+    contrastive_loss,
     full_precision,
     masked_argmax,
     soft_cross_entropy,
@@ -44,7 +44,7 @@ def anchor_confidence(table: Tensor, index: Tensor, lookup: str) -> Tensor:
 def positive_weights(assigned: Tensor, candidates: Tensor, confidence: Tensor, positive_norm: str) -> Tensor:
     """W between all views, weak half first: how much b counts as a positive of a. (B,), (B, C), (B, C) -> (2B, 2B).
 
-    A candidate class that no picture is assigned to adds nothing, and the others are not rescaled for it.
+    A candidate class that no image is assigned to adds nothing, and the others are not rescaled for it.
     """
     same = (assigned[:, None] == assigned).to(confidence.dtype)
     members = same.sum(0)  # n_{ŷ_j} ≥ 1
@@ -54,18 +54,19 @@ def positive_weights(assigned: Tensor, candidates: Tensor, confidence: Tensor, p
     return weights.repeat(2, 2).fill_diagonal_(0.0)
 
 
-def contrastive_loss(embeddings: Tensor, weights: Tensor, temperature: float, base_temperature: float) -> Tensor:
+def ambiguity_loss(embeddings: Tensor, weights: Tensor, temperature: float, base_temperature: float) -> Tensor:
     """L_con; embeddings get gradient as anchors and as contrast. (2B, d), (2B, 2B) -> scalar."""
-    return temperature / base_temperature * fused.contrastive_loss(embeddings, (), weights, temperature)
+    no_others = embeddings[:0]
+    return temperature / base_temperature * contrastive_loss(embeddings, no_others, weights, temperature)
 
 
 @register
 class ABLE(Method):
+    """Two views pulled towards the images that stand for any of their candidate classes, weighted by confidence."""
+
     name = "able"
     about = About("ABLE", "IDPLL", venue="IJCAI", year=2022, forwards="2", state="N×C confidence")
     views = ("weak", "strong")
-
-    table: Tensor  # (N, C) T
 
     @dataclass(frozen=True)
     class Config:
@@ -76,8 +77,10 @@ class ABLE(Method):
         # Whose confidences weigh the positives: the anchor's own (paper), or, as released, those of the training row
         # that has the anchor's position in the batch as its number.
         confidence_lookup: Literal["sample", "batch_position"] = "sample"
-        # Released: a class group is divided by its pictures, though each appears in two views; "per_view" is its mean.
+        # Released: a class group is divided by its images, though each appears in two views; "per_view" is its mean.
         positive_norm: Literal["per_image", "per_view"] = "per_image"
+
+    table: Tensor  # (N, C) T
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -98,7 +101,7 @@ class ABLE(Method):
             anchors = anchor_confidence(self.table, batch.index, config.confidence_lookup)
             weights = positive_weights(assigned, batch.candidates, anchors, config.positive_norm)
             refreshed = candidate_softmax(weak, batch.candidates)
-        contrast = contrastive_loss(embeddings, weights, config.temperature, config.base_temperature)
+        contrast = ambiguity_loss(embeddings, weights, config.temperature, config.base_temperature)
         return Step(
             classification + config.loss_weight * contrast,
             logs={"classification": classification.detach(), "contrast": contrast.detach()},

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 ViewName = Literal["weak", "strong", "distill", "plain"]
+T = TypeVar("T")
+# `field: Added[int] = 0` in a Config: it came after runs were recorded. At its default it is left out of a run's
+# identity, so those runs keep theirs.
+Added = Annotated[T, "left out of the identity at its default"]
 
 
 class Backbone(nn.Module):
     """An encoder: images (B, 3, H, W) or features (B, d) -> feature map (B, feature_dim, h, w). Pooling is the head's."""
 
     feature_dim: int
+    input_features: int | None = None  # d where the inputs are features, None where they are images
     xavier: bool = False  # whether the classifier on top starts with Xavier-uniform weights
 
 
@@ -46,12 +51,12 @@ class Batch:
     index: Tensor  # (B,) rows in the training set
 
     def rows(self, table: Tensor) -> Tensor:
-        """The batch's rows of a table that has one per training picture. (N, …) -> (B, …)."""
+        """The batch's rows of a table that has one per training image. (N, …) -> (B, …)."""
         return table.index_select(0, self.index)
 
     def store(self, table: Tensor, rows: Tensor) -> None:
         """Write them, in the table's precision."""
-        table.index_copy_(0, self.index, rows if rows.dtype == table.dtype else rows.to(table.dtype))
+        table.index_copy_(0, self.index, rows.to(table.dtype))
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,10 @@ class Clock:
         """A fraction of training in whole epochs (rounded): the form in which papers state warm-ups."""
         return round(fraction * self.epochs)
 
+    def warmup_epochs(self, fraction: float) -> int:
+        """Length of a warm-up whose results the rest builds on: at least one epoch, unless it is switched off by 0."""
+        return max(1, self.epochs_of(fraction)) if fraction > 0 else 0
+
 
 @dataclass
 class Step:
@@ -91,7 +100,7 @@ class TrainingData(Protocol):
     """The training set as the epoch hooks see it."""
 
     def infer(self, fn: Callable[[Tensor], Any], view: ViewName = "plain") -> Any:
-        """`fn` over one view of every training picture, in row order, without gradient; results concatenated.
+        """`fn` over one view of every training image, in row order, without gradient; results concatenated.
 
         `fn` returns a tensor or a tuple of tensors with the batch in front. The method sets train or eval mode itself.
         """

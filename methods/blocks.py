@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributions import Dirichlet, kl_divergence
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from methods import fused
-from methods.base import Backbone, Task
+from methods.base import Backbone, Method, Task, TrainingData
 
-LOWEST = {dtype: torch.finfo(dtype).min for dtype in (torch.float32, torch.float64)}
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def at_least_float32(x: Tensor) -> Tensor:
     """Losses and beliefs are computed in float32 under mixed precision; float64 stays float64."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-def as_mask(candidates: Tensor) -> Tensor:
-    """As bool. Here and below nothing is asked of torch that is so already: even that takes long between convolutions."""
-    return candidates if candidates.dtype == torch.bool else candidates.bool()
-
-
-def constant(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Without gradient, in this precision."""
-    values = values.detach() if values.requires_grad else values
-    return values if values.dtype == dtype else values.to(dtype)
 
 
 def uniform_confidence(candidates: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -44,39 +29,28 @@ def uniform_confidence(candidates: Tensor, dtype: torch.dtype = torch.float32) -
 def candidate_softmax(logits: Tensor, candidates: Tensor) -> Tensor:
     """Softmax over the candidates, of which each row has one or more, 0 elsewhere. (…, C), (…, C) -> (…, C)."""
     logits = at_least_float32(logits)
-    return torch.softmax(torch.where(as_mask(candidates), logits, LOWEST[logits.dtype]), dim=-1)
+    return torch.softmax(torch.where(candidates.bool(), logits, torch.finfo(logits.dtype).min), dim=-1)
 
 
 def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
     """The same, but a row with an empty mask gives zeros. (…, C), (…, C) -> (…, C)."""
-    return candidate_softmax(logits, mask) * as_mask(mask)
+    return candidate_softmax(logits, mask) * mask.bool()
 
 
 def masked_logsumexp(logits: Tensor, mask: Tensor) -> Tensor:
     """log Σ exp over the masked entries of each row; −inf for an empty mask. (B, C) -> (B,)."""
-    return torch.logsumexp(torch.where(as_mask(mask), at_least_float32(logits), -math.inf), dim=1)
+    return torch.logsumexp(torch.where(mask.bool(), at_least_float32(logits), -math.inf), dim=1)
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """−(1/B) Σ_i Σ_j t_ij log softmax(z_i)_j, targets constant. (B, C), (B, C) -> scalar."""
     logits = at_least_float32(logits)
-    return F.cross_entropy(logits, constant(targets, logits.dtype))
+    return F.cross_entropy(logits, targets.detach().to(logits.dtype))
 
 
 def masked_argmax(scores: Tensor, mask: Tensor) -> Tensor:
     """arg max inside the mask of finite scores, ties to the lowest index. (B, C) -> (B,)."""
-    return torch.where(as_mask(mask), scores, -math.inf).argmax(1)
-
-
-def one_hot(classes: Tensor, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """1 at each class, 0 elsewhere. (B,) -> (B, count); torch's own is of integers, which have to be looked over and cast."""
-    rows = torch.zeros(len(classes), count, dtype=dtype, device=classes.device)
-    return rows.scatter_(1, classes[:, None], 1)
-
-
-def added(losses: Iterable[Tensor]) -> Tensor:
-    """Their sum; a single one as it is."""
-    return functools.reduce(torch.add, losses)
+    return torch.where(mask.bool(), scores, -math.inf).argmax(1)
 
 
 def linear_ramp(position: float, length: float, top: float = 1.0) -> float:
@@ -84,15 +58,39 @@ def linear_ramp(position: float, length: float, top: float = 1.0) -> float:
     return top if length <= 0 else top * min(max(position / length, 0.0), 1.0)
 
 
-def full_precision(like: Tensor) -> AbstractContextManager[Any]:
+def full_precision(like: Tensor) -> torch.autocast:
     """Context in which products of float32 tensors stay float32 under mixed precision (autocast would lower them)."""
-    kind = like.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    return torch.autocast(like.device.type, enabled=False)
 
 
 def unit(x: Tensor) -> Tensor:
-    """Rows scaled to length 1, at least in float32; a zero row stays zero. (B, D) -> (B, D)."""
-    return fused.unit(at_least_float32(x))
+    """Vectors scaled to length 1, at least in float32; a zero vector stays zero. (…, D) -> (…, D)."""
+    return F.normalize(at_least_float32(x), dim=-1)
+
+
+def contrastive_loss(
+    anchors: Tensor,
+    others: Tensor,
+    weights: Tensor,
+    tau: float,
+    filled: Tensor | None = None,
+    eps: float = 0.0,
+) -> Tensor:
+    """−(1/B) Σ_a Σ_b w_ab log exp(z_a·z_b/τ) / Σ_{k≠a} exp(z_a·z_k/τ), b and k over [anchors; others].
+
+    (B, d), (M, d), (B, B+M) -> scalar. Anchors get gradient on both sides of the product; weights are constant, w_aa is 0.
+    `filled` (B+M,) bool names the columns that exist; the others have weight 0. `eps` is added to the sum after the row's
+    largest term, the anchor's with itself included, has been divided out, as released codes do.
+    """
+    logits = anchors @ torch.cat((anchors, others)).T / tau
+    left_out = torch.eye(*logits.shape, dtype=torch.bool, device=logits.device)
+    if filled is not None:
+        left_out = left_out | ~filled
+    log_total = torch.logsumexp(logits.masked_fill(left_out, -math.inf), dim=1, keepdim=True)
+    if eps > 0:
+        largest = logits.detach().amax(1, keepdim=True)
+        log_total = torch.logaddexp(log_total, largest + math.log(eps))
+    return (weights * (log_total - logits)).sum(1).mean()
 
 
 def moco_loss(queries: Tensor, keys: Tensor, queue: Tensor, tau: float, filled: Tensor | None = None) -> Tensor:
@@ -108,6 +106,19 @@ def moco_loss(queries: Tensor, keys: Tensor, queue: Tensor, tau: float, filled: 
     return (torch.logsumexp(logits, dim=1) - logits[:, 0]).mean()
 
 
+def dirichlet_draw(parameters: Tensor) -> Tensor:
+    """One reparameterised draw per row, at least 1e-19. (…, C) -> (…, C), rows sum to 1."""
+    draw = Dirichlet(parameters, validate_args=False).rsample()
+    # Products of two smaller numbers are denormal, with which a CPU computes a hundred times slower.
+    return draw.clamp_min(torch.finfo(draw.dtype).tiny ** 0.5)
+
+
+def dirichlet_kl(alpha: Tensor, prior: float) -> Tensor:
+    """KL(Dir(α_i) ‖ Dir(prior, …, prior)), mean over the batch. (B, C) -> scalar."""
+    flat = Dirichlet(torch.full_like(alpha, prior), validate_args=False)
+    return kl_divergence(Dirichlet(alpha, validate_args=False), flat).mean()
+
+
 @torch.no_grad()
 def ring_write(pointer: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
     """Overwrite the oldest rows of ring buffers in place and advance `pointer`, a 0-dim int64 tensor.
@@ -116,35 +127,16 @@ def ring_write(pointer: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
     """
     size, count = pairs[0][0].shape[0], pairs[0][1].shape[0]
     first = max(count - size, 0)
-    at = torch.arange(first, count, device=pointer.device).add_(pointer).remainder_(size)
+    at = (pointer + torch.arange(first, count, device=pointer.device)) % size
     for buffer, rows in pairs:
-        buffer.index_copy_(0, at, constant(rows[first:] if first else rows, buffer.dtype))
+        buffer.index_copy_(0, at, rows[first:].to(buffer.dtype))
     pointer.add_(count).remainder_(size)
 
 
-_parameters: WeakKeyDictionary[nn.Module, list[Tensor]] = WeakKeyDictionary()
-
-
-def parameters_of(module: nn.Module) -> list[Tensor]:
-    """The parameters, looked up once: that takes longer than most of what is done with them in a step."""
-    if torch.compiler.is_compiling():  # which looks once anyway
-        return list(module.parameters())
-    if module not in _parameters:
-        _parameters[module] = list(module.parameters())
-    return _parameters[module]
-
-
-@torch.no_grad()
 def ema_update(target: nn.Module, source: nn.Module, momentum: float) -> None:
     """Parameters of `target` ← m·target + (1−m)·source; buffers are left alone."""
-    torch._foreach_lerp_(parameters_of(target), parameters_of(source), 1.0 - momentum)
-
-
-class GlobalAverage(nn.Module):
-    """Global average pooling, (B, D, h, w) -> (B, D). A module, so that `speed` counts it as the network's."""
-
-    def forward(self, feature_map: Tensor) -> Tensor:
-        return feature_map.flatten(2).mean(2)
+    average = get_ema_multi_avg_fn(momentum)
+    average(list(target.parameters()), list(source.parameters()), 0)
 
 
 class Classifier(nn.Module):
@@ -153,14 +145,14 @@ class Classifier(nn.Module):
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.backbone: Backbone = task.backbone()
-        self.pool = GlobalAverage()
+        self.pool = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(self.backbone.feature_dim, task.num_classes)
         if self.backbone.xavier:
             nn.init.xavier_uniform_(self.head.weight)
 
     def features(self, images: Tensor) -> Tensor:
         """(B, D) pooled features."""
-        return self.pool(self.backbone(images))
+        return self.pool(self.backbone(images)).flatten(1)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.features(images))
@@ -191,6 +183,15 @@ class ContrastiveClassifier(Classifier):
         return self.projection(self.features(images))
 
 
+def training_features(method: Method, network: Classifier, data: TrainingData) -> Tensor:
+    """Pooled features of all training images in eval mode, (N, F)."""
+    training = method.training
+    method.eval()
+    features = at_least_float32(data.infer(network.features))
+    method.train(training)
+    return features
+
+
 @torch.no_grad()
 def second_forward(network: nn.Module, images: Tensor, bn: str = "update") -> Tensor:
     """Another pass of the same view after the optimiser step, in training mode, as RC and LWS refresh their weights.
@@ -199,14 +200,11 @@ def second_forward(network: nn.Module, images: Tensor, bn: str = "update") -> Te
     """
     if bn == "update":
         return network(images)
-    norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    norms = [m for m in network.modules() if isinstance(m, BATCH_NORMS) and m.track_running_stats]
     for norm in norms:
         norm.track_running_stats = False
-    kept = [(n, n.running_mean, n.running_var) for n in norms]
-    for norm in norms:
-        norm.running_mean, norm.running_var = None, None
     try:
         return network(images)
     finally:
-        for norm, mean, var in kept:
-            norm.running_mean, norm.running_var, norm.track_running_stats = mean, var, True
+        for norm in norms:
+            norm.track_running_stats = True

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from methods.base import About, Method, Task
-from methods.blocks import GlobalAverage, uniform_confidence, unit
+from methods.blocks import uniform_confidence, unit
 from methods.cel import CEL
 from methods.registry import register
 
@@ -28,13 +28,13 @@ class LinearHead(nn.Module):
 
     def __init__(self, feature_dim: int, num_classes: int, length: int) -> None:
         super().__init__()
-        self.pool = GlobalAverage()
+        self.pool = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(feature_dim, num_classes)
         self.embed = nn.Linear(feature_dim, num_classes * length)
         self.length = length
 
     def forward(self, feature_map: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.pool(feature_map)
+        features = self.pool(feature_map).flatten(1)
         h = self.embed(torch.relu(unit(features))).view(len(features), -1, self.length)
         return h, self.head(features)
 

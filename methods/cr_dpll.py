@@ -2,7 +2,7 @@
 
 D.-D. Wu, D.-B. Wang, M.-L. Zhang: Revisiting Consistency Regularization for Deep Partial Label Learning, ICML 2022.
 
-With g = softmax of the logits, K views (one weak, the others strong) and a conformal label distribution p per picture:
+With g = softmax of the logits, K views (one weak, the others strong) and a conformal label distribution p per image:
 
     L_sup = −(1/B) Σ_b Σ_{k∉S} log(1 − g_k(x⁰))                           weak view only (Eq. 2)
     Ψ     = (1/B) Σ_b Σ_z KL( p ‖ g(xᶻ) )                                 all views, p constant (Eq. 4)
@@ -25,13 +25,10 @@ from torch import Tensor
 from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     Classifier,
-    as_mask,
     at_least_float32,
     candidate_softmax,
-    constant,
     linear_ramp,
     masked_logsumexp,
-    one_hot,
     uniform_confidence,
 )
 from methods.registry import register
@@ -43,7 +40,7 @@ def log_complement(logits: Tensor) -> Tensor:
     Only the largest entry can exceed ½; its complement is the log-sum of the others, the rest is plain log1p.
     """
     log_p = F.log_softmax(at_least_float32(logits), dim=1)
-    largest = one_hot(log_p.argmax(1), log_p.shape[1], torch.bool)
+    largest = F.one_hot(log_p.argmax(1), log_p.shape[1]).bool()
     others = log_p.masked_fill(largest, -math.inf)  # also keeps log1p away from −1 in the backward pass
     return torch.where(largest, masked_logsumexp(log_p, ~largest).unsqueeze(1), torch.log1p(-others.exp()))
 
@@ -54,7 +51,7 @@ def supervised_loss(logits: Tensor, candidates: Tensor, eps: float = 0.0) -> Ten
         log_rest = torch.log(1.0 + eps - torch.softmax(at_least_float32(logits), dim=1))
     else:
         log_rest = log_complement(logits)
-    return -log_rest.masked_fill(as_mask(candidates), 0.0).sum(1).mean()
+    return -log_rest.masked_fill(candidates.bool(), 0.0).sum(1).mean()
 
 
 def conformal_target(logits: Tensor, candidates: Tensor) -> Tensor:
@@ -65,7 +62,7 @@ def conformal_target(logits: Tensor, candidates: Tensor) -> Tensor:
 def consistency_loss(logits: Tensor, target: Tensor) -> Tensor:
     """Eq. 4: KL(target ‖ prediction) of each view, mean over the batch, target constant. (K, B, C), (B, C) -> (K,)."""
     log_p = F.log_softmax(at_least_float32(logits), dim=2)
-    target = constant(target, log_p.dtype)
+    target = target.detach().to(log_p.dtype)
     return (torch.xlogy(target, target) - target * log_p).sum(2).mean(1)
 
 
@@ -85,7 +82,7 @@ def consistency_weight(epoch: int, ramp_epochs: int, max_weight: float, first_ep
 
 @register
 class CrDpll(Method):
-    """One network; every view is pulled towards one label distribution per picture, refreshed in closed form."""
+    """One network; every view is pulled towards one label distribution per image, refreshed in closed form."""
 
     name = "cr-dpll"
     about = About("CR-DPLL", "PLL", venue="ICML", year=2022, forwards="3", state="N×C distribution")

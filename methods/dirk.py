@@ -27,13 +27,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task, ViewName
 from methods.blocks import (
     Classifier,
     ContrastiveClassifier,
-    as_mask,
     at_least_float32,
+    contrastive_loss,
     ema_update,
     full_precision,
     masked_softmax,
@@ -48,7 +47,7 @@ from methods.registry import register
 @torch.no_grad()
 def rectify(logits: Tensor, candidates: Tensor) -> Tensor:
     """Eq. (R) in log space: a = sigmoid(x), so nothing is divided and nothing underflows. (B, C), (B, C) -> (B, C)."""
-    v, inside = at_least_float32(logits), as_mask(candidates)
+    v, inside = at_least_float32(logits), candidates.bool()
     sides = torch.where(torch.stack((inside, ~inside)), v, -torch.inf)  # (2, B, C)
     ours, rest = torch.softmax(sides, 2)  # NaN where there is no non-candidate, of which nothing is used
     worst_inside = torch.where(inside, torch.log_softmax(v, 1), torch.inf).amin(1, keepdim=True)
@@ -87,12 +86,9 @@ def weighted_contrastive_loss(
         positives = positive_pairs(confidence, candidates, all_confidence, all_candidates)
         positives.fill_diagonal_(False)  # a student is no column of its own row
         weights = masked_softmax(alike, positives)  # sums to 1: the own key is always a positive
-        others = (keys, queue_features)
-        return (
-            feat_temp
-            / base_temp
-            * fused.contrastive_loss(students, others, weights, feat_temp, all_candidates.any(1), log_eps)
-        )
+        others = torch.cat((keys, queue_features))
+        loss = contrastive_loss(students, others, weights, feat_temp, all_candidates.any(1), log_eps)
+    return feat_temp / base_temp * loss
 
 
 @register
@@ -117,10 +113,10 @@ class DIRK(Method):
         teacher_init: Literal["copy", "independent"] = "copy"  # released: independent
         always_three_views: bool = False  # released: with λ = 0 the contrastive passes are still made, for nothing
 
-    queue_features: Tensor
-    queue_confidence: Tensor
-    queue_candidates: Tensor
-    queue_position: Tensor
+    queue_features: Tensor  # (K, d) past teacher features, unit rows
+    queue_confidence: Tensor  # (K, C) their R
+    queue_candidates: Tensor  # (K, C) bool, empty where a row was never written
+    queue_position: Tensor  # () next row to overwrite
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)

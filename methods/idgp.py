@@ -3,7 +3,7 @@
 C. Qiao, N. Xu, X. Geng: Decompositional Generation Process for Instance-Dependent Partial Label Learning, ICLR 2023.
 
 A candidate set S is thought to arise in two steps: the annotator has the correct label in mind, a draw from
-Categorical θ(x), and adds incorrect labels that fit the picture, independent Bernoulli draws with probabilities z(x):
+Categorical θ(x), and adds incorrect labels that fit the image, independent Bernoulli draws with probabilities z(x):
 
     p(S | x) = Σ_{j∈S} θ_j (1 − z_j) Π_{k∈S, k≠j} z_k Π_{k∉S} (1 − z_k),   θ = softmax(u/T1), z = σ(h/T2).
 
@@ -32,7 +32,6 @@ from methods.blocks import (
     Classifier,
     at_least_float32,
     candidate_softmax,
-    constant,
     linear_ramp,
     masked_argmax,
     masked_logsumexp,
@@ -72,7 +71,7 @@ def divisor(h: Tensor, reduction: Reduction) -> int:
 def g_prior_loss(h: Tensor, b: Tensor, T2: float, reduction: Reduction) -> Tensor:
     """P_g = −(1/c) Σ b log z + (1 − b) log(1 − z) over all labels. (B, C), (B, C) -> scalar."""
     h = at_least_float32(h) / T2
-    total = F.binary_cross_entropy_with_logits(h, constant(b, h.dtype), reduction="sum")
+    total = F.binary_cross_entropy_with_logits(h, b.detach().to(h.dtype), reduction="sum")
     return total / divisor(h, reduction)
 
 
@@ -151,6 +150,9 @@ class IDGP(Method):
             if self.T1 <= 0 or self.T2 <= 0:
                 raise ValueError(f"idgp: the temperatures T1 and T2 must be positive, got {self.T1} and {self.T2}.")
 
+    d: Tensor  # (N, C) recorded output of f
+    b: Tensor  # (N, C) recorded output of g
+
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.f = Classifier(task)
@@ -158,28 +160,21 @@ class IDGP(Method):
         self.register_buffer("d", uniform_confidence(task.candidates))
         self.register_buffer("b", task.candidates.to(torch.float32))
 
-    d: Tensor
-    b: Tensor
-
-    def warm_up_epochs(self, clock: Clock) -> int:
-        """Length of one network's warm-up."""
-        return max(1, clock.epochs_of(self.config.warm_up)) if self.config.warm_up > 0 else 0
-
     def ramp(self, clock: Clock) -> float:
         """λ, by the number of epochs since the warm-up."""
-        warm = self.warm_up_epochs(clock) * (1 if self.config.joint_warmup else 2)
+        warm = clock.warmup_epochs(self.config.warm_up) * (1 if self.config.joint_warmup else 2)
         return linear_ramp(clock.epoch - warm, clock.epochs_of(self.config.ramp))
 
     def warming(self, clock: Clock) -> tuple[bool, bool]:
         """Whether f and g warm up in this epoch; (False, False) is the main phase."""
-        warm = self.warm_up_epochs(clock)
+        warm = clock.warmup_epochs(self.config.warm_up)
         first, second = clock.epoch < warm, warm <= clock.epoch < 2 * warm
         return (first, first) if self.config.joint_warmup else (first, second)
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         warm_f, warm_g = self.warming(clock)
         if warm_f or warm_g:
-            return self.warm_up_step(batch, warm_f, warm_g)
+            return self.warmup_step(batch, warm_f, warm_g)
         c, views, rows = self.config, len(batch.views), len(batch.index)
         u, h = self.logits(self.f, batch), self.logits(self.g, batch)
         # The views are one tall batch from here on. Every term is a mean over rows, so the sum over views is their
@@ -201,7 +196,7 @@ class IDGP(Method):
         logs = {"f": loss_f.detach(), "g": loss_g.detach(), "marginal_nll": nll}
         return Step(loss_f + loss_g, logs, {"u": plain_u, "h": plain_h})
 
-    def warm_up_step(self, batch: Batch, warm_f: bool, warm_g: bool) -> Step:
+    def warmup_step(self, batch: Batch, warm_f: bool, warm_g: bool) -> Step:
         """The priors alone, with weight 1, for the networks that warm up."""
         c, views, rows = self.config, len(batch.views), len(batch.index)
         losses: dict[str, Tensor] = {}

@@ -22,9 +22,7 @@ from torch import Tensor
 from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     Classifier,
-    as_mask,
     at_least_float32,
-    constant,
     masked_softmax,
     second_forward,
 )
@@ -43,7 +41,7 @@ def initial_weights(candidates: Tensor, init: Literal["all", "sides"], dtype: to
 def updated_weights(logits: Tensor, candidates: Tensor, eps: float) -> Tensor:
     """p_ij over its side's mass + C·eps; eps = 0 makes each side a softmax of its own. (B, C)."""
     logits = at_least_float32(logits)
-    inside = as_mask(candidates)
+    inside = candidates.bool()
     if eps == 0:
         return masked_softmax(logits, inside) + masked_softmax(logits, ~inside)
     p = torch.softmax(logits, dim=1)
@@ -64,7 +62,7 @@ def leveraged_terms(
 ) -> tuple[Tensor, Tensor]:
     """The candidate and the leveraged non-candidate term, batch means; weights constant. All (B, C)."""
     logits = at_least_float32(logits)
-    inside, weights = as_mask(candidates), constant(weights, logits.dtype)
+    inside, weights = candidates.bool(), weights.detach().to(logits.dtype)
     if binary_loss == "sigmoid":
         if zero_gradient_at_zero:
             logits = torch.where(logits == 0, logits.detach(), logits)
@@ -112,14 +110,14 @@ class LWS(Method):
         zero_gradient_at_zero: bool = False  # released code: no gradient where a logit is exactly 0
         second_forward_bn: Literal["update", "frozen"] = "update"  # released code
 
+    weights: Tensor  # (N, C) w
+    candidate_mask: Tensor  # (N, C) bool
+
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.network = Classifier(task)
         self.register_buffer("weights", initial_weights(task.candidates, config.init))
         self.register_buffer("candidate_mask", task.candidates.clone())
-
-    weights: Tensor
-    candidate_mask: Tensor
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         c = self.config

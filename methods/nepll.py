@@ -31,13 +31,11 @@ from torch import Tensor, nn
 
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
 from methods.blocks import (
+    BATCH_NORMS,
     Classifier,
-    as_mask,
     at_least_float32,
     candidate_softmax,
-    constant,
     linear_ramp,
-    one_hot,
     soft_cross_entropy,
     uniform_confidence,
 )
@@ -112,14 +110,14 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 def selected_cross_entropy(logits: Tensor, targets: Tensor, selected: Tensor) -> Tensor:
     """Soft cross-entropy averaged over the selected rows. (…, B, C), (…, B, C), (…, B) -> (…)."""
     log_p = F.log_softmax(at_least_float32(logits), dim=-1)
-    return -masked_mean((log_p * constant(targets, log_p.dtype)).sum(-1), selected)
+    return -masked_mean((log_p * targets.detach().to(log_p.dtype)).sum(-1), selected)
 
 
 def complementary_loss(logits: Tensor, candidates: Tensor, unselected: Tensor) -> Tensor:
     """−Σ_{j∉S} log(1 + 1e-7 − p_j), averaged over the unselected rows. (…, B, C), (B, C), (…, B) -> (…)."""
     log_p = F.log_softmax(at_least_float32(logits), dim=-1)
     log_not = torch.log(EPSILON - torch.expm1(log_p))  # 1 + 1e-7 − p would round the floor in float32
-    return -masked_mean(torch.where(as_mask(candidates), 0.0, log_not).sum(-1), unselected)
+    return -masked_mean(torch.where(candidates.bool(), 0.0, log_not).sum(-1), unselected)
 
 
 def mix(values: Tensor, order: Tensor, coefficient: Tensor) -> Tensor:
@@ -128,35 +126,21 @@ def mix(values: Tensor, order: Tensor, coefficient: Tensor) -> Tensor:
     return coefficient * values + (1 - coefficient) * values[order]
 
 
-def enough(count: int | torch.SymInt, least: int) -> bool:
-    """Whether `count` rows reach `least`; a count without a value, as in a run on fake tensors, is taken to do so."""
-    if isinstance(count, torch.SymInt):
-        torch._check(count >= least)
-        return True
-    return count >= least
-
-
 @register
 class NEPLL(Method):
     """Two networks that learn from the samples they have disambiguated well."""
 
     name = "nepll"
     about = About(
-        "NEPLL",
-        "IDPLL",
-        venue="ICCV",
-        year=2023,
-        forwards="4–6, and 2 per epoch",
-        state="second network, two N×C weights",
+        "NEPLL", "IDPLL", "ICCV", 2023, forwards="4–6, and 2 per epoch", state="second network, two N×C weights"
     )
     views = ("weak", "strong")
 
     @dataclass(frozen=True)
     class Config:
-        warmup: float = (
-            60 / 450
-        )  # epochs of the released run as fractions: end of warm-up, at least one epoch unless 0,
-        rampup: float = 100 / 450  # length of the ramp of w, counted from the first epoch of training,
+        # Epochs of the released run, of 450, as fractions.
+        warmup: float = 60 / 450  # end of warm-up, at least one epoch unless 0
+        rampup: float = 100 / 450  # length of the ramp of w, counted from the first epoch of training
         expand: float = 300 / 450  # start of the expansion phase
         eta: float = 0.6  # released: share of samples selected
         lam: float = 0.99  # released: EMA factor of κ, per step
@@ -172,11 +156,17 @@ class NEPLL(Method):
             if self.mix_alpha < 1 or self.T <= 0:
                 raise ValueError(f"nepll: mix_alpha and T must be positive, got {self.mix_alpha} and {self.T}.")
 
+    candidates: Tensor  # (N, C) bool
+    weights: Tensor  # (2, N, C), stored label weights of each network
+    selected: Tensor  # (2, N) bool, since the start of the epoch
+    tau: Tensor  # (2, C)
+    kappa: Tensor  # (2,)
+
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.networks = nn.ModuleList([Classifier(task), Classifier(task)])
         # Batch norm cannot normalise a single mixed sample when its maps have shrunk to one pixel.
-        has_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.networks.modules())
+        has_norm = any(isinstance(m, BATCH_NORMS) for m in self.networks.modules())
         self.least_to_mix = 2 if has_norm else 1
         self.register_buffer("candidates", task.candidates.bool().clone())
         self.register_buffer("weights", uniform_confidence(task.candidates).repeat(2, 1, 1))
@@ -184,14 +174,8 @@ class NEPLL(Method):
         self.register_buffer("tau", torch.zeros(2, task.num_classes))
         self.register_buffer("kappa", torch.zeros(2))
 
-    candidates: Tensor  # (N, C) bool
-    weights: Tensor  # (2, N, C), stored label weights of each network
-    selected: Tensor  # (2, N) bool, since the start of the epoch
-    tau: Tensor  # (2, C)
-    kappa: Tensor  # (2,)
-
     def warming(self, clock: Clock) -> bool:
-        return clock.epoch < (max(1, clock.epochs_of(self.config.warmup)) if self.config.warmup > 0 else 0)
+        return clock.epoch < clock.warmup_epochs(self.config.warmup)
 
     def ramp(self, clock: Clock) -> float:
         """w of the losses beside CE_weak."""
@@ -222,9 +206,7 @@ class NEPLL(Method):
         selected = self.selected[:, batch.index]
         expanding = clock.epoch >= clock.epochs_of(self.config.expand)
         if expanding:
-            selected, weights, carry["kappa"] = self.expanded(
-                weak.detach(), posterior, batch.candidates, selected, weights
-            )
+            selected, weights, carry["kappa"] = self.expanded(weak.detach(), batch.candidates, selected, weights)
         carry |= {"selected": selected, "targets": weights}
         # Both before either mix forward, so that the device is waited for once in a step.
         rows = [mask.nonzero().squeeze(1) for mask in selected]
@@ -239,12 +221,11 @@ class NEPLL(Method):
         return Step(losses.sum(), self.logs(terms | {"ce_weak": ce_weak, "network": losses}), carry)
 
     def expanded(
-        self, weak: Tensor, posterior: Tensor, candidates: Tensor, selected: Tensor, weights: Tensor
+        self, weak: Tensor, candidates: Tensor, selected: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`expand` for both networks: selection (2, B), label weights in force (2, B, C), next κ (2,)."""
-        predicted, c = posterior.argmax(2), self.config
-        agree = predicted[0] == predicted[1]
-        return expand(weak, candidates, agree, selected, weights, self.tau, self.kappa, c.T, c.lam)
+        c, (first, second) = self.config, candidate_softmax(weak, candidates).argmax(2)
+        return expand(weak, candidates, first == second, selected, weights, self.tau, self.kappa, c.T, c.lam)
 
     def logs(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
         """Each term, (2,), under its name with the number of the network."""
@@ -255,10 +236,10 @@ class NEPLL(Method):
 
         Only these rows may be forwarded, because batch-norm statistics depend on them: the one data-dependent shape.
         """
-        if not enough(rows.shape[0], self.least_to_mix):
+        if len(rows) < self.least_to_mix:
             return weights.new_zeros(())
         coefficient, order = self.draw_mix(k, rows)
-        labels = one_hot(weights.argmax(1), self.num_classes, weights.dtype)[rows]
+        labels = F.one_hot(weights.argmax(1)[rows], self.num_classes).to(weights.dtype)
         logits = self.networks[k](mix(images[rows], order, coefficient))
         return soft_cross_entropy(logits, mix(labels, order, coefficient))
 

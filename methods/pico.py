@@ -19,19 +19,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     ContrastiveClassifier,
     at_least_float32,
-    constant,
+    contrastive_loss,
     ema_update,
     full_precision,
     masked_argmax,
     moco_loss,
-    one_hot,
     ring_write,
     soft_cross_entropy,
     uniform_confidence,
@@ -43,20 +42,17 @@ EMPTY = -1  # label of a queue row that was never written: equals no class
 
 
 def positive_pairs(labels: Tensor, queue_labels: Tensor) -> Tensor:
-    """P: which rows of [queries; keys; queue] share the anchor's label, itself left out. -> (B, 2B+M) of 0 and 1."""
-    # floats like the result: they compare ten times as fast as integers
-    columns = torch.cat((labels, labels, queue_labels)).float()
-    pairs = torch.empty(len(labels), len(columns), device=labels.device)
-    return torch.eq(columns[: len(labels), None], columns, out=pairs).fill_diagonal_(0.0)
+    """P: which rows of [queries; keys; queue] share the anchor's label, itself left out. -> (B, 2B+M) bool."""
+    return (labels[:, None] == torch.cat((labels, labels, queue_labels))).fill_diagonal_(False)
 
 
 def supervised_contrastive_loss(
     queries: Tensor, keys: Tensor, queue: Tensor, positives: Tensor, tau: float, denominator_eps: float = 0.0
 ) -> Tensor:
     """L_cont; queries get gradient as anchors and as contrast. (B, d), (B, d), (M, d), (B, 2B+M) -> scalar."""
-    weights = constant(positives, queries.dtype)  # first: arithmetic on bool and integers is many times slower
+    weights = positives.to(queries.dtype)
     weights = weights / weights.sum(1, keepdim=True)
-    return fused.contrastive_loss(queries, (keys, queue), weights, tau, eps=denominator_eps)
+    return contrastive_loss(queries, torch.cat((keys, queue)), weights, tau, eps=denominator_eps)
 
 
 def updated_prototypes(prototypes: Tensor, queries: Tensor, labels: Tensor, gamma: float, normalise: str) -> Tensor:
@@ -74,7 +70,7 @@ def updated_prototypes(prototypes: Tensor, queries: Tensor, labels: Tensor, gamm
     places = members.cumsum(1, dtype=queries.dtype)
     counts = places[:, -1:]
     pulls = torch.pow(gamma, counts - places) * members
-    return unit(torch.addmm(torch.pow(gamma, counts) * prototypes, pulls, queries, alpha=1 - gamma))
+    return unit(torch.pow(gamma, counts) * prototypes + (1 - gamma) * pulls @ queries)
 
 
 def nearest_candidate(queries: Tensor, prototypes: Tensor, candidates: Tensor) -> Tensor:
@@ -84,7 +80,7 @@ def nearest_candidate(queries: Tensor, prototypes: Tensor, candidates: Tensor) -
 
 def moved_targets(targets: Tensor, nearest: Tensor, phi: float) -> Tensor:
     """Eq. 6: φ s + (1−φ) onehot(nearest). (B, C), (B,) -> (B, C)."""
-    return torch.add(phi * targets, one_hot(nearest, targets.shape[1], targets.dtype), alpha=1 - phi)
+    return phi * targets + (1 - phi) * F.one_hot(nearest, targets.shape[1]).to(targets.dtype)
 
 
 def phi_at(epoch: int, epochs: int, start: float, end: float, lag: int = 0, before_first: float = 0.99) -> float:
@@ -94,17 +90,13 @@ def phi_at(epoch: int, epochs: int, start: float, end: float, lag: int = 0, befo
 
 @register
 class PiCO(Method):
+    """A classifier and a contrastive embedding that label for each other: pseudo-labels one way, prototypes the other."""
+
     name = "pico"
     about = About(
         "PiCO", "PLL", venue="ICLR", year=2022, forwards="2", state="N×C targets, prototypes, queue, key network"
     )
     views = ("weak", "strong")
-
-    queue: Tensor  # (M, d) past keys, unit rows
-    queue_labels: Tensor  # (M,) their pseudo-labels
-    queue_pointer: Tensor  # () next row to overwrite
-    prototypes: Tensor  # (C, d) unit rows, zero for a class never seen
-    targets: Tensor  # (N, C) s
 
     @dataclass(frozen=True)
     class Config:
@@ -114,7 +106,7 @@ class PiCO(Method):
         key_momentum: float = 0.999
         phi_start: float = 0.95
         phi_end: float = 0.8
-        queue_size: int = 8192  # released script for CUB-200: 4096, fewer than its training pictures
+        queue_size: int = 8192  # released script for CUB-200: 4096, fewer than its training images
         embed_dim: int = 128
         warmup: float = 0.125  # share of training: 100 of 800 epochs at about ten candidates each (App. B.1)
         # Paper against released code. Defaults: what published comparisons ran, unless it is an oversight.
@@ -125,6 +117,12 @@ class PiCO(Method):
         phi_before_first: float = 0.99  # released value of epoch 0, where the lag leaves φ without one
         denominator_eps: float = 0.0  # paper; released 1e-12
         queue_init: Literal["unit", "columns"] = "unit"  # released "columns": scaled along the wrong axis
+
+    queue: Tensor  # (M, d) past keys, unit rows
+    queue_labels: Tensor  # (M,) their pseudo-labels
+    queue_pointer: Tensor  # () next row to overwrite
+    prototypes: Tensor  # (C, d) unit rows, zero for a class never seen
+    targets: Tensor  # (N, C) s
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -138,10 +136,6 @@ class PiCO(Method):
         self.register_buffer("prototypes", torch.zeros(task.num_classes, config.embed_dim))
         self.register_buffer("targets", uniform_confidence(task.candidates))
 
-    def is_warm(self, clock: Clock) -> bool:
-        """Whether the warm-up has not ended. Unless it is 0 it lasts an epoch: targets need prototypes to follow."""
-        return self.config.warmup > 0 and clock.epoch < max(1, clock.epochs_of(self.config.warmup))
-
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         weak, strong = batch.views
         logits, queries = self.query.both(weak)
@@ -154,7 +148,8 @@ class PiCO(Method):
 
     def losses(self, logits: Tensor, queries: Tensor, keys: Tensor, batch: Batch, clock: Clock) -> Step:
         """The step given what the networks say: logits (B, C), unit queries and keys (B, d). State stays as it is."""
-        config, warm = self.config, self.is_warm(clock)
+        config = self.config
+        warm = clock.epoch < clock.warmup_epochs(config.warmup)  # until there are prototypes to follow, targets rest
         with torch.no_grad():
             labels = masked_argmax(logits, batch.candidates)
             anchors = queries.detach()

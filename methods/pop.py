@@ -27,7 +27,6 @@ from torch import Tensor
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData, ViewName
 from methods.blocks import (
     Classifier,
-    as_mask,
     at_least_float32,
     candidate_softmax,
     soft_cross_entropy,
@@ -43,12 +42,12 @@ def purify_by_ratio(weights: Tensor, candidates: Tensor, theta: float | Tensor) 
     """
     ratio = weights / weights.amax(1, keepdim=True)
     below = ratio < torch.as_tensor(theta, device=weights.device).clamp(max=1.0)
-    return as_mask(candidates) & ~below
+    return candidates.bool() & ~below
 
 
 def purify_by_difference(probabilities: Tensor, candidates: Tensor, e: float | Tensor) -> Tensor:
     """Sets without the labels that are e > 0 or more below the best candidate. (N, C), (N, C) bool -> (N, C) bool."""
-    candidates = as_mask(candidates)
+    candidates = candidates.bool()
     best = probabilities.masked_fill(~candidates, 0.0).amax(1, keepdim=True)
     return candidates & ~(best - probabilities >= e)
 
@@ -95,6 +94,12 @@ class POP(Method):
                     f"pop: the margin falls from e to e_end > 0, got {self.e}, {self.e_end}, {self.e_step}."
                 )
 
+    sets: Tensor  # (N, C) bool S, which only shrinks
+    label_weights: Tensor  # (N, C) C
+    window: Tensor  # (N, C) sum of C over the epochs since the last round
+    threshold: Tensor  # () θ or e
+    removed: Tensor  # () labels that left in this epoch's round
+
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.network = Classifier(task)
@@ -105,12 +110,6 @@ class POP(Method):
         # Double, as in the release: rounded to single it may fall below an equal theta_max and grow once more.
         self.register_buffer("threshold", torch.tensor(start, dtype=torch.float64))
         self.register_buffer("removed", torch.zeros((), dtype=torch.int64))
-
-    sets: Tensor
-    label_weights: Tensor
-    window: Tensor
-    threshold: Tensor
-    removed: Tensor
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         weights = batch.rows(self.label_weights)

@@ -16,15 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from methods.base import About, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     Classifier,
-    as_mask,
     candidate_softmax,
     masked_argmax,
-    one_hot,
     soft_cross_entropy,
     uniform_confidence,
 )
@@ -39,9 +38,9 @@ def updated_confidence(
     sudden: bool = False,
 ) -> Tensor:
     """New confidence of a batch: softmax over the candidates, or one-hot at the best of them. All (B, C)."""
-    mask = as_mask(candidates) if mask_from == "candidates" else confidence > 0
+    mask = candidates.bool() if mask_from == "candidates" else confidence > 0
     if sudden:
-        return one_hot(masked_argmax(logits, mask), logits.shape[1], confidence.dtype)
+        return F.one_hot(masked_argmax(logits, mask), logits.shape[1]).to(confidence.dtype)
     return candidate_softmax(logits, mask)
 
 
@@ -61,12 +60,12 @@ class Proden(Method):
         # Paper: the fixed candidate set. Released code: stored weight > 0, so an underflowed candidate never returns.
         mask_from: Literal["candidates", "confidence"] = "candidates"
 
+    label_confidence: Tensor  # (N, C) C
+
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.network = Classifier(task)
         self.register_buffer("label_confidence", uniform_confidence(task.candidates))
-
-    label_confidence: Tensor
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         logits, confidence = self.network(batch.views[0]), batch.rows(self.label_confidence)

@@ -41,12 +41,12 @@ class RC(Method):
         risk_scale: float = 1.0  # released code; the printed risk carries 0.5
         second_forward_bn: Literal["update", "frozen"] = "update"  # released code
 
+    label_confidence: Tensor  # (N, C) w
+
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.network = Classifier(task)
         self.register_buffer("label_confidence", uniform_confidence(task.candidates))
-
-    label_confidence: Tensor
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         logits = self.network(batch.views[0])

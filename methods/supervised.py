@@ -1,7 +1,7 @@
 """Supervised — the ceiling: ordinary cross-entropy on the true labels.
 
 The one entry that is handed true labels, through `reveal`, which the trainer calls for exactly this class
-(`methods.registry.sees_truth`) and for no other, not even a subclass. Tables set it apart.
+(`sees_truth`) and for no other, not even a subclass. Tables set it apart.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Supervised(Method):
     about = About("Supervised", "reference", forwards="1", state="true labels")
     views = ("weak",)
 
+    labels: Tensor  # (N,) true labels, −100 until they are revealed
+
     def __init__(self, config: Method.Config, task: Task) -> None:
         super().__init__(config, task)
         self.network = Classifier(task)
         self.register_buffer("labels", torch.full((task.num_samples,), -100, dtype=torch.int64))
-
-    labels: Tensor
 
     def reveal(self, labels: Tensor) -> None:
         """Hand over the true labels of the training set, (N,)."""
@@ -40,3 +40,8 @@ class Supervised(Method):
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)
+
+
+def sees_truth(cls: type[Method]) -> bool:
+    """Whether this is the one class that may be handed true labels, and no subclass of it."""
+    return cls is Supervised

@@ -27,26 +27,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData, ViewName
 from methods.blocks import (
     Classifier,
-    added,
-    as_mask,
     at_least_float32,
     candidate_softmax,
+    dirichlet_draw,
+    dirichlet_kl,
+    full_precision,
     masked_logsumexp,
     soft_cross_entropy,
+    training_features,
     uniform_confidence,
 )
-from methods.parts.knn import nearest_neighbours
+from methods.parts.knn import batch_adjacency, nearest_neighbours
 from methods.registry import register
 
 
 def min_loss(logits: Tensor, candidates: Tensor) -> Tensor:
     """Eq. 1: cross-entropy with the cheapest candidate, mean over the batch. (B, C), (B, C) -> scalar."""
     log_p = F.log_softmax(at_least_float32(logits), dim=1)
-    return -log_p.masked_fill(~as_mask(candidates), -math.inf).amax(1).mean()
+    return -log_p.masked_fill(~candidates.bool(), -math.inf).amax(1).mean()
 
 
 def concentration(encoder_logits: Tensor, candidates: Tensor, floor: float, detach_normaliser: bool = True) -> Tensor:
@@ -56,13 +57,7 @@ def concentration(encoder_logits: Tensor, candidates: Tensor, floor: float, deta
     if detach_normaliser:
         log_normaliser = log_normaliser.detach()
     # Masked before exp: a dominant non-candidate would overflow there.
-    return (log_p - log_normaliser).masked_fill(~as_mask(candidates), -math.inf).exp() + floor
-
-
-for _op in ("aten::_sample_dirichlet", "aten::_dirichlet_grad"):
-    # torch has no shapes-only form of them, which tracing a step needs; the result is shaped as the first input.
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(_op, "Meta"):
-        torch.library.register_fake(_op, lambda first, *_, **__: torch.empty_like(first))
+    return (log_p - log_normaliser).masked_fill(~candidates.bool(), -math.inf).exp() + floor
 
 
 def kl_parameters(encoder_logits: Tensor, scale: float = 0.25, low: float = 0.01, high: float = 30.0) -> Tensor:
@@ -70,15 +65,9 @@ def kl_parameters(encoder_logits: Tensor, scale: float = 0.25, low: float = 0.01
     return (at_least_float32(encoder_logits) * scale).clamp(math.log(low), math.log(high)).exp()
 
 
-def batch_adjacency(neighbours: Tensor, index: Tensor) -> Tensor:
-    """The batch's block of the directed row-normalised graph with self-loops. (N, k), (B,) -> (B, B)."""
-    linked = (neighbours[index].unsqueeze(2) == index).any(1)  # (B, k, B): rows lie side by side, which is faster
-    return linked.fill_diagonal_(True).to(torch.float32) / (neighbours.shape[1] + 1)
-
-
 def similarity(sample: Tensor) -> Tensor:
     """Inner products of label distributions, sigmoid(d dᵀ), in full precision. (B, C) -> (B, B)."""
-    with torch.autocast(sample.device.type, enabled=False):
+    with full_precision(sample):
         return torch.sigmoid(sample @ sample.T)
 
 
@@ -98,7 +87,7 @@ def sample_graph(sample: Tensor) -> Tensor:
 
 
 def graph_error(sample: Tensor, adjacency: Tensor) -> Tensor:
-    """Mean square between the graph of the sample and that of the pictures. (B, C), (B, B) -> scalar."""
+    """Mean square between the graph of the sample and that of the images. (B, C), (B, B) -> scalar."""
     return F.mse_loss(sample_graph(sample), adjacency.to(sample.dtype))
 
 
@@ -109,30 +98,20 @@ def label_distribution(sample: Tensor, confidence: Tensor, candidates: Tensor, c
     return correct * inside + (1.0 - correct) * confidence
 
 
-def pixel_target(images: Tensor, size: int) -> Tensor:
-    """What the decoder rebuilds: pictures average-pooled to `size` numbers, (B, 3, H, W) or (B, d) -> (B, size).
+def input_target(inputs: Tensor, size: int) -> Tensor:
+    """What the decoder rebuilds. Features (B, d) as they are; images (B, 3, H, W) average-pooled to (B, size).
 
-    32 × 32 pictures stay as they are; at 224 × 224 a decoder of all pixels would need 90 GB.
+    32 × 32 images stay as they are; at 224 × 224 a decoder of all pixels would need 90 GB.
     """
-    images = at_least_float32(images)
-    if images.dim() == 2:
-        return F.adaptive_avg_pool1d(images.unsqueeze(1), size).squeeze(1)
-    side = math.isqrt(size // images.shape[1])
-    return (images if images.shape[-2:] == (side, side) else F.adaptive_avg_pool2d(images, side)).flatten(1)
+    inputs = at_least_float32(inputs)
+    if inputs.dim() == 2:
+        return inputs
+    return F.adaptive_avg_pool2d(inputs, math.isqrt(size // inputs.shape[1])).flatten(1)
 
 
-def warmup_epochs(fraction: float, clock: Clock) -> int:
-    """Whole epochs of warm-up: at least one unless switched off, as the graph needs features that were trained."""
-    return max(1, clock.epochs_of(fraction)) if fraction > 0 else 0
-
-
-def training_features(method: Method, network: Classifier, data: TrainingData) -> Tensor:
-    """Pooled features of all training pictures in eval mode, (N, F)."""
-    training = method.training
-    method.eval()
-    features = at_least_float32(data.infer(network.features))
-    method.train(training)
-    return features
+def cross_entropies(views: list[Tensor], target: Tensor) -> Tensor:
+    """Cross-entropy with one target, added over the views. (B, C) each, (B, C) -> scalar."""
+    return torch.stack([soft_cross_entropy(logits, target) for logits in views]).sum()
 
 
 class Decoder(nn.Sequential):
@@ -166,8 +145,8 @@ class Valen(Method):
         prior: float = 1.0  # β₀: released code; the paper says "minor value"
         detach_normaliser: bool = True  # conference code; journal code False
         sample_from: Literal["masked_softmax", "alpha"] = "masked_softmax"  # released code; paper: one Dirichlet, alpha
-        recon_x: Literal["pixels", "features", "none"] = "pixels"  # released code decodes the normalised picture
-        recon_side: int = 32  # side of that picture: all of it on CIFAR, pooled where larger
+        recon_x: Literal["pixels", "features", "none"] = "pixels"  # released code decodes the normalised image
+        recon_side: int = 32  # side of that image: all of it on CIFAR, pooled where larger
         graph_refresh: Literal["once", "epoch"] = "once"  # released code; paper: every epoch
         encoder_init: Literal["warm", "fresh"] = "warm"  # copy of f after or before warm-up; the release differs by set
         warmup_loss: Literal["proden", "min"] = "proden"  # what the paper runs, and what its Eq. 1 states
@@ -185,7 +164,8 @@ class Valen(Method):
         self.network = Classifier(task)
         self.encoder = copy.deepcopy(self.network)
         features = self.network.backbone.feature_dim
-        size = features if config.recon_x == "features" else 3 * config.recon_side**2
+        inputs = self.network.backbone.input_features or 3 * config.recon_side**2
+        size = features if config.recon_x == "features" else inputs
         self.decoder = None if config.recon_x == "none" else Decoder(task.num_classes, size)
         n = task.num_samples
         uniform = uniform_confidence(task.candidates)
@@ -200,7 +180,7 @@ class Valen(Method):
         """The transition, at the start of the first epoch after warm-up; a repeated call does nothing."""
         built = int(self.graph_epoch)
         refresh = self.config.graph_refresh == "epoch" and built != clock.epoch
-        if clock.epoch < warmup_epochs(self.config.warmup, clock) or not (built < 0 or refresh):
+        if clock.epoch < clock.warmup_epochs(self.config.warmup) or not (built < 0 or refresh):
             return
         self.build_graph(data)
         self.graph_epoch.fill_(clock.epoch)
@@ -211,7 +191,7 @@ class Valen(Method):
             data.reset_momentum()
 
     def build_graph(self, data: TrainingData) -> None:
-        """Neighbours of all training pictures by the classifier's pooled features."""
+        """Neighbours of all training images by the classifier's pooled features."""
         features = training_features(self, self.network, data)
         self.neighbours.copy_(nearest_neighbours(features, self.config.k))
         if self.config.recon_x == "features":
@@ -220,19 +200,18 @@ class Valen(Method):
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         logits = [self.network(view) for view in batch.views]
-        if clock.epoch < warmup_epochs(self.config.warmup, clock):
+        if clock.epoch < clock.warmup_epochs(self.config.warmup):
             return Step(self.warmup_loss(logits, batch), carry=(logits[0].detach(), None))
         encoded = [self.encoder(view) for view in batch.views]
-        sample = fused.dirichlet_draw(self.concentration(encoded[0], batch.candidates))
+        sample = dirichlet_draw(self.concentration(encoded[0], batch.candidates))
         terms = self.terms(logits, encoded, sample, batch)
         logs = {name: term.detach() for name, term in terms.items()}
         return Step(self.objective(terms), logs, carry=(logits[0].detach(), sample.detach()))
 
     def warmup_loss(self, logits: list[Tensor], batch: Batch) -> Tensor:
         if self.config.warmup_loss == "min":
-            return added(min_loss(u, batch.candidates) for u in logits)
-        confidence = batch.rows(self.label_confidence)
-        return added(soft_cross_entropy(u, confidence) for u in logits)
+            return torch.stack([min_loss(u, batch.candidates) for u in logits]).sum()
+        return cross_entropies(logits, batch.rows(self.label_confidence))
 
     def concentration(self, encoded: Tensor, candidates: Tensor) -> Tensor:
         if self.config.sample_from == "alpha":
@@ -241,14 +220,13 @@ class Valen(Method):
 
     def terms(self, logits: list[Tensor], encoded: list[Tensor], sample: Tensor, batch: Batch) -> dict[str, Tensor]:
         """All terms of the second stage. Cross-entropies add up over the views; the rest is of the first view."""
-        confidence, distribution = batch.rows(self.label_confidence), batch.rows(self.label_distribution)
         return {
             "rec_x": self.weight_x * self.input_error(sample, batch),
             "rec_y": self.weight_y * candidate_error(sample, batch.candidates),
             "rec_graph": graph_error(sample, batch_adjacency(self.neighbours, batch.index)),
-            "kl": fused.dirichlet_kl(kl_parameters(encoded[0]), self.config.prior),
-            "compatibility": added(soft_cross_entropy(a, confidence) for a in encoded),
-            "classifier": added(soft_cross_entropy(u, distribution) for u in logits),
+            "kl": dirichlet_kl(kl_parameters(encoded[0]), self.config.prior),
+            "compatibility": cross_entropies(encoded, batch.rows(self.label_confidence)),
+            "classifier": cross_entropies(logits, batch.rows(self.label_distribution)),
         }
 
     def input_error(self, sample: Tensor, batch: Batch) -> Tensor:
@@ -256,14 +234,13 @@ class Valen(Method):
             return sample.new_zeros(())
         if self.config.recon_x == "features":
             return input_error(self.decoder(sample), batch.rows(self.feature_target))
-        return input_error(self.decoder(sample), pixel_target(batch.views[0], self.decoder.size))
+        return input_error(self.decoder(sample), input_target(batch.views[0], self.decoder.size))
 
     def objective(self, terms: dict[str, Tensor]) -> Tensor:
         c = self.config
-        loss = c.alpha * (terms["rec_x"] + terms["rec_y"] + terms["rec_graph"])
-        for name, weight in (("kl", c.beta), ("compatibility", c.gamma), ("classifier", c.theta)):
-            loss = torch.add(loss, terms[name], alpha=weight)
-        return loss
+        reconstruction = terms["rec_x"] + terms["rec_y"] + terms["rec_graph"]
+        encoder = c.alpha * reconstruction + c.beta * terms["kl"] + c.gamma * terms["compatibility"]
+        return encoder + c.theta * terms["classifier"]
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
         logits, sample = step.carry

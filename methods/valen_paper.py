@@ -25,19 +25,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from methods import fused
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
-from methods.blocks import Classifier, at_least_float32, candidate_softmax, soft_cross_entropy, uniform_confidence
-from methods.parts.knn import nearest_neighbours
-from methods.registry import register
-from methods.valen import (
-    batch_adjacency,
-    kl_parameters,
-    label_distribution,
-    similarity,
+from methods.blocks import (
+    Classifier,
+    at_least_float32,
+    candidate_softmax,
+    dirichlet_draw,
+    dirichlet_kl,
+    soft_cross_entropy,
     training_features,
-    warmup_epochs,
+    uniform_confidence,
 )
+from methods.parts.knn import batch_adjacency, nearest_neighbours
+from methods.registry import register
+from methods.valen import kl_parameters, label_distribution, similarity
 
 
 def propagate(values: Tensor, neighbours: Tensor) -> Tensor:
@@ -137,7 +138,7 @@ class ValenPaper(Method):
     def on_epoch_start(self, clock: Clock, data: TrainingData) -> None:
         """Features and graph anew in every epoch after warm-up; a call repeated after a resume does nothing."""
         built = int(self.graph_epoch)
-        if clock.epoch < warmup_epochs(self.config.warmup, clock) or clock.epoch == built:
+        if clock.epoch < clock.warmup_epochs(self.config.warmup) or clock.epoch == built:
             return
         features = training_features(self, self.network, data).to(self.smoothed)
         self.neighbours.copy_(nearest_neighbours(features, self.config.k))
@@ -150,16 +151,16 @@ class ValenPaper(Method):
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         logits = self.network(batch.views[0])
         confidence = batch.rows(self.label_confidence)
-        if clock.epoch < warmup_epochs(self.config.warmup, clock):
+        if clock.epoch < clock.warmup_epochs(self.config.warmup):
             return Step(soft_cross_entropy(logits, confidence), carry=(logits.detach(), None))
         alpha = kl_parameters(self.encoder(self.smoothed, self.neighbours)[batch.index])
-        samples = fused.dirichlet_draw(alpha.expand(self.config.draws, -1, -1))
+        samples = dirichlet_draw(alpha.expand(self.config.draws, -1, -1))
         adjacency = graph_block(self.neighbours, batch.index)
         target = uniform_confidence(batch.candidates) if self.config.target == "logical" else confidence
         fits = [log_likelihood(d, self.observation(d), batch.candidates, adjacency) for d in samples]
         terms = {
             "likelihood": torch.stack(fits).mean() / len(batch.index),
-            "kl": fused.dirichlet_kl(alpha, self.config.prior),
+            "kl": dirichlet_kl(alpha, self.config.prior),
             "compatibility": torch.stack([compatibility_loss(d, target) for d in samples]).mean(),
             "classifier": risk(logits, batch.rows(self.label_distribution), batch.candidates),
         }

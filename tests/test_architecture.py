@@ -15,7 +15,7 @@ from methods.registry import discover
 from tests.conftest import ROOT
 
 PACKAGES = ("methods", "datasets", "benchmark")
-FORBIDDEN = {"datasets": {"benchmark"}, "methods": {"benchmark", "datasets"}, "benchmark": set()}
+FORBIDDEN = {"datasets": {"benchmark", "methods"}, "methods": {"benchmark", "datasets"}, "benchmark": set()}
 
 
 def sources(package: str) -> list[Path]:

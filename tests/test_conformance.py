@@ -31,18 +31,24 @@ def test_there_are_cases() -> None:
     assert find_cases(), f"no manifest.json below {FOLDER}"
 
 
-@pytest.mark.parametrize(("subject", "case"), find_cases())
-def test_golden_numbers(subject: str, case: dict[str, Any]) -> None:
-    ops = importlib.import_module(f"tests.conformance.{subject}").OPS
-    assert case["op"] in ops, f"{subject} has no op {case['op']}: known are {sorted(ops)}"
+def arrays_of(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs and expected outputs of a case."""
     inputs, expected = {}, {}
-    with np.load(FOLDER / subject / case["file"], allow_pickle=False) as arrays:
+    with np.load(path, allow_pickle=False) as arrays:
         for key in arrays.files:
             if key.startswith("in_"):
                 value = arrays[key]
                 inputs[key[3:]] = torch.from_numpy(np.array(value)) if value.dtype.kind in "fiub" else value
             elif key.startswith("out_"):
                 expected[key[4:]] = np.array(arrays[key])
+    return inputs, expected
+
+
+@pytest.mark.parametrize(("subject", "case"), find_cases())
+def test_golden_numbers(subject: str, case: dict[str, Any]) -> None:
+    ops = importlib.import_module(f"tests.conformance.{subject}").OPS
+    assert case["op"] in ops, f"{subject} has no op {case['op']}: known are {sorted(ops)}"
+    inputs, expected = arrays_of(FOLDER / subject / case["file"])
     assert expected, f"{case['file']} holds no out_ array"
     torch.manual_seed(0)
     got = ops[case["op"]](dict(case["params"]), inputs, case["variant"])
@@ -58,3 +64,17 @@ def test_golden_numbers(subject: str, case: dict[str, Any]) -> None:
         scale = float(np.nanmax(np.abs(want[np.isfinite(want)]), initial=0.0)) if want.size else 0.0
         # rtol 1e-6 of each number; differences of cancelling terms are measured against the array's own scale.
         np.testing.assert_allclose(value, want, rtol=1e-6, atol=1e-9 * scale + 1e-12, err_msg=f"{key}: {case['about']}")
+
+
+@pytest.mark.parametrize("op", ["trajectory", "linear_training"])
+def test_a_trajectory_of_idgp_without_warm_up_needs_no_orders_for_one(op: str) -> None:
+    folder = Path(__file__).parent / "vectors" / "idgp"
+    cases = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["cases"]
+    case = next(case for case in cases if case["op"] == op)
+    inputs, _ = arrays_of(folder / case["file"])
+    given = {name: value for name, value in inputs.items() if not name.startswith("order_warm_")}
+    got = importlib.import_module("tests.conformance.idgp").OPS[op]({**case["params"], "warm_up": 0}, given, "")
+    assert len(got["warm_loss_f"]) == len(got["warm_loss_g"]) == 0
+    assert len(got["loss_f"]) == case["params"]["epochs"] == len(got["d"]) - 1
+    candidates = inputs["candidates"].double()
+    torch.testing.assert_close(got["d"][0], candidates / candidates.sum(1, keepdim=True))

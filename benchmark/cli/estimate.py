@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from benchmark.errors import COMPLETE
 from benchmark.plan.selection import passes_of, pictures_of, standing
-from benchmark.run.local import parse_jobs
+from benchmark.run.devices import parse_jobs
 from benchmark.run.progress import duration
 from datasets import registry as data_registry
 
@@ -119,13 +119,14 @@ def _time_one(spec: RunSpec, selection: Selection) -> Cost | None:
     """Time some steps and some of the evaluation of one run; nothing is stored. None if the method does not run."""
     import torch
 
-    from benchmark.run.worker import captured, dataset_of, entry_of
+    from benchmark.run.capture import silenced
+    from benchmark.train.loading import dataset_of, entry_of
     from benchmark.train.trainer import Trainer
     from methods.registry import load
 
     device = torch.device(selection.devices[0])
     try:
-        with captured(None):
+        with silenced():
             dataset = dataset_of(spec, selection.place.data)
             trainer = Trainer(spec, load(entry_of(spec)), dataset, plausible_candidates(dataset), device)
             return _time_trainer(trainer)

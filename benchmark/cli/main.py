@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmark.errors import FAILED, INTERRUPTED, USAGE, CandidError
 from benchmark.files import ROOT
+from benchmark.run import backends
 
 TABLES = ("table1", "table2", "table3", "table4")
 FIGURES = ("fig2", "fig4", "fig5", "fig6")
@@ -53,7 +54,11 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     group.add_argument("--jobs", metavar="N", help="runs at once: N, or K/gpu (default: one per GPU, or per core)")
     group.add_argument(
-        "--backend", choices=("loky", "dask"), default="loky", help="worker processes here, or a dask cluster"
+        "--backend",
+        type=backends.full_name,
+        choices=tuple(backends.BACKENDS),
+        default=backends.DEFAULT,
+        help=", or ".join(backend.title for backend in backends.BACKENDS.values()),
     )
     group.add_argument("--scheduler", metavar="ADDRESS", help="of the dask cluster, for example tcp://host:8786")
     group.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a method outside the tree")

@@ -12,18 +12,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from benchmark import store
 from benchmark.cli.training import announce, selection_of
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, UsageError
 from benchmark.plan.profile import load_profile
-from benchmark.store import SCHEMA, RunFolder, folders, state_of
+from benchmark.store import SCHEMA, RunFolder, state_of
 
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scipy", "matplotlib", "joblib", "distributed")
-GENERATORS = {
-    "instance": "a clean-label annotator's mistakes: p_ij = min(1, rate·C·softmax over wrong labels), VALEN's rule",
-    "hierarchical": "every other class of the same superclass with probability `rate`",
-    "uniform": "every other class with probability `rate`",
-    "own": "the data bring their own candidate sets",
-}
 
 
 def listing(arguments: argparse.Namespace) -> int:
@@ -87,7 +82,9 @@ def _rows(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str
             )
         return rows, []
     if what == "generators":
-        return [{"name": name, "rule": rule} for name, rule in GENERATORS.items()], []
+        from datasets.labels.generators import GENERATORS
+
+        return [{"name": entry.name, "rule": entry.sentence} for entry in GENERATORS.values()], []
     if what == "profiles":
         from benchmark.plan.profile import profile_names
 
@@ -104,11 +101,11 @@ def _rows(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str
 def _documents(arguments: argparse.Namespace) -> Iterator[tuple[RunFolder, dict[str, Any], str]]:
     """Every run of this schema with its document and its state now."""
     other = 0
-    for folder in folders(arguments.results, arguments.profile):
-        document = folder.read()
-        if document is not None and document.get("schema", SCHEMA) == SCHEMA:
+    for folder, document in store.documents(arguments.results, arguments.profile):
+        if document.get("schema", SCHEMA) == SCHEMA:
             yield folder, document, state_of(folder, document)
-        other += document is not None and document.get("schema", SCHEMA) != SCHEMA
+        else:
+            other += 1
     if other:
         print(f"warning: {other} run(s) of another schema than {SCHEMA} are not shown.", file=sys.stderr)
 
@@ -207,8 +204,8 @@ def estimate(arguments: argparse.Namespace) -> int:
 def doctor(arguments: argparse.Namespace) -> int:
     """`doctor`: what this machine has."""
     from benchmark.run import devices
-    from benchmark.run.local import cores
-    from benchmark.run.worker import commit, cpu_name
+    from benchmark.run.devices import cores
+    from benchmark.run.provenance import commit, cpu_name
     from datasets.registry import SOURCES
 
     print(f"Python      {sys.version.split()[0]}")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, UsageError
 from benchmark.files import refuse_links
 from benchmark.run import devices
-from benchmark.run.worker import Place
+from benchmark.run.options import RunOptions
 from datasets.base import DataError
 from methods.registry import MethodError
 
 if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
     from benchmark.plan.spec import RunSpec
-    from benchmark.run.local import Progress
+    from benchmark.run.progress import Progress
 
 READ_ONLY = ("list", "status", "estimate", "doctor", "fetch", "check")  # commands that write nothing into the results
 
@@ -74,7 +74,7 @@ def selection_of(arguments: argparse.Namespace) -> Selection:
     from benchmark.plan.selection import select
 
     profile, _ = default_profile(arguments)
-    place = Place(
+    place = RunOptions(
         arguments.results,
         arguments.data,
         checkpoint_seconds=arguments.checkpoint_seconds,
@@ -100,16 +100,19 @@ def train(arguments: argparse.Namespace, selection: Selection, specs: Sequence[R
     """Do what is missing, showing progress; the plan is printed first."""
     from benchmark.files import ensure_writable
     from benchmark.plan.selection import cost, standing
-    from benchmark.run.local import Pool, Progress, parse_jobs
-    from benchmark.run.progress import display_for
+    from benchmark.run.backends import BACKENDS
+    from benchmark.run.devices import parse_jobs
+    from benchmark.run.progress import Progress, display_for
     from benchmark.run.tracking import check_tracker
 
     check_tracker(selection.place.track)
     slots = parse_jobs(arguments.jobs, selection.devices)
-    if arguments.backend == "dask" and not arguments.scheduler:
-        raise UsageError("--backend dask needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")
-    if arguments.scheduler and arguments.backend != "dask":
-        raise UsageError(f"--scheduler {arguments.scheduler} is for --backend dask; write both or neither.")
+    backend = BACKENDS[arguments.backend]
+    if backend.needs_scheduler and not arguments.scheduler:
+        raise UsageError(f"--backend {backend.name} needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")
+    if arguments.scheduler and not backend.needs_scheduler:
+        names = " or ".join(name for name, found in BACKENDS.items() if found.needs_scheduler)
+        raise UsageError(f"--scheduler {arguments.scheduler} is for --backend {names}; write both or neither.")
     if arguments.scheduler and not re.fullmatch(r"(\w+://)?[^/]+:\d+", arguments.scheduler):
         raise UsageError(f"--scheduler {arguments.scheduler}: that is no address; write it as tcp://host:8786.")
     now = standing(specs, arguments.results)
@@ -120,12 +123,8 @@ def train(arguments: argparse.Namespace, selection: Selection, specs: Sequence[R
     if arguments.dry_run or not todo:
         return Progress(0)
     ensure_writable(arguments.results)
-    slots = slots[: len(todo)]
-    pool = Pool(selection.place, slots, wait=not arguments.no_wait)
-    display = display_for(arguments.quiet, arguments.results)
-    if arguments.backend == "dask":
-        return pool.run_on_dask(todo, arguments.scheduler, display)
-    return pool.run(todo, display)
+    chosen = backend(tuple(slots[: len(todo)]), not arguments.no_wait, arguments.scheduler or "", arguments.device)
+    return chosen.run(todo, selection.place, display_for(arguments.quiet, arguments.results))
 
 
 def plan_line(selection: Selection, now: object, where: str) -> str:

@@ -21,7 +21,7 @@ from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError
 from benchmark.files import atomic_write, ensure_writable
 from benchmark.plan.profile import TUNING
 from benchmark.plan.spec import Override, RunSpec
-from benchmark.run.worker import Outcome
+from benchmark.run.options import Outcome
 from benchmark.store import RunFolder, is_number, state_of
 
 if TYPE_CHECKING:

@@ -21,17 +21,27 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from benchmark.contract.examiner import CLASSES, FULL, PRINT_LIMIT, ROWS, SINGLETONS, Claim, Defect, Subject, small_task
+from benchmark.contract.examiner import (
+    CLASSES,
+    FULL,
+    PRINT_LIMIT,
+    ROWS,
+    SINGLETONS,
+    Claim,
+    Defect,
+    Subject,
+    shapes_only,
+    small_task,
+)
 from benchmark.store import RunFolder
 from benchmark.train import checkpoint
 from benchmark.train.stray_tensors import stray_tensors
 from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
 from methods.base import About, Batch, Clock, Method, Step, Task, ViewName
 from methods.parts.backbones import SmallCNN
-from methods.registry import sees_truth
+from methods.supervised import sees_truth
 
 # Looks at the stop flag; an epoch has one after each of its six steps and one after all. So: within an epoch, after
 # an epoch, between the last step and the end of an epoch, within the last epoch.
@@ -314,7 +324,7 @@ def clocks(trainer: Trainer) -> list[Clock]:
 def device(subject: Subject) -> str:
     trainer = subject.trainer()
     method, size = trainer.method.train(), 8
-    with FakeTensorMode(shape_env=ShapeEnv(allow_scalar_outputs=False)):
+    with shapes_only():
         for module in method.modules():
             for name, parameter in module.named_parameters(recurse=False):
                 fake = torch.empty(parameter.shape, device="cuda")

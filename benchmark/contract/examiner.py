@@ -12,7 +12,6 @@ import dataclasses
 import io
 import math
 import re
-import signal
 import sys
 import time
 import traceback
@@ -25,6 +24,8 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import TorchFunctionMode
 
 from benchmark.plan.profile import load_profile
@@ -34,7 +35,9 @@ from benchmark.train.guard import Diverged
 from benchmark.train.inputs import Pictures
 from benchmark.train.seeding import derive
 from benchmark.train.trainer import Hooks, Trainer, weights_digest
+from benchmark.watchdog import TimeUp, watchdog
 from datasets.base import Dataset, Split
+from datasets.views.recipes import DIGITS
 from methods.base import Batch, Clock, Method, Step, Task
 from methods.registry import Entry, MethodError, load
 
@@ -52,10 +55,6 @@ class Defect(Exception):
     def __init__(self, text: str, where: str = "") -> None:
         super().__init__(text)
         self.where = where
-
-
-class TimeUp(BaseException):
-    """A claim took too long. No Exception, so that a method's own `except Exception` does not swallow it."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +107,36 @@ def small_task(relabelled: bool = False) -> tuple[Dataset, Tensor]:
     if relabelled:
         train, test = (Split(part.images, _other_labels(part.labels)) for part in (train, test))
     names = ("red", "green", "blue", "yellow", "violet")
-    return Dataset("contract", CLASSES, names, train, test, "digits", backbone="small-cnn"), candidates
+    return Dataset("contract", CLASSES, names, train, test, DIGITS, backbone="small-cnn"), candidates
 
 
 def _other_labels(labels: Tensor) -> Tensor:
     """No label as it was, nor any class as frequent."""
     return (labels + 1 + torch.arange(len(labels)) % 3 // 2) % CLASSES
+
+
+class EveryRow(TorchFunctionMode):
+    """`nonzero` finds every entry: without values nobody can tell how many there are."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.nonzero, Tensor.nonzero):
+            mask = args[0]
+            return torch.empty(mask.numel(), mask.dim(), dtype=torch.int64, device=mask.device)
+        return func(*args, **(kwargs or {}))
+
+
+def complete_fake_tensors() -> None:
+    """Torch has no shapes-only form of the two operations behind `Dirichlet.rsample`: results are shaped as the first input."""
+    for op in ("aten::_sample_dirichlet", "aten::_dirichlet_grad"):
+        torch.library.register_fake(op, lambda first, *_, **__: torch.empty_like(first))
+
+
+@contextlib.contextmanager
+def shapes_only() -> Iterator[None]:
+    """Tensors have a shape and a device, any device, but no values; reading one raises."""
+    complete_fake_tensors()
+    with FakeTensorMode(shape_env=ShapeEnv(allow_scalar_outputs=False)), EveryRow():
+        yield
 
 
 class CachedViews(Pictures):
@@ -291,27 +314,11 @@ class Subject:
 # trying claims -------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TimeUp in the running line when the time is over; again every second if that is swallowed."""
-
-    def ring(*_: object) -> None:
-        raise TimeUp
-
-    previous = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-
-
 def try_claim(subject: Subject, one: Claim, seconds: float = CLAIM_SECONDS) -> Finding:
     """One claim on one method; whatever the method does becomes a finding."""
     name = subject.entry.name
     try:
-        with time_limit(seconds), contextlib.redirect_stdout(io.StringIO()):
+        with watchdog(seconds), contextlib.redirect_stdout(io.StringIO()):
             remark = one.test(subject)
     except TimeUp as error:
         where = subject.deepest(error) or subject.member(one.member)

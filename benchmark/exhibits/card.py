@@ -57,7 +57,7 @@ def write(dataset: Dataset, candidates: CandidateSet, stem: Path) -> list[Path]:
 
 def noun(dataset: Dataset) -> str:
     """What one sample is called."""
-    return "row" if dataset.recipe == "features" else "picture"
+    return "row" if dataset.recipe is None else "picture"
 
 
 def headline(dataset: Dataset, candidates: CandidateSet) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from benchmark.errors import UsageError
 from benchmark.plan.optimisation import OPTIMIZERS, SCHEDULES
+from datasets.labels.generators import GENERATORS
 from methods.registry import Setting, did_you_mean
 
 
@@ -64,7 +65,7 @@ class Train:
 class Data:
     """Which candidate labels, and which split."""
 
-    generator: Literal["instance", "hierarchical", "uniform", "own"] = "instance"
+    generator: str = setting("instance", one_of(GENERATORS))
     rate: float = setting(0.1, Rule(lambda value: 0 <= value <= 1, "in [0, 1]"))
     target_size: float = setting(0.0, NOT_NEGATIVE)  # average set size to calibrate to; 0 = not calibrated
     split: int = 0  # which split or fold, for data sets that have several; -1 = the run's seed

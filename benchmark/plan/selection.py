@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmark import store
 from benchmark.errors import UsageError
 from benchmark.plan.profile import Profile, load_profile
 from benchmark.plan.spec import Override, RunSpec, check_overrides, literal, resolve
-from benchmark.run.worker import Place
-from benchmark.store import RunFolder, folders, runs, state_of
+from benchmark.store import RunFolder, runs, state_of
 from datasets import registry as data_registry
 from datasets.base import DataError, Source
 from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mean, discover
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from benchmark.analysis.comparisons import DatasetInfo
     from benchmark.analysis.comparisons import Plan as TablePlan
+    from benchmark.run.options import RunOptions
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Selection:
     datasets: tuple[str, ...]
     seeds: tuple[int, ...]
     overrides: tuple[Override, ...]
-    place: Place
+    place: RunOptions
     devices: list[str] = field(default_factory=lambda: ["cpu"])
     unusable: tuple[str, ...] = ()  # broken plug-ins and methods, a sentence each; the others go on without them
 
@@ -102,7 +103,7 @@ def dataset_info(name: str) -> DatasetInfo:
 def select(
     *,
     profile: str,
-    place: Place,
+    place: RunOptions,
     devices: list[str],
     methods: str | None = None,
     datasets: str | None = None,
@@ -244,10 +245,7 @@ class Standing:
 def documents(results: Path, profile: str) -> dict[str, tuple[RunFolder, dict[str, Any]]]:
     """Every run of a profile by the digest of its configuration; a finished one wins over others of the same digest."""
     found: dict[str, tuple[RunFolder, dict[str, Any]]] = {}
-    for folder in folders(results, profile):
-        document = folder.read()
-        if document is None:
-            continue
+    for folder, document in store.documents(results, profile):
         digest = document.get("config_digest", "")
         if digest not in found or document["status"] == "done":
             found[digest] = (folder, document)

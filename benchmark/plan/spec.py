@@ -239,7 +239,7 @@ def resolve(
     backbone = Network(**{**sections["backbone"], "weights": file_digest(weights) if weights else ""})
     config = RunConfig(
         method=entry.name,
-        method_config=sections["method"],
+        method_config=_identifying(sections["method"], entry.config),
         # An edited plug-in is another method; files of the tree are versioned by the commit.
         method_source="" if entry.built_in else hashlib.sha256(entry.file.read_bytes()).hexdigest(),
         dataset=identified["name"],
@@ -259,6 +259,11 @@ def resolve(
         "plugin": "" if entry.built_in else str(entry.file.resolve()),
     }
     return RunSpec(profile.name, label, config, provenance, chosen, paths)
+
+
+def _identifying(values: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """Without added fields at their default: runs recorded before there was such a field keep their identity."""
+    return {key: value for key, value in values.items() if not (settings[key].added and value == settings[key].default)}
 
 
 def _data_defaults(dataset: str) -> dict[str, Any]:

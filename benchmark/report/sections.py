@@ -27,6 +27,7 @@ from benchmark.analysis.comparisons import MAIN_KINDS, DatasetInfo, MethodInfo, 
 from benchmark.errors import CandidError, UsageError
 from benchmark.exhibits.figures import style_of
 from benchmark.exhibits.tables import ABLATION, TEST_NAMES, table2
+from benchmark.files import file_name
 from benchmark.plan.profile import TUNING, Profile, load_profile, profile_names
 from benchmark.plan.spec import resolve
 from benchmark.report.curves import curves
@@ -101,9 +102,8 @@ def read_runs(results: Path, profile: str | None) -> list[Run]:
     A grid search is left out unless it is named: its eighteen settings per method would bury the results.
     """
     found, schemas = [], []
-    for folder in store.folders(results):
-        document = folder.read()
-        if document is None or (profile is not None and document.get("profile") != profile):
+    for folder, document in store.documents(results):
+        if profile is not None and document.get("profile") != profile:
             continue
         if profile is None and str(document.get("profile")).endswith(TUNING):
             continue
@@ -616,7 +616,7 @@ def _dataset(info: DatasetInfo, view: View, results: Path) -> dict[str, Any]:
 
 def candidate_cards(results: Path, dataset: str, sums: set[str]) -> list[dict[str, Any]]:
     """Numbers of the stored candidate sets with these checksums; what is not there or not readable is left out."""
-    folder = results / "candidates" / store.SAFE.sub("_", dataset)
+    folder = results / "candidates" / file_name(dataset)
     cards = [candidate_card(path, sums) for path in sorted(folder.glob("*.npz")) if "annotator" not in path.name]
     return sorted((card for card in cards if card), key=lambda card: card["seed"])
 

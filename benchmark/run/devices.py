@@ -1,11 +1,14 @@
-"""Which devices a command may use, found out without importing torch where possible."""
+"""Which devices a command may use, and how many runs at once; found out without importing torch where possible."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmark.errors import UsageError
+
+MOST_JOBS = 1024
 
 
 def cuda_devices() -> list[str]:
@@ -34,3 +37,24 @@ def resolve(device: str) -> list[str]:
         have = f"this machine has {', '.join(found)}" if found else "torch sees no CUDA device here"
         raise UsageError(f"--device {device}: {have}; use --device cpu.")
     raise UsageError(f"--device {device}: choose auto, cpu, cuda or cuda:N.")
+
+
+def parse_jobs(text: str | None, devices: Sequence[str]) -> list[str]:
+    """The device of every slot: `--jobs N`, `--jobs K/gpu`; default one per CUDA device, on a CPU one per core."""
+    if text is None:
+        return list(devices) if devices[0] != "cpu" else ["cpu"] * cores()
+    number, _, per = text.partition("/")
+    if not number.isdecimal() or int(number) < 1 or per not in ("", "gpu"):
+        raise UsageError(f"--jobs {text}: write a whole number, or K/gpu for K runs on each GPU.")
+    if int(number) > MOST_JOBS:
+        raise UsageError(f"--jobs {text}: that is more than one machine can do at once; {MOST_JOBS} is the most.")
+    if per == "gpu":
+        if devices[0] == "cpu":
+            raise UsageError(f"--jobs {text}: there is no GPU here; write --jobs {number}.")
+        return [device for device in devices for _ in range(int(number))]
+    return [devices[k % len(devices)] for k in range(int(number))]
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -6,18 +6,36 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from benchmark.plan.spec import RunSpec
-from benchmark.run.local import Progress
-from benchmark.run.worker import Outcome
+from benchmark.run.options import Outcome
 from benchmark.store import RunFolder, find
+
+if TYPE_CHECKING:
+    from benchmark.plan.spec import RunSpec
 
 BAR = 30
 PATIENCE = 10.0  # seconds before plain output says what it waits for
 
 
-def display_for(quiet: bool, results: Path) -> Callable[[Progress], None] | None:
+@dataclass
+class Progress:
+    """How far a set of runs is; a back-end writes it, a display reads it."""
+
+    total: int
+    preparing: dict[int, str] = field(default_factory=dict)  # by slot: data sets whose candidate labels are being made
+    running: dict[int, RunSpec] = field(default_factory=dict)  # by slot
+    outcomes: list[tuple[RunSpec, Outcome]] = field(default_factory=list)
+    elsewhere: int = 0  # runs that other processes have
+    started: float = field(default_factory=time.time)
+
+
+Display = Callable[[Progress], None]
+
+
+def display_for(quiet: bool, results: Path) -> Display | None:
     """The display that fits where the output goes."""
     if quiet:
         return None

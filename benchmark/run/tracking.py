@@ -13,9 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmark.errors import UsageError
+from benchmark.errors import UsageError, warn
 from benchmark.plan.spec import RunSpec
-from benchmark.store import warn
 
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb"}
 
@@ -67,7 +66,7 @@ class WeightsAndBiases:
             id=identity[:16],
             name=f"{spec.dataset} {spec.label} seed {spec.seed}",
             group=f"{spec.profile}/{spec.dataset}/{spec.label}",
-            config=spec.config,
+            config=spec.config.to_json(),
             dir=str(folder),
             resume="allow",
             mode=os.environ.get("WANDB_MODE", "offline"),

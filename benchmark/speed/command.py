@@ -21,7 +21,10 @@ from benchmark.errors import COMPLETE, FAILED, UsageError
 from benchmark.files import atomic_write, ensure_writable
 from benchmark.plan.selection import Selection
 from benchmark.plan.spec import RunSpec, resolve
-from benchmark.run.worker import Place, captured, dataset_of, environment, now, sentence
+from benchmark.run.capture import silenced
+from benchmark.run.failures import sentence
+from benchmark.run.options import RunOptions
+from benchmark.run.provenance import environment, now
 from benchmark.speed import knn as speed_knn
 from benchmark.speed import levers as speed_levers
 from benchmark.speed import losses as speed_losses
@@ -29,6 +32,7 @@ from benchmark.speed import page as speed_page
 from benchmark.speed import trainer as speed_trainer
 from benchmark.speed import views as speed_views
 from benchmark.speed.timing import one_thread
+from benchmark.train.loading import dataset_of
 
 
 def command(arguments: argparse.Namespace) -> int:
@@ -79,16 +83,16 @@ def _levers(selection: Selection, rounds: int, folder: Path) -> None:
     _finish(folder, "levers", {"kind": "levers", **about, "rows": speed_levers.measure(spec, place, rounds)})
 
 
-def _memory(specs: list[RunSpec], place: Place) -> dict[str, float | None]:
+def _memory(specs: list[RunSpec], place: RunOptions) -> dict[str, float | None]:
     """Peak of each by its identity; all before the first is timed, while this process is still small."""
-    with captured(None):
+    with silenced():
         return {spec.digest: speed_trainer.peak_memory(spec, place) for spec in specs}
 
 
 def _trainer(
     selection: Selection,
     specs: list[RunSpec],
-    place: Place,
+    place: RunOptions,
     memory: dict[str, float | None],
     arguments: argparse.Namespace,
     folder: Path,

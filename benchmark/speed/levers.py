@@ -20,9 +20,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, func, nn
 
+from benchmark.files import ROOT
 from benchmark.plan.spec import RunSpec
-from benchmark.run.local import cores
-from benchmark.run.worker import ROOT, Place, captured, sentence
+from benchmark.run.capture import silenced
+from benchmark.run.devices import cores
+from benchmark.run.failures import sentence
+from benchmark.run.options import RunOptions
 from benchmark.speed.timing import seconds
 from benchmark.speed.trainer import RECORDED, Subject
 from datasets.views import ops
@@ -35,10 +38,10 @@ Pair = tuple[Work, Work]  # without the lever, and with it
 _fork = multiprocessing.get_context("fork")
 
 
-def measure(spec: RunSpec, place: Place, rounds: int) -> list[dict[str, Any]]:
+def measure(spec: RunSpec, place: RunOptions, rounds: int) -> list[dict[str, Any]]:
     """A row per lever: how many times faster, and what Candid does with it; or why it cannot be tried here."""
     device = torch.device(place.device)
-    with captured(None):
+    with silenced():
         subject = Subject(spec, place)
     steps = _steps(subject)
     rows: list[dict[str, Any]] = []
@@ -59,7 +62,7 @@ def measure(spec: RunSpec, place: Place, rounds: int) -> list[dict[str, Any]]:
         rows.append(row)
 
     def against_variant(**changes: Any) -> Pair:
-        with captured(None):
+        with silenced():
             variant = Subject(_with(spec, **changes), place)
         return _training(subject, steps), _training(variant, steps)
 
@@ -102,9 +105,9 @@ def _training(subject: Subject, steps: int) -> Work:
 
 
 # processes ----------------------------------------------------------------------------------------------------------
-def _serve(spec: RunSpec, place: Place, pipe: Any) -> None:
+def _serve(spec: RunSpec, place: RunOptions, pipe: Any) -> None:
     """A worker that takes as many steps as it is told, until it is told none."""
-    with captured(None):
+    with silenced():
         subject = Subject(spec, place)
     batches = itertools.cycle(subject.block()[0])
     pipe.send(_steps(subject))
@@ -116,7 +119,7 @@ def _serve(spec: RunSpec, place: Place, pipe: Any) -> None:
 class _Workers:
     """One process with two threads and two with one thread each, ready to train."""
 
-    def __init__(self, spec: RunSpec, place: Place) -> None:
+    def __init__(self, spec: RunSpec, place: RunOptions) -> None:
         self.processes, self.pipes = [], []
         for threads in (2, 1, 1):
             here, there = _fork.Pipe()

@@ -14,6 +14,7 @@ from torch import Tensor
 from benchmark.speed import reference as plain
 from benchmark.speed.timing import keep_large_blocks, seconds
 from methods import able, cel, pico, pop
+from methods.parts import ml_decoder
 
 CLASSES = (100, 200, 1000)
 BATCH, LENGTH = 32, 512  # the paper's vectors; its batch of 128 would take minutes as loops
@@ -59,11 +60,13 @@ def cel_pair(classes: int, batch: int = BATCH, length: int = LENGTH, apart: plai
         return [loss.detach(), *gradients(loss), plain.cel_prototypes(prototypes, leaves[0].detach(), chosen)]
 
     def vectorised() -> list[Tensor]:
-        logits = [cel.group_logits(h, weight, bias) for h in leaves]
+        logits = [ml_decoder.group_logits(h, weight, bias) for h in leaves]
         choice = cel.high_confidence_class(logits[0], candidates)
-        a, rest, chosen = cel.class_sums(leaves, candidates, choice.classes)
-        loss = torch.stack(logits).sum() + cel.affinity_loss(*cel.class_affinities(a, rest, candidates), 1.0)
-        loss = loss + cel.affinity_loss(*cel.prototype_affinities(chosen, choice.classes, prototypes), 1.0)
+        chosen = [cel.class_embeddings(h, choice.classes) for h in leaves]
+        loss = torch.stack(logits).sum()
+        for h, e in zip(leaves, chosen, strict=True):
+            loss = loss + cel.class_associative_loss(h, candidates, 1.0)
+            loss = loss + cel.prototype_discriminative_loss(e, choice, prototypes, 1.0)
         moved = cel.updated_prototypes(prototypes, chosen[0].detach(), choice)
         return [loss.detach(), *gradients(loss), moved]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torchvision import transforms
 
 if TYPE_CHECKING:
-    from datasets.views.views import Recipe
+    from datasets.views.recipes import Recipe
 
 Picture = Image.Image
 CUTOUT_FILL = (125, 123, 114)

@@ -27,10 +27,12 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from benchmark.cli.estimate import plausible_candidates
 from benchmark.plan.spec import RunSpec
-from benchmark.run.worker import Place, captured, dataset_of, entry_of
+from benchmark.run.capture import silenced
+from benchmark.run.options import RunOptions
 from benchmark.speed import timing as speed_timing
 from benchmark.store import RunFolder
 from benchmark.train.guard import peak_memory_mb, reset_peak_memory
+from benchmark.train.loading import dataset_of, entry_of
 from benchmark.train.trainer import CHECKPOINT_SECONDS, CHECKPOINT_SHARE, Trainer, TrainingRows
 from methods.base import Batch
 from methods.registry import load
@@ -178,7 +180,7 @@ class BareLoop:
 class Subject:
     """One method's trainer, set to late in training, with its parts timed."""
 
-    def __init__(self, spec: RunSpec, place: Place) -> None:
+    def __init__(self, spec: RunSpec, place: RunOptions) -> None:
         self.device = torch.device(place.device)
         dataset = dataset_of(spec, place.data)
         candidates = plausible_candidates(dataset)
@@ -303,10 +305,10 @@ class Subject:
 
 
 def measure(
-    spec: RunSpec, yardstick: RunSpec, place: Place, rounds: int, memory: float | None = None
+    spec: RunSpec, yardstick: RunSpec, place: RunOptions, rounds: int, memory: float | None = None
 ) -> dict[str, Any]:
     """One row: images per second with everything and bare, shares of the parts, memory, steps of the yardstick."""
-    with captured(None):
+    with silenced():
         subject = Subject(spec, place)
         reference = subject if spec.method == yardstick.method else Subject(yardstick, place)
     trainer, device = subject.trainer, subject.device
@@ -377,7 +379,7 @@ def _steps_in_a_round(subject: Subject) -> int:
     return max(1, min(round(ROUND_SECONDS / max(one, 1e-6)), 50))
 
 
-def peak_memory(spec: RunSpec, place: Place) -> float | None:
+def peak_memory(spec: RunSpec, place: RunOptions) -> float | None:
     """Megabytes at most while a few steps and an evaluation run: of the device, or of a process that does only that.
 
     The process is forked and holds whatever this one does, so ask before anything is trained here.
@@ -402,7 +404,7 @@ def peak_memory(spec: RunSpec, place: Place) -> float | None:
         child.join()
 
 
-def _peak_here(spec: RunSpec, place: Place) -> float:
+def _peak_here(spec: RunSpec, place: RunOptions) -> float:
     device = torch.device(place.device)
     reset_peak_memory(device)
     subject = Subject(spec, place)

@@ -19,7 +19,8 @@ from torch import Tensor
 from benchmark.speed.pillow_views import ReferenceViews
 from benchmark.speed.timing import one_thread, seconds
 from benchmark.train.inputs import TOGETHER
-from datasets.views.views import CIFAR, FINE_GRAINED, Recipe, Views
+from datasets.views.recipes import CIFAR, FINE_GRAINED, Recipe
+from datasets.views.views import Views
 
 GOALS = {"32px": 12.0, "224px": 1.8}
 NAMES = ("weak", "strong")

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from benchmark.errors import warn
 from benchmark.files import atomic_write, set_aside
-from benchmark.store import warn
 
 MAGIC = "candid-checkpoint-1"
 CURRENT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmark.errors import MethodDefect
 from benchmark.train.inputs import Pictures
-from benchmark.train.stray_tensors import MethodDefect, location
 from datasets.base import Dataset
 from methods.base import Method
 from methods.blocks import masked_softmax
@@ -45,8 +45,9 @@ class Evaluator:
         logits = torch.cat([method.predict(images) for images in self.inputs.test_batches()])
         if logits.shape != (len(self.test_labels), self.num_classes):
             raise MethodDefect(
-                f"{location(type(method))}: predict gave {tuple(logits.shape)} for {len(self.test_labels)} pictures of "
-                f"{self.num_classes} classes; one row of logits per picture is needed."
+                type(method),
+                f"predict gave {tuple(logits.shape)} for {len(self.test_labels)} images of {self.num_classes} classes; "
+                f"one row of logits per image is needed.",
             )
         result = {"test_accuracy": accuracy(logits, self.test_labels)}
         if type(method).predictions is not Method.predictions:

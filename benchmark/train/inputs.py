@@ -7,18 +7,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from datasets import tabular
 from datasets.base import Dataset, Split
-from datasets.views import views
+from datasets.views.features import feature_views
+from datasets.views.views import Views
 
-RECIPES = {
-    "cifar": views.CIFAR,
-    "fine-grained": views.FINE_GRAINED,
-    "glyphs": views.GLYPHS,
-    "digits": views.DIGITS,
-}
 TEST_BATCH = 256
 TOGETHER = 1024 * 32 * 32  # pixels of one view that are made at once: 12 MB of results
+FEATURES_TOGETHER = 2**15  # features of one view that are made at once: 0.8 MB of draws, which a CPU's cache holds
 CACHE_LIMIT = 2**30  # bytes of prepared test pictures that are kept instead of being made anew at every evaluation
 
 
@@ -31,10 +26,9 @@ class Pictures:
 
     def __init__(self, dataset: Dataset, seed: int, device: torch.device, channels_last: bool = False) -> None:
         self.device = device
-        self.is_features = dataset.recipe == "features"
         self.seed = seed
         self.noise = dataset.noise
-        self.views = None if self.is_features else views.Views(RECIPES[dataset.recipe], seed)
+        self.views = None if dataset.recipe is None else Views(dataset.recipe, seed)
         self.format = torch.channels_last if channels_last else torch.contiguous_format
         self.train = _on_device(dataset.train, device)
         self.test = _on_device(dataset.test, device)
@@ -45,21 +39,21 @@ class Pictures:
         images, sizes = self._fetch(self.train, rows)
         rows = rows.to(self.device)
         if self.views is None:
-            made = tuple(
-                tabular.feature_views(
-                    images, name, seed=self.seed + names[:k].count(name), epoch=epoch, index=rows, noise=self.noise
+            return tuple(
+                feature_views(
+                    images, name, seed=self.seed + names[:k].count(name), epoch=epoch, index=rows, strong=self.noise
                 )
                 for k, name in enumerate(names)
             )
-            return made
         return tuple(
             view.contiguous(memory_format=self.format) for view in self.views(images, rows, tuple(names), epoch, sizes)
         )
 
     def batches_at_once(self, batch: int) -> int:
-        """How many batches to make views of together: small pictures are cheap, their fixed cost is not."""
-        side = 1 if self.views is None else self.views.recipe.size
-        return max(1, TOGETHER // (batch * side * side))
+        """How many batches to make views of together: small images are cheap, their fixed cost is not."""
+        if self.views is None:
+            return max(1, FEATURES_TOGETHER // (batch * self.train.images.shape[1]))
+        return max(1, TOGETHER // (batch * self.views.recipe.size**2))
 
     def test_batches(self) -> Iterator[Tensor]:
         """The whole test set, prepared, in order."""

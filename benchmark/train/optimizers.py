@@ -43,7 +43,8 @@ class Optimizer:
 
     def minimise(self, loss: Tensor) -> None:
         self.torch.zero_grad()
-        self.scaler.scale(loss).backward()  # without scaling, the loss and the optimiser's own step
+        with torch.autocast(loss.device.type, enabled=False):  # backward passes keep the precision of their forward
+            self.scaler.scale(loss).backward()  # without scaling, the loss and the optimiser's own step
         self.scaler.step(self.torch)
         self.scaler.update()
 

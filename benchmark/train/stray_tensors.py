@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
 
-from benchmark.errors import CandidError
+from benchmark.errors import MethodDefect
 from methods.base import Method
 
 LIBRARIES = ("torch", "torchvision", "timm")  # their modules have private caches that they can rebuild
 
 
-class MethodDefect(CandidError):
-    """A method that breaks the contract; the text names what and where."""
-
-
-def lint(method: Method) -> None:
+def check_no_stray_tensors(method: Method) -> None:
     """Refuse tensors outside parameters and persistent buffers: they would be lost on resume."""
     for _, text in stray_tensors(method):
-        raise MethodDefect(f"{location(type(method))}: {text}.")
+        raise MethodDefect(type(method), f"{text}.")
 
 
 def stray_tensors(method: Method) -> Iterator[tuple[str, str]]:
@@ -65,11 +60,3 @@ def holds_tensor(value: Any, depth: int = 2) -> bool:
     if isinstance(value, list | tuple | set | deque):
         return any(holds_tensor(item, depth - 1) for item in value)
     return False
-
-
-def location(cls: type) -> str:
-    """'file:line' of a class, as far as it can be told."""
-    try:
-        return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
-    except (OSError, TypeError):
-        return cls.__qualname__

@@ -1,4 +1,4 @@
-"""The annotator: a network trained once on clean labels, whose outputs say which wrong labels a picture invites.
+"""The annotator: a network trained once on clean labels, whose outputs say which wrong labels an image invites.
 
 Its logits over the training set are all that is kept. They are a function of the data set and the recipe: training is
 seeded, runs on one CPU thread (sums of several threads differ in the last bits) or with deterministic CUDA kernels, and
@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from datasets.base import DataError, Dataset, Split
-from datasets.labels.candidates import DELETE, as_bytes, digest_of, file_name, fingerprint, read_arrays, write_arrays
-from datasets.storage.cache import locked
+from datasets.labels.candidates import DELETE, as_bytes, digest_of, fingerprint, read_arrays, write_arrays
+from datasets.storage.files import file_name, locked
 
 FORMAT = 1
 Prepare = Callable[[Tensor, Tensor | None], Tensor]  # images, valid sizes -> network input, the test view
@@ -117,7 +117,7 @@ class Annotator:
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * (1 + math.cos(math.pi * epoch / recipe.epochs)) / 2
             for rows in torch.randperm(len(split)).split(recipe.batch):
-                if len(rows) == 1:  # batch norm has no statistics of one picture
+                if len(rows) == 1:  # batch norm has no statistics of one image
                     continue
                 loss = F.cross_entropy(network(self._view(split, rows, epoch)), split.labels[rows].to(self.device))
                 optimizer.zero_grad()

@@ -1,9 +1,4 @@
-"""Candidate labels: the rules that add wrong labels, the draw, and the files that all methods share.
-
-uniform       every other label with probability `rate`
-hierarchical  every other label of the same superclass with probability `rate` (CIFAR-100H, as in PiCO)
-instance      VALEN's rule (Xu et al., NeurIPS 2021): label j ≠ y with probability min(1, rate·C·r_j), where r is the
-              softmax over the wrong labels of an annotator trained on clean labels; one temperature sets the mean size
+"""Candidate sets: the draw by a generator's rule, what the sets look like, and the files that all methods share.
 
 A matrix depends on (data set, generator, rate, seed) and on nothing else; it is drawn once and stored with its SHA-256.
 """
@@ -14,10 +9,9 @@ import hashlib
 import io
 import json
 import math
-import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,53 +20,19 @@ import torch
 from torch import Tensor
 
 from datasets.base import DataError, Dataset, check_candidates
-from datasets.storage.cache import atomic, locked
+from datasets.labels import generators
+from datasets.labels.generators import Generator, Rows, Rule
+from datasets.storage.files import atomic_write, file_name, locked
 from datasets.views import counter
 
 if TYPE_CHECKING:
-    from datasets.labels.annotator import Annotator
+    from datasets.labels.annotator import Annotation, Annotator
 
-GENERATORS: dict[str, str] = {
-    "uniform": "every other label with the same probability",
-    "hierarchical": "every other label of the same superclass with the same probability",
-    "instance": "labels that an annotator network finds likely for the picture (VALEN)",
-    "own": "the candidate sets that the data bring with them",
-}
 FORMAT = 1
 ROWS = 4096  # worked on at a time, so that memory does not grow with the data set
 BISECTION_ROUNDS = 50
 DELETE = "delete it and it is made again"  # how errors about stored files end
 TEMPERATURES = (1e-4, 1e4)  # from all wrong mass on one label to all labels alike
-
-
-# The rules: (N, C) probabilities that a label is added; the true label, always a candidate, has 0 ---------------------
-
-
-def flip_probabilities(logits: Tensor, labels: Tensor, rate: float) -> Tensor:
-    """VALEN's rule from annotator logits (N, C) and true labels (N,).
-
-    The true label is masked before the softmax, not zeroed after it: a sure annotator would leave 0/0.
-    """
-    classes = logits.shape[1]
-    wrong = logits.scatter(1, labels[:, None], -math.inf).softmax(1)
-    return (rate * classes * wrong).clamp(max=1)
-
-
-def hierarchical_probabilities(superclass: Tensor, labels: Tensor, rate: float) -> Tensor:
-    """`rate` for the other classes of the same superclass (C,), 0 elsewhere."""
-    same = superclass[labels][:, None] == superclass
-    return (same.double() * rate).scatter(1, labels[:, None], 0.0)
-
-
-def uniform_probabilities(labels: Tensor, classes: int, rate: float) -> Tensor:
-    """`rate` for every other class."""
-    full = torch.full((len(labels), classes), rate, dtype=torch.float64, device=labels.device)
-    return full.scatter(1, labels[:, None], 0.0)
-
-
-def expected_size(probabilities: Tensor) -> Tensor:
-    """(N,) expected number of candidates, the true label included."""
-    return 1 + probabilities.sum(1)
 
 
 # Calibration and draw -------------------------------------------------------------------------------------------------
@@ -87,22 +47,25 @@ class Calibration:
     uncalibrated_size: float
 
 
-def mean_size(logits: Tensor, labels: Tensor, rate: float, temperature: float = 1.0) -> float:
-    """Mean of the expected set sizes under VALEN's rule with tempered logits (N, C)."""
-    total = 0.0
-    for rows in _row_slices(len(labels)):
-        tempered = logits[rows].double() / temperature
-        total += expected_size(flip_probabilities(tempered, labels[rows], rate)).sum().item()
-    return total / len(labels)
+def expected_size(probabilities: Tensor) -> Tensor:
+    """(N,) expected number of candidates, the true label included."""
+    return 1 + probabilities.sum(1)
 
 
-def calibrate_temperature(logits: Tensor, labels: Tensor, rate: float, target: float) -> Calibration:
+def mean_size(rule: Rule, rows: Rows, rate: float, temperature: float = 1.0) -> float:
+    """Mean of the expected set sizes under a rule with tempered logits."""
+    parts = _parts(rows, temperature)
+    return sum(expected_size(rule(part, rate)).sum().item() for _, part in parts) / len(rows.labels)
+
+
+def calibrate_temperature(rule: Rule, rows: Rows, rate: float, target: float) -> Calibration:
     """The temperature at which the mean expected size is `target`, by bisection.
 
-    The size never falls as the temperature rises: a hotter softmax is flatter, and Σ min(1, κ r_j) grows with flatness.
+    For a rule whose sizes do not fall as the temperature rises. VALEN's do not: a hotter softmax is flatter, and
+    Σ min(1, κ r_j) grows with flatness.
     """
     low, high = (math.log(temperature) for temperature in TEMPERATURES)
-    smallest, largest = (mean_size(logits, labels, rate, temperature) for temperature in TEMPERATURES)
+    smallest, largest = (mean_size(rule, rows, rate, temperature) for temperature in TEMPERATURES)
     if not smallest - 1e-6 <= target <= largest + 1e-6:
         raise DataError(
             f"An average of {target:g} candidates cannot be reached at rate {rate:g}: with these annotator outputs any "
@@ -110,12 +73,12 @@ def calibrate_temperature(logits: Tensor, labels: Tensor, rate: float, target: f
         )
     for _ in range(BISECTION_ROUNDS):
         middle = (low + high) / 2
-        if mean_size(logits, labels, rate, math.exp(middle)) < target:
+        if mean_size(rule, rows, rate, math.exp(middle)) < target:
             low = middle
         else:
             high = middle
     temperature = math.exp((low + high) / 2)
-    return Calibration(temperature, mean_size(logits, labels, rate, temperature), mean_size(logits, labels, rate))
+    return Calibration(temperature, mean_size(rule, rows, rate, temperature), mean_size(rule, rows, rate))
 
 
 def draw(probabilities: Tensor, labels: Tensor, seed: int, stream: str, start: int = 0) -> Tensor:
@@ -126,6 +89,13 @@ def draw(probabilities: Tensor, labels: Tensor, seed: int, stream: str, start: i
     index = torch.arange(start, start + len(labels), device=probabilities.device)
     chance = counter.uniforms(seed, 0, stream, index, probabilities.shape[1])
     return (chance < probabilities).scatter(1, labels[:, None], True)
+
+
+def _parts(rows: Rows, temperature: float) -> Iterator[tuple[int, Rows]]:
+    """First row and rows of every block, logits tempered."""
+    for block in _row_slices(len(rows.labels)):
+        logits = None if rows.logits is None else rows.logits[block].double() / temperature
+        yield block.start, replace(rows, labels=rows.labels[block], logits=logits)
 
 
 def _row_slices(count: int) -> Iterator[slice]:
@@ -151,7 +121,7 @@ class Confusion:
     true: int
     wrong: int
     count: int
-    share: float  # of the pictures of the true class
+    share: float  # of the images of the true class
 
 
 @dataclass(frozen=True)
@@ -159,9 +129,9 @@ class Statistics:
     """What the candidate sets of a training set look like."""
 
     average_size: float
-    histogram: dict[int, int]  # set size -> pictures
-    singletons: float  # share of pictures whose set holds the true label alone
-    ambiguity: float  # largest share of pictures of one class that have the same wrong label
+    histogram: dict[int, int]  # set size -> images
+    singletons: float  # share of images whose set holds the true label alone
+    ambiguity: float  # largest share of images of one class that have the same wrong label
     confusions: tuple[Confusion, ...]  # most frequent first
 
 
@@ -176,10 +146,10 @@ def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
         for pair in pairs.tolist()
         if counts.view(-1)[pair] > 0
     )
-    values, pictures = sizes.unique(return_counts=True)
+    values, rows = sizes.unique(return_counts=True)
     return Statistics(
         average_size=sizes.double().mean().item(),
-        histogram=dict(zip(values.tolist(), pictures.tolist(), strict=True)),
+        histogram=dict(zip(values.tolist(), rows.tolist(), strict=True)),
         singletons=(sizes == 1).double().mean().item(),
         ambiguity=share.max().item(),
         confusions=confusions,
@@ -187,7 +157,7 @@ def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
 
 
 def _confusion_counts(matrix: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """(C, C) pictures of class y (row) whose set holds j ≠ y (column), and that as a share of class y."""
+    """(C, C) images of class y (row) whose set holds j ≠ y (column), and that as a share of class y."""
     classes = matrix.shape[1]
     counts = torch.zeros(classes, classes, dtype=torch.float64)
     for rows in _row_slices(len(labels)):
@@ -213,9 +183,9 @@ def digest_of(content: Mapping[str, Any]) -> str:
 
 
 def fingerprint(dataset: Dataset) -> str:
-    """SHA-256 of what candidate labels and annotators depend on: all labels, and training pictures spread over the set.
+    """SHA-256 of what candidate labels and annotators depend on: all labels, and training images spread over the set.
 
-    2,000 pictures stand for all of them, so that a set of many gigabytes is not read at every start.
+    2,000 images stand for all of them, so that a set of many gigabytes is not read at every start.
     """
     superclass = None if dataset.superclass is None else dataset.superclass.tolist()
     digest = hashlib.sha256(json.dumps([dataset.num_classes, superclass, len(dataset.test)]).encode())
@@ -227,18 +197,12 @@ def fingerprint(dataset: Dataset) -> str:
     return digest.hexdigest()
 
 
-def file_name(text: str) -> str:
-    """Text as a file or folder name: the name of a user's own data set may be a path."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._") or "data"
-
-
 def write_arrays(path: Path, **arrays: np.ndarray) -> None:
     """An `.npz` file that is complete or not there."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     try:
-        with atomic(path) as stream:
-            stream.write(buffer.getvalue())
+        atomic_write(path, buffer.getvalue())
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}.") from None
 
@@ -296,12 +260,13 @@ def build(
 ) -> CandidateSet:
     """The candidate sets of a training set: read from `folder` if they are there, otherwise made and stored.
 
-    `annotator` and `target_size` belong to `instance` alone. Two processes that ask at once get the same file.
+    `annotator` and `target_size` are for generators that need one. Two processes that ask at once get the same file.
     """
-    labels = dataset.train.labels
-    if generator == "own":
+    entry = generators.get(generator)
+    if entry.rule is None:
         return _own(dataset)
-    _check_request(dataset, generator, rate, seed, annotator, target_size)
+    _check_request(dataset, entry, rate, seed, annotator, target_size)
+    asked = annotator if entry.annotator else None
     request: dict[str, Any] = {
         "dataset": dataset.name,
         "fingerprint": fingerprint(dataset),
@@ -309,26 +274,17 @@ def build(
         "rate": rate,
         "seed": seed,
         "target_size": target_size,
-        "annotator_recipe": annotator.recipe_digest if annotator is not None and generator == "instance" else None,
+        "annotator_recipe": None if asked is None else asked.recipe_digest,
     }
     path = Path(folder) / file_name(dataset.name) / f"{generator}-rate{rate:g}-seed{seed}-{digest_of(request)[:8]}.npz"
-    if path.exists():
-        return _load_matching(path, labels, dataset.num_classes, request)
-    # The annotator takes its own lock, so it is asked before this one: locks are never nested.
-    annotation = annotator.annotate(dataset, folder) if annotator is not None and generator == "instance" else None
-    logits = None if annotation is None else annotation.logits
-    with locked(path.with_suffix(".lock")):
-        if not path.exists():  # another process may have drawn it while this one waited
-            made: dict[str, Any] = {"annotator": None if annotation is None else annotation.sha256}
-            if logits is not None:
-                made |= asdict(_calibration(logits, labels, rate, target_size))
-            matrix = _draw_all(dataset, generator, rate, seed, logits, made.get("temperature", 1.0))
-            save(path, CandidateSet(matrix, checksum(matrix.numpy()), request | made))
-    return _load_matching(path, labels, dataset.num_classes, request)
-
-
-def _load_matching(path: Path, labels: Tensor, classes: int, request: Mapping[str, Any]) -> CandidateSet:
-    candidates = load(path, labels, classes)
+    if not path.exists():
+        # The annotator takes its own lock, so it is asked before this one: locks are never nested.
+        annotation = None if asked is None else asked.annotate(dataset, folder)
+        with locked(path.with_suffix(".lock")):
+            if not path.exists():  # another process may have drawn it while this one waited
+                matrix, made = _make(dataset, entry.rule, request, annotation)
+                save(path, CandidateSet(matrix, checksum(matrix.numpy()), request | made))
+    candidates = load(path, dataset.train.labels, dataset.num_classes)
     foreign = [key for key, value in request.items() if candidates.meta.get(key) != value]
     if foreign:
         raise DataError(f"The candidate file {path} was made for another {foreign[0]}; {DELETE}.")
@@ -336,48 +292,49 @@ def _load_matching(path: Path, labels: Tensor, classes: int, request: Mapping[st
 
 
 def _check_request(
-    dataset: Dataset, generator: str, rate: float, seed: int, annotator: Annotator | None, target_size: float | None
+    dataset: Dataset,
+    generator: Generator,
+    rate: float,
+    seed: int,
+    annotator: Annotator | None,
+    target_size: float | None,
 ) -> None:
-    if generator not in GENERATORS:
-        raise DataError(f"Unknown generator '{generator}'; known are {', '.join(GENERATORS)}.")
     if not 0 <= rate <= 1:
         raise DataError(f"{dataset.name}: the rate {rate:g} is not a probability.")
     if seed < 0:
         raise DataError(f"{dataset.name}: the candidate seed {seed} must not be negative.")
-    if generator == "hierarchical" and dataset.superclass is None:
-        raise DataError(f"{dataset.name} has no superclasses, so the generator 'hierarchical' cannot be used.")
-    if generator == "instance" and annotator is None:
-        raise DataError(f"{dataset.name}: the generator 'instance' needs an annotator network.")
-    if generator != "instance" and target_size is not None:
-        raise DataError(f"{dataset.name}: a target size can be set for the generator 'instance' only.")
+    if generator.superclasses and dataset.superclass is None:
+        raise DataError(f"{dataset.name} has no superclasses, so the generator '{generator.name}' cannot be used.")
+    if generator.annotator and annotator is None:
+        raise DataError(f"{dataset.name}: the generator '{generator.name}' needs an annotator network.")
+    if target_size is not None and not generator.annotator:
+        raise DataError(f"{dataset.name}: the generator '{generator.name}' has no annotator, so no target size.")
 
 
-def _calibration(logits: Tensor, labels: Tensor, rate: float, target: float | None) -> Calibration:
+def _make(
+    dataset: Dataset, rule: Rule, request: Mapping[str, Any], annotation: Annotation | None
+) -> tuple[Tensor, dict[str, Any]]:
+    """The matrix (N, C), and what is noted beside the request: annotator and temperature."""
+    labels, rate, target = dataset.train.labels, request["rate"], request["target_size"]
+    rows = Rows(labels, dataset.num_classes, dataset.superclass, None if annotation is None else annotation.logits)
+    made: dict[str, Any] = {"annotator": None if annotation is None else annotation.sha256}
     if target is not None:
-        return calibrate_temperature(logits, labels, rate, target)
-    size = mean_size(logits, labels, rate)
-    return Calibration(1.0, size, size)
-
-
-def _draw_all(
-    dataset: Dataset, generator: str, rate: float, seed: int, logits: Tensor | None, temperature: float
-) -> Tensor:
-    labels = dataset.train.labels
-    parts = []
-    for rows in _row_slices(len(labels)):
-        if logits is not None:
-            probabilities = flip_probabilities(logits[rows].double() / temperature, labels[rows], rate)
-        elif generator == "hierarchical" and dataset.superclass is not None:
-            probabilities = hierarchical_probabilities(dataset.superclass, labels[rows], rate)
-        else:
-            probabilities = uniform_probabilities(labels[rows], dataset.num_classes, rate)
-        parts.append(draw(probabilities, labels[rows], seed, f"candidates/{dataset.name}/{generator}", rows.start))
-    return torch.cat(parts)
+        made |= asdict(calibrate_temperature(rule, rows, rate, target))
+    elif annotation is not None:
+        size = mean_size(rule, rows, rate)
+        made |= asdict(Calibration(1.0, size, size))
+    stream = f"candidates/{dataset.name}/{request['generator']}"
+    parts = [
+        draw(rule(part, rate), part.labels, request["seed"], stream, start)
+        for start, part in _parts(rows, made.get("temperature", 1.0))
+    ]
+    return torch.cat(parts), made
 
 
 def _own(dataset: Dataset) -> CandidateSet:
     if dataset.candidates is None:
-        raise DataError(f"{dataset.name} brings no candidate sets; choose one of {', '.join(list(GENERATORS)[:-1])}.")
+        others = ", ".join(name for name, entry in generators.GENERATORS.items() if entry.rule is not None)
+        raise DataError(f"{dataset.name} brings no candidate sets; choose one of {others}.")
     matrix = dataset.candidates.bool()
     check_candidates(dataset.name, matrix.numpy(), dataset.train.labels.numpy(), dataset.num_classes)
     return CandidateSet(matrix, checksum(matrix.numpy()), {"dataset": dataset.name, "generator": "own"})

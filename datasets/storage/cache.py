@@ -1,4 +1,4 @@
-"""Pictures decoded once: RGB, short side resized, stored one after the other in a memory-mapped file.
+"""Images decoded once: RGB, short side resized, stored one after the other in a memory-mapped file.
 
 A store is two files, `<part>-<side>px-<hash>.pixels` and `.npz` (sizes), the hash being that of the recipe and of the
 file list. The index is written last, by rename, so a store with an index is complete whatever was killed before. One
@@ -7,22 +7,19 @@ process builds under a lock while others wait; all map the same pages.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import io
 import itertools
 import json
 import os
-import tempfile
-import threading
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from datasets.base import DataError, Split
+from datasets.storage.files import atomic, atomic_write, locked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,8 +28,6 @@ SHORT_SIDE = 256  # what the test view resizes to before its centre crop of 224
 FORMAT = 1  # raise when the layout of the files or the decoding below changes
 ENVIRONMENT = "CANDID_CACHE"  # another folder for the stores, e.g. when the data folder is read-only
 
-_threads = threading.Lock()  # lockf excludes other processes, not other threads of this one
-
 
 def folder(root: Path, name: str) -> Path:
     """Where the stores of one data set lie."""
@@ -40,21 +35,21 @@ def folder(root: Path, name: str) -> Path:
 
 
 def decode(path: Path, short_side: int) -> np.ndarray:
-    """One picture as (3, h, w) uint8: any mode to RGB, short side resized (bilinear, antialiased) as torchvision does."""
+    """One image as (3, h, w) uint8: any mode to RGB, short side resized (bilinear, antialiased) as torchvision does."""
     import numpy as np
     from PIL import Image
 
     try:
         with Image.open(path) as opened:
-            picture = opened.convert("RGB")
+            image = opened.convert("RGB")
     except FileNotFoundError:
-        raise DataError(f"The picture {path} is missing.") from None
+        raise DataError(f"The image {path} is missing.") from None
     except Exception as error:
-        raise DataError(f"The picture {path} cannot be decoded: {error}.") from None
-    width, height = picture.size
+        raise DataError(f"The image {path} cannot be decoded: {error}.") from None
+    width, height = image.size
     short = min(width, height)
     size = (int(short_side * width / short), int(short_side * height / short))
-    resized = picture.resize(size, Image.Resampling.BILINEAR)
+    resized = image.resize(size, Image.Resampling.BILINEAR)
     return np.ascontiguousarray(np.asarray(resized).transpose(2, 0, 1))
 
 
@@ -68,46 +63,21 @@ def recipe_hash(files: Sequence[Path], base: Path, short_side: int) -> str:
         try:
             digest.update(f"{os.path.relpath(file, base)}\0{file.stat().st_size}\n".encode())
         except OSError:
-            raise DataError(f"The picture {file} is missing.") from None
+            raise DataError(f"The image {file} is missing.") from None
     return digest.hexdigest()[:16]
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file; it is released when the process ends, however it ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _threads, path.open("a") as handle:
-        fcntl.lockf(handle, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name when it is complete and on disk, or not at all."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            os.fchmod(handle, 0o644)  # other users of a common data folder read it too
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def open_pictures(
+def open_images(
     files: Sequence[Path], labels: Sequence[int], base: Path, store: Path, part: str, short_side: int = SHORT_SIDE
 ) -> Split:
-    """The pictures `files` as a split read from the store in folder `store`, which is built first when it is not there.
+    """The images `files` as a split read from the store in folder `store`, which is built first when it is not there.
 
     `base` is the folder that the file names in the hash are relative to, so that a moved data folder keeps its store.
     """
     import torch
 
     if not files:
-        raise DataError(f"{base}: there is no picture in the part '{part}'.")
+        raise DataError(f"{base}: there is no image in the part '{part}'.")
     stem = f"{part}-{short_side}px"
     pixels = store / f"{stem}-{recipe_hash(files, base, short_side)}.pixels"
     sizes = _read_sizes(pixels, len(files))
@@ -125,7 +95,7 @@ def open_pictures(
                 f"{store} cannot be written ({reason}); {ENVIRONMENT} names another folder for it."
             ) from None
     if sizes is None:
-        raise DataError(f"The picture store {pixels} cannot be read back; is the disk in order?")
+        raise DataError(f"The image store {pixels} cannot be read back; is the disk in order?")
     sizes_tensor = torch.from_numpy(sizes)
     lengths = 3 * sizes_tensor.prod(1)
     flat = torch.from_file(str(pixels), shared=False, size=int(lengths.sum()), dtype=torch.uint8)
@@ -155,13 +125,12 @@ def _build(files: Sequence[Path], pixels: Path, short_side: int) -> None:
     # Pillow decodes and resizes outside the interpreter lock. By the piece, so that memory stays small.
     with atomic(pixels) as stream, ThreadPoolExecutor(os.cpu_count()) as pool:
         while piece := list(itertools.islice(remaining, 256)):
-            for picture in pool.map(decode, piece, itertools.repeat(short_side)):
-                sizes.append(picture.shape[1:])
-                stream.write(picture.data)
+            for image in pool.map(decode, piece, itertools.repeat(short_side)):
+                sizes.append(image.shape[1:])
+                stream.write(image.data)
     buffer = io.BytesIO()
     np.savez(buffer, sizes=np.array(sizes, dtype=np.int64).reshape(-1, 2))
-    with atomic(pixels.with_suffix(".npz")) as stream:
-        stream.write(buffer.getvalue())
+    atomic_write(pixels.with_suffix(".npz"), buffer.getvalue())
 
 
 def _remove_stale(store: Path, stem: str, keep: Path) -> None:

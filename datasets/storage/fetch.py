@@ -10,23 +10,20 @@ import hashlib
 import http.client
 import os
 import shutil
-import stat
 import sys
 import tarfile
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import IO
+from pathlib import Path
 
 from datasets.base import Availability, DataError
 from datasets.registry import get
-from datasets.storage.cache import locked
+from datasets.storage.files import locked
 
 CHUNK = 1 << 20
 ATTEMPTS = 5  # in a row without a single new byte
@@ -357,86 +354,45 @@ def _unpack(file: Path, archive: Archive, into: Path) -> None:
 
 
 def extract(file: Path, into: Path, label: str | None = None) -> None:
-    """Unpack a tar or zip file. Regular files and folders only; a name that leads outside stops it before anything is used.
+    """Unpack a tar file through `tarfile`'s data filter; the first entry that it refuses stops it.
 
     Links that stay inside are left out (no set needs them), so no later entry can be written through one.
     """
     label = label or file.name
-    members = _zip_members if zipfile.is_zipfile(file) else _tar_members
+    if not hasattr(tarfile, "data_filter"):
+        raise DataError(f"{label} cannot be unpacked safely by this Python; version 3.11.4 or later can.")
     room = shutil.disk_usage(into).free
     try:
-        for name, is_folder, opened in members(file, label):
-            path = into.joinpath(*_safe_parts(name, label))
-            if is_folder:
-                path.mkdir(parents=True, exist_ok=True)
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with opened() as source, path.open("wb") as stream:
-                while chunk := source.read(CHUNK):
-                    room -= len(chunk)
-                    if room < 0:
-                        raise DataError(f"{label} unpacks to more than the disk has room for.")
-                    stream.write(chunk)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"{label} is damaged or cut off: {error}.") from None
+        with tarfile.open(file) as archive:
+            for member in archive:
+                _refuse_hostile(member, into, label)
+                if member.issym() or member.islnk():
+                    continue
+                room -= member.size
+                if room < 0:
+                    raise DataError(f"{label} unpacks to more than the disk has room for.")
+                archive.extract(member, into, filter="data")
+    except (tarfile.TarError, zlib.error, EOFError) as error:
+        reason = str(error).splitlines()[0].rstrip(":")
+        raise DataError(f"{label} is damaged or cut off: {reason}.") from None
     except OSError as error:
-        if error.errno is None:  # gzip and lzma report damage in this form
+        if error.errno is None:  # gzip reports damage in this form
             raise DataError(f"{label} is damaged or cut off: {error}.") from None
         raise
 
 
-Member = tuple[str, bool, Callable[[], IO[bytes]]]  # name, whether a folder, its content
-
-
-def _safe_parts(name: str, label: str) -> tuple[str, ...]:
-    """The parts of a relative path inside the archive; absolute paths and `..` are refused."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
-        raise DataError(f"{label} holds the entry {name!r}, which leads outside its folder; it was not unpacked.")
-    return path.parts
-
-
-def _refuse_link_out(name: str, link: str, from_root: bool, label: str) -> None:
-    """A link is judged by where it leads: from the archive's root (hard links) or from its own folder."""
-    start = "." if from_root else os.path.dirname(name)
-    end = os.path.normpath(os.path.join(start, link))
-    if os.path.isabs(link) or end == ".." or end.startswith("../"):
-        raise DataError(f"{label} holds the link {name!r} to {link!r}, outside its folder; it was not unpacked.")
-
-
-def _tar_members(file: Path, label: str) -> Iterator[Member]:
-    with tarfile.open(file) as archive:
-        for member in archive:
-            if member.issym() or member.islnk():
-                _safe_parts(member.name, label)
-                _refuse_link_out(member.name, member.linkname, member.islnk(), label)
-            elif member.isdir() or member.isreg():
-
-                def opened(member: tarfile.TarInfo = member) -> IO[bytes]:
-                    stream = archive.extractfile(member)
-                    assert stream is not None
-                    return stream
-
-                yield member.name, member.isdir(), opened
-            else:
-                raise DataError(f"{label} holds the device or pipe {member.name!r}; it was not unpacked.")
-
-
-def _zip_members(file: Path, label: str) -> Iterator[Member]:
-    with zipfile.ZipFile(file) as archive:
-        for info in archive.infolist():
-            kind = stat.S_IFMT(info.external_attr >> 16)
-            if kind == stat.S_IFLNK:
-                _safe_parts(info.filename, label)
-                _refuse_link_out(info.filename, archive.read(info).decode(errors="replace"), False, label)
-            elif kind in (0, stat.S_IFREG, stat.S_IFDIR):
-
-                def opened(info: zipfile.ZipInfo = info) -> IO[bytes]:
-                    return archive.open(info)
-
-                yield info.filename, info.is_dir(), opened
-            else:
-                raise DataError(f"{label} holds the device or pipe {info.filename!r}; it was not unpacked.")
+def _refuse_hostile(member: tarfile.TarInfo, into: Path, label: str) -> None:
+    """Refuse what leads outside, devices and pipes. The filter alone would strip a leading slash and go on."""
+    parts = member.name.split("/")
+    problem = "leads outside its folder" if not parts[0] or ".." in parts or "\\" in member.name else ""
+    try:
+        tarfile.data_filter(member, str(into))
+    except tarfile.SpecialFileError:
+        problem = "is a device or pipe"
+    except tarfile.FilterError:
+        problem = "leads outside its folder"
+    if problem:
+        raise DataError(f"{label} holds {member.name!r}, which {problem}; it was not unpacked.")
 
 
 def _move_in(staged: Path, target: Path) -> None:

@@ -71,13 +71,13 @@ def sub_policies(kind: Literal["cifar", "imagenet"], reading: Literal["v2", "ext
 
 
 def operations(reading: Literal["v2", "extended"]) -> Mapping[str, ops.Operation]:
-    """By the names of the tables; "Ide" leaves the picture alone."""
+    """By the names of the tables; "Ide" leaves the image alone."""
     extended = reading == "extended"
 
     def grey(warp: ops.Warp) -> ops.Warp:
         return replace(warp, fill=FILL)
 
-    # the affine ones stand together, so that a batch takes them in one go
+    # the affine ones stand together, so that neighbours share one call of `ops.affine`
     return {
         "Ide": ops.identity,
         "Aut": ops.autocontrast,
@@ -133,7 +133,7 @@ class Tables:
 def tables(
     kind: Literal["cifar", "imagenet"], reading: Literal["v2", "extended"], size: int, device: torch.device
 ) -> Tables:
-    """For square pictures of side `size`."""
+    """For square images of side `size`."""
     named = operations(reading)
     names = list(named)
     policies = sub_policies(kind, reading)

@@ -1,13 +1,12 @@
-"""Picture operations on a batch in which every sample has its own magnitude.
+"""Image operations on a batch in which every sample has its own magnitude.
 
-Pictures are (B, 3, H, W) float32 holding whole grey levels 0…255: the values an 8-bit picture would hold, and does
-where it waits for its next operation. Each operation returns such a batch and agrees with
-`torchvision.transforms.v2.functional` on uint8. It may overwrite the batch it was given: fresh memory costs more than
-the arithmetic.
+An operation takes and returns (B, 3, H, W) float32 with whole grey levels 0…255, and agrees with
+`torchvision.transforms.v2.functional` on uint8. Between operations a batch is kept as uint8, a quarter of the memory.
+An operation may overwrite its input: allocating a batch takes longer than the arithmetic on it.
 
-A sample's result must not depend on its neighbours in the batch. So only arithmetic whose result does not depend on
-how the work is cut up is used: single correctly rounded operations, and sums and products that are exact because they
-are of whole numbers within the mantissa.
+A sample's result must not depend on its neighbours in the batch. So the arithmetic is of two kinds only: single
+correctly rounded operations, and sums and products of whole numbers that fit into the mantissa and so are exact in
+any order.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from torch import Tensor
 
 Operation = Callable[[Tensor, Tensor], Tensor]  # (B, 3, H, W), (B,) -> (B, 3, H, W)
 
-# Numbers as tensors: torch makes one out of a Python number at every call, which costs more than a small picture.
+# Constants as tensors: torch wraps a Python number into a new tensor at every call, longer than a small image takes.
 _LUMA = tuple(torch.tensor(weight) for weight in (0.2989, 0.587, 0.114))
 _HALF = torch.tensor(0.5)
 _THREE = torch.tensor(3.0)
 _THIRTEENTH = torch.tensor(1 / 13)
 _STRETCH = torch.tensor(255.999 / 255)
-_CACHE_ELEMENTS = 64 * 3 * 32 * 32  # worked on at once on a CPU
+_CACHE_ELEMENTS = 64 * 3 * 32 * 32  # float32 numbers that an operation takes at once on a CPU: 0.8 MB
 _WEIGHT_UNIT = 2.0**16  # 8-bit levels times 16-bit weights add up without rounding in float32's 24-bit mantissa
 
 
 def _per_sample(values: Tensor) -> Tensor:
-    """(B,) -> (B, 1, 1, 1) float32, to broadcast over pictures."""
+    """(B,) -> (B, 1, 1, 1) float32, to broadcast over images."""
     return values.to(torch.float32).view(-1, 1, 1, 1)
 
 
@@ -44,12 +43,12 @@ def _levels(x: Tensor) -> Tensor:
 
 
 def _where(comparison: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
-    """1.0 where the comparison holds, else 0.0. On a CPU several times faster than a bool and a `where`."""
+    """1.0 where the comparison holds, else 0.0. On a CPU several times faster than `torch.where` on a bool tensor."""
     return comparison(a, b, out=torch.empty_like(a))
 
 
 def at_once(images: Tensor) -> int:
-    """How many of these pictures to work on at once: on a CPU, few enough that they stay in the cache."""
+    """How many of these images to work on at once: on a CPU, few enough that they stay in the cache."""
     return max(_CACHE_ELEMENTS // images[0].numel(), 1) if images.device.type == "cpu" else len(images)
 
 
@@ -86,7 +85,7 @@ def as_columns(images: Tensor) -> Tensor:
 
 
 def _weighted_rows(table: Tensor, position: Tensor, weight: Tensor) -> Tensor:
-    """Rows of `table` (B, C, L, M), mixed: rows position[b] of picture b with weight[b] -> (B, C, size, M)."""
+    """Rows of `table` (B, C, L, M), mixed: rows position[b] of image b with weight[b] -> (B, C, size, M)."""
     batch, channels, rows, width = table.shape
     size, count = position.shape[1:]
     first_row = torch.arange(0, batch * channels * rows, rows, device=table.device)
@@ -121,18 +120,18 @@ def crop_matrices(longest: int, size: int, device: torch.device) -> tuple[Tensor
     """
     position, weight = tap_table(longest, size, device)
     start = torch.arange(longest, device=device).view(1, -1, 1, 1)
-    column = (position.unsqueeze(1) + start).clamp(max=longest - 1)  # crops that stick out have no use and any value
+    column = (position.unsqueeze(1) + start).clamp(max=longest - 1)  # crops beyond the border are never asked for
     matrices = torch.zeros(2 * longest, longest, size, longest, device=device)
     matrices.scatter_add_(3, column, weight.unsqueeze(1).expand_as(column))
-    # the mirrored half is needed across only, and there from the right, where a product is faster untransposed
+    # Only x is ever mirrored. Its matrices are the right factor of a product, so they are stored transposed.
     return matrices[:longest].flatten(0, 1), matrices.flatten(0, 1).mT.contiguous()
 
 
 def crop_by_products(images: Tensor, start: Tensor, length: Tensor, mirror: Tensor, size: int) -> Tensor:
-    """`resample` of crops of small pictures as two matrix products: no level moves, and nothing has to be transposed.
+    """`resample` of crops of small images as two matrix products: the same levels in about half the time.
 
     images: (B, C, H, W) uint8; start, length: (B, 2) along y and x; mirror: (B,) bool. Returns (B, C, size, size)
-    uint8. Products of 8 bits with 17 add up within the mantissa in any order.
+    uint8. The sums are exact: levels of 8 bits times weights of 17 bits fit into float32's mantissa.
     """
     channels, height, width = images.shape[1:]
     longest = max(height, width)
@@ -141,7 +140,7 @@ def crop_by_products(images: Tensor, start: Tensor, length: Tensor, mirror: Tens
     columns = columns + longest * longest * mirror
     result = images.new_empty(len(images), channels, size, size)
     parts = (v.split(at_once(images)) for v in (images, rows, columns, result))
-    with torch.autocast(images.device.type, enabled=False):  # which would round levels to 8 bits of mantissa
+    with torch.autocast(images.device.type, enabled=False):  # bfloat16 has 8 bits of mantissa, too few
         for image, row, column, made in zip(*parts, strict=True):
             across = along_x.index_select(0, column)[:, :width]
             x = torch.bmm(image.to(torch.float32).flatten(1, 2), across).add_(_HALF).floor_()
@@ -153,8 +152,8 @@ def crop_by_products(images: Tensor, start: Tensor, length: Tensor, mirror: Tens
 def crop_one_by_one(images: Tensor, start: Tensor, length: Tensor, mirror: Tensor, out: Tensor) -> Tensor:
     """Crops resized by torch's 8-bit kernel: (B, 3 or 1, H, W) uint8 -> (B, 3, size, size) whole levels, in `out`.
 
-    start, length: (B, 2) along y and x; mirror: (B,) bool. For large pictures on a CPU: the kernel reads the crop
-    alone, and its time hides the loop.
+    start, length: (B, 2) along y and x; mirror: (B,) bool. For large images on a CPU, where the kernel takes far
+    longer than a turn of the loop.
     """
     boxes = torch.cat((start, length, mirror.unsqueeze(1)), 1).tolist()
     for made, image, (top, left, height, width, mirrored) in zip(out, images, boxes, strict=True):
@@ -226,11 +225,11 @@ def hue(x: Tensor, shift: Tensor) -> Tensor:
 def sharpness(x: Tensor, factor: Tensor) -> Tensor:
     """Blend with a 3×3 blur (weights 1, centre 5); the outermost pixels stay.
 
-    No thirteenth of a whole number lies near a half, so a product rounds as the quotient would.
+    A product with 1/13 rounds as the quotient does: no multiple of 1/13 comes within float32's error of a half.
     """
     if min(x.shape[2:]) <= 2:
         return x
-    width, flat = x.shape[3], x.view(-1)  # sums over the edge of a picture fall on outermost pixels
+    width, flat = x.shape[3], x.view(-1)  # sums across the end of a row fall on outermost pixels
     down = (flat[: -2 * width] + flat[width:-width]).add_(flat[2 * width :])
     centre = flat[width + 1 : -width - 1]
     change = torch.zeros_like(x)
@@ -292,17 +291,17 @@ def affine(x: Tensor, matrix: Tensor, fill: float = 0.0) -> Tensor:
     """Nearest-neighbour affine map; `fill` outside.
 
     matrix: (B, 6) rows (a, b, c, d, e, f): the source of (x, y) is (ax + by + c, dx + ey + f), in pixels about the
-    picture's centre.
+    image's centre.
     """
     column, row, half = _centred(*x.shape[2:], x.device)
-    # (B,) each after the division, so that the map goes to the interval [-1, 1] which grid_sample speaks
+    # divided by half the side, because grid_sample's coordinates run from -1 to 1; (B, 1, 1) each
     a, b, c, d, e, f = (matrix.to(torch.float32).view(-1, 2, 3) / half).view(-1, 6, 1, 1).unbind(1)
     grid = x.new_empty(x.shape[0], *x.shape[2:], 2)
     torch.add(column * a, row * b + c, out=grid[..., 0])
     torch.add(column * d, row * e + f, out=grid[..., 1])
     if not fill:
         return F.grid_sample(x, grid, mode="nearest", padding_mode="zeros", align_corners=False)
-    # whole levels survive the subtraction exactly, so zero padding serves any fill
+    # zero padding serves any fill, because subtracting it from whole levels is exact
     return F.grid_sample(x - fill, grid, mode="nearest", padding_mode="zeros", align_corners=False).add_(fill)
 
 
@@ -393,15 +392,15 @@ def _groups(operations: Sequence[Operation], counts: Sequence[int], most: int) -
     for _, run in itertools.groupby(work, key=lambda pair: pair[0].fill if isinstance(pair[0], Warp) else pair[0]):
         same, sizes = zip(*run, strict=True)
         total = sum(sizes)
-        pieces = max(round(total / most), 1)  # of equal sizes: a small one costs as many calls
+        pieces = max(round(total / most), 1)  # of equal sizes: a small rest would cost as many calls
         yield from ((same[0], total * (k + 1) // pieces - total * k // pieces) for k in range(pieces) if total)
 
 
 def apply_in_rounds(x: Tensor, choice: Tensor, magnitude: Tensor, operations: tuple[Operation, ...]) -> Tensor:
     """For each column r in turn: operations[choice[b, r]] with magnitude[b, r] on sample b. In place.
 
-    x: (B, 3, H, W) uint8; choice: (B, R) int64; magnitude: (B, R). Each operation takes its samples out, as many at
-    once as the cache holds, and puts them back; between the rounds all of them are small as bytes.
+    x: (B, 3, H, W) uint8; choice: (B, R) int64; magnitude: (B, R). Each operation copies its samples to float32, as
+    many at once as the cache holds, and writes them back as uint8.
     """
     rounds = choice.shape[1]
     offsets = torch.arange(rounds, device=choice.device) * len(operations)
@@ -423,18 +422,18 @@ def apply_in_rounds(x: Tensor, choice: Tensor, magnitude: Tensor, operations: tu
 
 
 def as_bytes(x: Tensor) -> Tensor:
-    """Levels as uint8, fractions cut off. By way of int16, since a CPU casts floats to uint8 one by one."""
+    """Levels as uint8, fractions cut off. By way of int16: the CPU's cast from float32 to uint8 is not vectorised."""
     return x.to(torch.int16).to(torch.uint8)
 
 
 def _words(x: Tensor) -> Tensor:
-    """(B, …) uint8 -> (B, n) of the same memory in units of eight bytes, if they divide it: fewer elements to place."""
+    """(B, …) uint8 -> (B, n) of the same memory as int64, if eight bytes divide it: fewer elements to copy."""
     flat = x.view(len(x), -1)
     return flat if flat.shape[1] % 8 else flat.view(torch.int64)
 
 
 def apply_one_by_one(x: Tensor, choice: Tensor, magnitude: Tensor, operations: Sequence[Operation]) -> Tensor:
-    """What `apply_in_rounds` does, on float32 levels and without moving them: a large picture fills the cache alone."""
+    """What `apply_in_rounds` does, image by image on float32 levels: one large image fills the cache."""
     for row, picked in enumerate(choice.tolist()):
         part = x[row : row + 1]
         for r, pick in enumerate(picked):

@@ -1,6 +1,6 @@
-"""Augmented views of a batch of pictures, on the device the pictures are on.
+"""Augmented views of a batch of images, on the device the images are on.
 
-A view is a function of (seed, epoch, index, name) and the picture: the same picture in another batch, another order or
+A view is a function of (seed, epoch, index, name) and the image: the same image in another batch, another order or
 a resumed run gets the same view. All samples of a batch are worked on at once, each with its own draws; see
 `ops.py` for how that is kept exact and `counter.py` for the draws.
 
@@ -15,62 +15,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from datasets.views import autoaugment, counter, ops
+from datasets.views.recipes import RGB, Recipe
 
-RGB = tuple[float, float, float]
 Taps = tuple[Tensor, Tensor]  # source positions and weights, (B, size, K) each
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How pictures of one kind of data are augmented."""
-
-    size: int  # side of the result
-    scale: tuple[float, float]  # share of the area that a crop covers
-    flip: bool
-    mean: RGB
-    std: RGB
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # width : height of a crop
-    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)  # brightness, contrast, saturation, hue
-    jitter_probability: float = 0.8
-    gray: float = 0.2
-    distill: Literal["cifar", "imagenet", "strong"] = "cifar"  # AutoAugment's policy, or the operations of `strong`
-    test_resize: int | None = None  # shorter side before the centre crop; None: the whole picture becomes size × size
-    autoaugment: Literal["v2", "extended"] = "v2"
-
-
-CIFAR = Recipe(size=32, scale=(0.2, 1.0), flip=True, mean=(0.5071, 0.4867, 0.4408), std=(0.2675, 0.2565, 0.2761))
-FINE_GRAINED = Recipe(
-    size=224,
-    scale=(0.08, 1.0),
-    flip=True,
-    mean=(0.485, 0.456, 0.406),
-    std=(0.229, 0.224, 0.225),
-    distill="imagenet",
-    test_resize=256,
-)
-# Signs change their meaning when mirrored, and half of one is no longer readable: AutoAugment's shifts of up to 45 % of
-# the side push them out of the picture, so that DIRK's student would never see some of them.
-GLYPHS = Recipe(
-    size=32,
-    scale=(0.8, 1.0),
-    flip=False,
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-    jitter_probability=0.5,
-    distill="strong",
-)
-DIGITS = replace(GLYPHS, size=16)
-
 # Ranges of the released RandAugment; its "magnitude 5" is stored there and never used. The affine ones stand together,
-# so that a batch takes them in one go.
+# so that neighbours share one call of `ops.affine`.
 RAND_AUGMENT: tuple[tuple[ops.Operation, float, float], ...] = (
     (ops.autocontrast, 0, 0),
     (ops.brightness, 0.05, 0.95),
@@ -102,10 +60,9 @@ WEAK_OPERATIONS: tuple[ops.Operation, ...] = (
     ops.identity,
 )
 _GRAY, _NOTHING = 4, 5
-# Elements of a view made at once on a CPU; the more, the fewer calls. As bytes they still stay in the cache.
-_CPU_ELEMENTS = 3 << 20
-_LARGE = 128  # side of a view from which on a loop over pictures costs nothing beside its work
-_SMALL = 32  # side of pictures and views up to which all crops are kept as matrices (8 MB)
+_CPU_ELEMENTS = 3 << 20  # of a view made at once on a CPU: 3 MB as uint8, which the cache holds
+_LARGE = 128  # side of a view from which on a CPU takes images one by one: a turn of the loop costs little beside one
+_SMALL = 32  # side of images and views up to which a CPU keeps all crops as matrices (8 MB)
 
 
 class Draws:
@@ -119,7 +76,7 @@ class Draws:
         """(B, columns) in [0, 1)."""
         self._used += columns
         if self._used > self._uniforms.shape[1]:
-            raise ValueError(f"a view draws {self._used} numbers per picture; only {self._uniforms.shape[1]} were made")
+            raise ValueError(f"a view draws {self._used} numbers per image; only {self._uniforms.shape[1]} were made")
         return self._uniforms[:, self._used - columns : self._used]
 
     def one(self) -> Tensor:
@@ -132,7 +89,7 @@ DRAWS_PER_VIEW = 40
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle per picture, (B,) int64 each."""
+    """A rectangle per image, (B,) int64 each."""
 
     top: Tensor
     left: Tensor
@@ -161,7 +118,7 @@ def draw_crop(draws: Draws, sizes: Tensor, scale: tuple[float, float], ratio: tu
 
 @dataclass(frozen=True)
 class Crop:
-    """What is cut out of each picture, along y and x: (B, 2) int64 each; and whether it is mirrored, (B,) bool."""
+    """What is cut out of each image, along y and x: (B, 2) int64 each; and whether it is mirrored, (B,) bool."""
 
     start: Tensor
     length: Tensor
@@ -221,28 +178,26 @@ def _both_taps(
 
 
 class Views:
-    """The named views of batches of pictures.
+    """The named views of batches of images.
 
     A maker draws the decisions of one view for the whole batch and returns the work that follows from them, which is
-    done chunk by chunk: on a CPU a few pictures at a time stay in the cache.
+    done chunk by chunk: on a CPU a few images at a time stay in the cache.
     """
 
     def __init__(self, recipe: Recipe, seed: int) -> None:
         self.recipe = recipe
         self.seed = seed
-        self._makers = {"weak": self._weak, "strong": self._strong, "distill": self._distill}
 
     def __call__(
         self, images: Tensor, index: Tensor, names: Sequence[str], epoch: int, sizes: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """One float32 batch (B, 3, size, size), normalised, per name; a repeated name gives independent draws.
 
-        images: uint8 (B, 3 or 1, H, W). sizes: (B, 2) height and width of each picture, if the storage is padded at
+        images: uint8 (B, 3 or 1, H, W). sizes: (B, 2) height and width of each image, if the storage is padded at
         the bottom and the right. index: (B,) rows in the data set.
         """
-        unknown = sorted(set(names) - {*self._makers, "plain"})
-        if unknown:
-            raise ValueError(f"unknown view {', '.join(unknown)}: choose from plain, {', '.join(self._makers)}")
+        for name in names:
+            check_name(name)
         _check(images)
         padded, sizes = sizes is not None, _sizes(images, sizes)
         index = index.to(images.device)
@@ -253,21 +208,21 @@ class Views:
                 continue
             stream = f"{name}{tuple(names[:i]).count(name)}"
             draws = Draws(counter.uniforms(self.seed, epoch, stream, index, DRAWS_PER_VIEW))
-            works.append(self._makers[name](sizes, draws))
-        return self._done(images, works)
+            works.append(self.makers[name](self, sizes, draws))
+        return self._rendered(images, works)
 
     def test(self, images: Tensor, sizes: Tensor | None = None) -> Tensor:
         """The test transform: (B, 3, size, size) float32, normalised."""
         _check(images)
-        return self._done(images, [self._plain(_sizes(images, sizes), sizes is not None)])[0]
+        return self._rendered(images, [self._plain(_sizes(images, sizes), sizes is not None)])[0]
 
-    def _done(self, images: Tensor, works: Sequence[Work]) -> tuple[Tensor, ...]:
+    def _rendered(self, images: Tensor, works: Sequence[Work]) -> tuple[Tensor, ...]:
         samples, size = images.shape[0], self.recipe.size
         step = samples
         if images.device.type == "cpu":
             step = 1 if size >= _LARGE else _CPU_ELEMENTS // (3 * size**2)
         results = tuple(torch.empty(samples, 3, size, size, device=images.device) for _ in works)
-        # No bookkeeping for gradients inside; the results, made outside, may be saved for a backward pass.
+        # inference_mode spares autograd's bookkeeping; results made outside it may still be saved for a backward pass
         with torch.inference_mode():
             for start in range(0, samples, max(step, 1)):
                 rows = slice(start, start + step)
@@ -283,7 +238,7 @@ class Views:
         choice, magnitude = draw_jitter(draws, self.recipe)
 
         def work(source: _Source, rows: slice, out: Tensor) -> None:
-            self._finished(source.worked_on(crop[rows], choice[rows], magnitude[rows], WEAK_OPERATIONS), out)
+            self._normalised(source.augmented(crop[rows], choice[rows], magnitude[rows], WEAK_OPERATIONS), out)
 
         return work
 
@@ -294,8 +249,8 @@ class Views:
         operations = tuple(operation for operation, *_ in RAND_AUGMENT)
 
         def work(source: _Source, rows: slice, out: Tensor) -> None:
-            made = source.worked_on(crop[rows], choice[rows], magnitude[rows], operations)
-            self._finished(made, out, [edge[rows] for edge in box])
+            made = source.augmented(crop[rows], choice[rows], magnitude[rows], operations)
+            self._normalised(made, out, [edge[rows] for edge in box])
 
         return work
 
@@ -316,10 +271,10 @@ class Views:
             x = self._shifted(source, sizes[rows], flip[rows], shift[rows])
             x = ops.erase(x, [edge[rows] for edge in box], (0.0, 0.0, 0.0))
             made = ops.apply_in_rounds(ops.as_bytes(x), choice[rows], magnitude[rows], table.operations)
-            self._finished(made, out)
+            self._normalised(made, out)
 
         def work_from_crop(source: _Source, rows: slice, out: Tensor) -> None:
-            self._finished(source.worked_on(crop[rows], choice[rows], magnitude[rows], table.operations), out)
+            self._normalised(source.augmented(crop[rows], choice[rows], magnitude[rows], table.operations), out)
 
         return work_from_shift if recipe.distill == "cifar" else work_from_crop
 
@@ -328,20 +283,22 @@ class Views:
         if self.recipe.test_resize is None:
             total = torch.full_like(sizes, size)
         else:
-            # torchvision cuts the fraction of the longer side off; torch.round takes halves as its centre crop does
+            # as torchvision: the longer side is rounded down, halves of the centre crop's offset to the even number
             total = self.recipe.test_resize * sizes // sizes.amin(1, keepdim=True)
         offset = ((total - size) / 2).round().to(torch.int64)
         zero = torch.zeros_like(total)
 
         def work(source: _Source, rows: slice, out: Tensor) -> None:
             if not padded and self.recipe.test_resize is None and source.images.shape[2:] == (size, size):
-                self._finished(_three_channels(source.images), out)  # it is that large already
+                self._normalised(_three_channels(source.images), out)  # of the right size already
                 return
             straight = zero[rows, 0] > 0
             y, x = _both_taps(zero[rows], sizes[rows], total[rows], offset[rows], size, straight)
-            self._finished(source.resampled(y, x), out)
+            self._normalised(source.resampled(y, x), out)
 
         return work
+
+    makers = {"weak": _weak, "strong": _strong, "distill": _distill}  # by name; "plain" draws nothing
 
     # steps they share -------------------------------------------------------------------------------------------------
 
@@ -355,7 +312,7 @@ class Views:
         return Crop(start, length, self._flipped(draws))
 
     def _shifted(self, source: _Source, sizes: Tensor, flip: Tensor, shift: Tensor) -> Tensor:
-        """The whole picture, flipped half of the time, then shifted by up to 4 pixels with reflected borders."""
+        """The whole image, flipped half of the time, then shifted by up to 4 pixels with reflected borders."""
         size = self.recipe.size
         zero, total = torch.zeros_like(sizes), torch.full_like(sizes, size)
         where = torch.arange(size, device=shift.device) + shift.unsqueeze(2)  # (B, 2, size)
@@ -368,7 +325,7 @@ class Views:
         )
         return source.resampled(y, x)
 
-    def _finished(self, x: Tensor, out: Tensor, box: Sequence[Tensor] = ()) -> None:
+    def _normalised(self, x: Tensor, out: Tensor, box: Sequence[Tensor] = ()) -> None:
         """Whole levels, with the box painted over, -> mean 0, standard deviation 1 over the training set, in `out`."""
         factor, offset = _scaling(self.recipe.mean, self.recipe.std, x.device)
         for part, made, *edges in zip(*(v.split(ops.at_once(x)) for v in (x, out, *box)), strict=True):
@@ -376,6 +333,14 @@ class Views:
             if edges:
                 ops.erase(made, edges, CUTOUT_FILL)
             made.mul_(factor).add_(offset)
+
+
+NAMES = ("plain", *Views.makers)
+
+
+def check_name(view: str) -> None:
+    if view not in NAMES:
+        raise ValueError(f"unknown view {view}: choose from {', '.join(NAMES)}")
 
 
 @cache
@@ -387,9 +352,7 @@ def _scaling(mean: RGB, std: RGB, device: torch.device) -> tuple[Tensor, Tensor]
 
 def _check(images: Tensor) -> None:
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise ValueError(
-            f"pictures must be uint8 (B, 3, H, W) or (B, 1, H, W), not {images.dtype} {tuple(images.shape)}"
-        )
+        raise ValueError(f"images must be uint8 (B, 3, H, W) or (B, 1, H, W), not {images.dtype} {tuple(images.shape)}")
 
 
 def _sizes(images: Tensor, sizes: Tensor | None) -> Tensor:
@@ -400,17 +363,17 @@ def _sizes(images: Tensor, sizes: Tensor | None) -> Tensor:
 
 
 class _Source:
-    """Pictures of a chunk, for all its views, which are `size` pixels wide and high."""
+    """Images of a chunk, for all its views, which are `size` pixels wide and high."""
 
     def __init__(self, images: Tensor, size: int) -> None:
         self.images, self.size = images, size
 
     @cached_property
     def columns(self) -> Tensor:
-        """The pictures in the form that resampling reads."""
+        """The images in the form that resampling reads."""
         return ops.as_columns(self.images)
 
-    def worked_on(self, crop: Crop, choice: Tensor, magnitude: Tensor, operations: tuple[ops.Operation, ...]) -> Tensor:
+    def augmented(self, crop: Crop, choice: Tensor, magnitude: Tensor, operations: tuple[ops.Operation, ...]) -> Tensor:
         """The crops after all rounds of operations: (B, 3, size, size) whole levels, uint8 or float32."""
         if self.size >= _LARGE and self.images.device.type == "cpu":
             made = torch.empty(self.images.shape[0], 3, self.size, self.size)
@@ -437,4 +400,4 @@ def _three_channels(x: Tensor) -> Tensor:
     return x.repeat(1, 3, 1, 1) if x.shape[1] == 1 else x
 
 
-Work = Callable[[_Source, slice, Tensor], None]  # pictures of a chunk, its rows, where the result goes
+Work = Callable[[_Source, slice, Tensor], None]  # images of a chunk, its rows, where the result goes

@@ -69,7 +69,7 @@ class MLP(Backbone):
         if shape.features:
             layers.append(nn.Linear(shape.width, shape.features))
         self.layers = nn.Sequential(*layers)
-        self.feature_dim = shape.features or shape.width
+        self.feature_dim, self.input_features = shape.features or shape.width, dim
         self.xavier = shape.xavier
         if shape.xavier:
             for layer in layers:
@@ -85,7 +85,7 @@ class Linear(Backbone):
 
     def __init__(self, dim: int, shape: Layers = USUAL) -> None:
         super().__init__()
-        self.feature_dim = dim
+        self.feature_dim = self.input_features = dim
         self.xavier = shape.xavier
 
     def forward(self, features: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ NAMES = ("small-cnn", "small-cnn-characters", "resnet18-cifar", "resnet34-imagen
 def factory(
     name: str, input_dim: int = 3, pretrained: bool = True, weights: str = "", shape: Layers = USUAL
 ) -> Callable[[], Backbone]:
-    """A function that builds the named encoder; `input_dim` is channels for pictures, features for tables."""
+    """A function that builds the named encoder; `input_dim` is channels for images, features for tables."""
     known: dict[str, Callable[[], Backbone]] = {
         "small-cnn": partial(SmallCNN, input_dim),
         "small-cnn-characters": partial(small_cnn_characters, input_dim, pretrained, weights),

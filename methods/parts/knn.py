@@ -83,3 +83,9 @@ def _full_precision(device_type: str) -> Iterator[None]:
             yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def batch_adjacency(neighbours: Tensor, index: Tensor) -> Tensor:
+    """The batch's block of the directed row-normalised graph with self-loops. (N, k), (B,) -> (B, B)."""
+    linked = (neighbours[index].unsqueeze(2) == index).any(1)  # (B, k, B)
+    return linked.fill_diagonal_(True).to(torch.float32) / (neighbours.shape[1] + 1)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from benchmark.plan import optimisation as schedules
-from datasets.labels.candidates import flip_probabilities
-from methods.able import ABLE, anchor_confidence, contrastive_loss, positive_weights
+from datasets.labels.generators import flip_probabilities
+from methods.able import ABLE, ambiguity_loss, anchor_confidence, positive_weights
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_argmax, masked_softmax, soft_cross_entropy, uniform_confidence, unit
 from tests.conformance.trajectory import Identity
@@ -47,7 +47,7 @@ def weights_of(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 def con_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     features, weights = x["features"].requires_grad_(), weights_of(params, x, variant)["weights"]
-    loss = contrastive_loss(stacked(features), weights, params["temperature"], params["base_temperature"])
+    loss = ambiguity_loss(stacked(features), weights, params["temperature"], params["base_temperature"])
     return {"loss": loss, "grad_features": torch.autograd.grad(loss, features)[0]}
 
 

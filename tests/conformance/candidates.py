@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from datasets.labels import candidates
+from datasets.labels import candidates, generators
 
 Inputs = dict[str, Tensor]
 
@@ -16,15 +16,15 @@ def _with_size(probabilities: Tensor) -> Inputs:
 
 
 def flip_probabilities(params: dict[str, Any], inputs: Inputs, variant: str) -> Inputs:
-    return _with_size(candidates.flip_probabilities(inputs["logits"], inputs["labels"], params["rate"]))
+    return _with_size(generators.flip_probabilities(inputs["logits"], inputs["labels"], params["rate"]))
 
 
 def hierarchical_probabilities(params: dict[str, Any], inputs: Inputs, variant: str) -> Inputs:
-    return _with_size(candidates.hierarchical_probabilities(inputs["superclass"], inputs["labels"], params["rate"]))
+    return _with_size(generators.hierarchical_probabilities(inputs["superclass"], inputs["labels"], params["rate"]))
 
 
 def uniform(params: dict[str, Any], inputs: Inputs, variant: str) -> Inputs:
-    return _with_size(candidates.uniform_probabilities(inputs["labels"], params["classes"], params["rate"]))
+    return _with_size(generators.uniform_probabilities(inputs["labels"], params["classes"], params["rate"]))
 
 
 OPS = {

@@ -13,15 +13,14 @@ from methods.base import Batch, Clock, Task
 from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence, unit
 from methods.cel import (
     CEL,
-    ClassWiseEncoder,
-    affinity_loss,
     class_affinities,
-    class_sums,
+    class_associative_loss,
+    class_embeddings,
     high_confidence_class,
-    prototype_affinities,
-    released_affinities,
+    prototype_discriminative_loss,
     updated_prototypes,
 )
+from methods.parts.ml_decoder import ClassWiseEncoder
 from tests.conformance.trajectory import Identity
 
 Inputs = dict[str, Tensor]
@@ -70,14 +69,12 @@ def classification_loss(params: Params, x: Inputs, variant: str) -> dict[str, An
 def cal_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     names = ("embeddings_w", "embeddings_s")
     needing_gradient(x, *names)
-    views, candidates = [x[name] for name in names], x["candidates"]
-    a, rest, _ = class_sums(views, candidates, candidates.int().argmax(1))
-    if config_of(variant).cal_variant == "paper":
-        s, d = class_affinities(a, rest, candidates)
-    else:
-        s, d = released_affinities(views, a, candidates)
-    out = with_gradients(affinity_loss(s, d, params["gamma1"]), x, *names)
-    return out | {"s_w": s[0], "s_s": s[1], "d_w": d[0], "d_s": d[1]}
+    form = config_of(variant).cal_variant
+    losses = [class_associative_loss(x[name], x["candidates"], params["gamma1"], form) for name in names]
+    out = with_gradients(torch.stack(losses).sum(), x, *names)
+    for view, name in zip("ws", names, strict=True):
+        out[f"s_{view}"], out[f"d_{view}"] = class_affinities(x[name], x["candidates"], form)
+    return out
 
 
 def high_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -87,7 +84,7 @@ def high_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def prototype_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     config = config_of(variant)
     choice = high_confidence_class(x["logits_w"], x["candidates"], config.selection)
-    chosen = class_sums([x["embeddings_w"]], x["candidates"], choice.classes)[2][0]
+    chosen = class_embeddings(x["embeddings_w"], choice.classes)
     mode = params.get("mode", config.prototype_mode)
     return {"prototypes": updated_prototypes(x["prototypes"], chosen, choice, config.prototype_variant, mode)}
 
@@ -97,13 +94,13 @@ def pdl_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     needing_gradient(x, *names)
     config = config_of(variant)
     choice = high_confidence_class(x["logits_w"], x["candidates"], config.selection)
-    chosen = class_sums([x[name] for name in names], x["candidates"], choice.classes)[2]
-    affinities = prototype_affinities(chosen, choice.classes, x["prototypes"], config.pdl_variant)
-    return with_gradients(affinity_loss(*affinities, params["gamma2"], choice.counts), x, *names)
+    chosen = [class_embeddings(x[name], choice.classes) for name in names]
+    given = (choice, x["prototypes"], params["gamma2"], config.pdl_variant)
+    return with_gradients(torch.stack([prototype_discriminative_loss(e, *given) for e in chosen]).sum(), x, *names)
 
 
 class Recorded(nn.Module):
-    """Stands for the network: the "picture" is the number of the view whose outputs it hands back."""
+    """Stands for the network: the "image" is the number of the view whose outputs it hands back."""
 
     def __init__(self, outputs: list[tuple[Tensor, Tensor]]) -> None:
         super().__init__()
@@ -141,9 +138,8 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def class_wise_encoder(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     needing_gradient(x, "feature_map")
     classes, length = x["query"].shape
-    config = CEL.Config(embedding_length=length, heads=params["heads"], feed_forward=params["feedforward"])
-    encoder = ClassWiseEncoder(x["feature_map"].shape[1], classes, config)
-    encoder = encoder.double().eval()
+    sizes = (x["feature_map"].shape[1], classes, length, params["heads"], params["feedforward"])
+    encoder = ClassWiseEncoder(*sizes, dropout=0.1).double().eval()
     state = {
         "queries": x["query"],
         "embed.0.weight": x["embed_weight"],
@@ -163,7 +159,7 @@ def class_wise_encoder(params: Params, x: Inputs, variant: str) -> dict[str, Any
         state |= {f"norm{k}.weight": x[f"norm{k}_weight"], f"norm{k}.bias": x[f"norm{k}_bias"]}
     encoder.load_state_dict(state)
     h, logits = encoder(x["feature_map"])
-    embeddings = unit(h.flatten(0, 1)).view_as(h)
+    embeddings = unit(h)
     total = (embeddings * x["cotangent_embeddings"]).sum() + (logits * x["cotangent_logits"]).sum()
     (gradient,) = torch.autograd.grad(total, x["feature_map"])
     return {"embeddings": embeddings, "logits": logits, "grad_feature_map": gradient}

@@ -159,7 +159,8 @@ def train(
     """Warm-up of f, of g, then the main phase; `record` names what is noted after the warm-up and each main epoch."""
     warm, epochs, size = params["warm_up"], params["epochs"], params["batch_size"]
     candidates = x["candidates"].bool()
-    orders = [*x["order_warm_f"][:warm], *x["order_warm_g"][:warm], *x["order_main"][:epochs]]
+    warm_orders = [*x["order_warm_f"][:warm], *x["order_warm_g"][:warm]] if warm > 0 else []  # not given without one
+    orders = [*warm_orders, *x["order_main"][:epochs]]
     losses: list[dict[str, list[Tensor]]] = []
     notes: dict[str, list[Tensor]] = {name: [] for name in record}
     for epoch, order in enumerate(orders):

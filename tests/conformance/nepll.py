@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from methods import nepll
 from methods.base import Batch, Clock, Task
-from methods.blocks import linear_ramp, masked_softmax
+from methods.blocks import linear_ramp
 from methods.nepll import NEPLL
 from tests.conformance.trajectory import Identity, PlainSGD
 
@@ -139,10 +139,7 @@ def expand_epoch(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     kept, kappas = [], []
     for index in torch.arange(len(candidates)).split(params["batch_size"]):
         weak = torch.stack([x["logits1"][index], x["logits2"][index]])
-        posterior = masked_softmax(weak, candidates[index])
-        selected, _, kappa = method.expanded(
-            weak, posterior, candidates[index], masks[:, index], method.weights[:, index]
-        )
+        selected, _, kappa = method.expanded(weak, candidates[index], masks[:, index], method.weights[:, index])
         method.kappa.copy_(kappa)
         kept.append(selected.double())
         kappas.append(kappa)

@@ -9,10 +9,11 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from datasets.labels import candidates
-from methods import fused, valen, valen_paper
+from datasets.labels import candidates, generators
+from methods import blocks, valen, valen_paper
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence
+from methods.parts import knn
 from methods.parts.knn import nearest_neighbours
 from tests.conformance.trajectory import Identity, with_gradient
 
@@ -54,14 +55,14 @@ def alpha_kl(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         return valen.kl_parameters(a, params["logit_scale"], params["clip_min"], params["clip_max"])
 
     def kl(a: Tensor) -> Tensor:
-        return fused.dirichlet_kl(alpha(a), params["prior"])
+        return blocks.dirichlet_kl(alpha(a), params["prior"])
 
     a = x["enc_logits"]
     return {"alpha": alpha(a), "kl": kl(a), "grad_enc_logits": gradient(kl, a)}
 
 
 def dirichlet_kl(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return {"kl": fused.dirichlet_kl(x["alpha"], params["prior"])}
+    return {"kl": blocks.dirichlet_kl(x["alpha"], params["prior"])}
 
 
 def knn_adjacency(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -69,11 +70,11 @@ def knn_adjacency(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     n = len(neighbours)
     if params["normalise"] == "sym":
         return {"adjacency": valen_paper.propagate(torch.eye(n, dtype=torch.float64), neighbours)}
-    return {"adjacency": valen.batch_adjacency(neighbours, torch.arange(n)).double()}
+    return {"adjacency": knn.batch_adjacency(neighbours, torch.arange(n)).double()}
 
 
 def batch_adjacency(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return {"adjacency": valen.batch_adjacency(x["neighbours"], x["index"])}
+    return {"adjacency": knn.batch_adjacency(x["neighbours"], x["index"])}
 
 
 def given_decoder(x: Inputs) -> valen.Decoder:
@@ -215,9 +216,9 @@ def flip_probability(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     logits, labels, rate = x["logits"], x["labels"], params["rate"]
     if rate is None:  # the paper's form: every picture has the rate at which its likeliest wrong label is certain
         classes = logits.shape[1]
-        wrong = candidates.flip_probabilities(logits, labels, 1 / classes)
+        wrong = generators.flip_probabilities(logits, labels, 1 / classes)
         rate = 1 / (classes * wrong.amax(1, keepdim=True))
-    return {"probability": candidates.flip_probabilities(logits, labels, rate)}
+    return {"probability": generators.flip_probabilities(logits, labels, rate)}
 
 
 def sample_candidates(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmark.plan.settings import Data, fields_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from benchmark.cli.main import main
 from benchmark.exhibits import card as cards
 from datasets import glyphs
 from datasets.base import DataError, Dataset
-from datasets.labels import candidates
+from datasets.labels import candidates, generators
 from datasets.labels.annotator import Annotator, Recipe
 from tests.conftest import ROOT
 
@@ -52,7 +54,7 @@ def test_flip_probabilities_are_probabilities_and_spare_the_true_label(
     generator = torch.Generator().manual_seed(classes * 100 + samples)
     logits = spread * torch.randn(samples, classes, generator=generator)
     labels = torch.randint(classes, (samples,), generator=generator)
-    probabilities = candidates.flip_probabilities(logits, labels, rate)
+    probabilities = generators.flip_probabilities(logits, labels, rate)
     assert probabilities.isfinite().all() and probabilities.min() >= 0 and probabilities.max() <= 1
     assert (probabilities.gather(1, labels[:, None]) == 0).all()
     assert (candidates.expected_size(probabilities) <= 1 + rate * classes + 1e-4).all()
@@ -61,39 +63,48 @@ def test_flip_probabilities_are_probabilities_and_spare_the_true_label(
 def test_a_very_sure_annotator_gives_no_nan() -> None:
     logits = torch.zeros(1, 5)
     logits[0, 2] = 1e4
-    probabilities = candidates.flip_probabilities(logits, torch.tensor([2]), 0.2)
+    probabilities = generators.flip_probabilities(logits, torch.tensor([2]), 0.2)
     torch.testing.assert_close(probabilities, torch.tensor([[0.25, 0.25, 0.0, 0.25, 0.25]]))
 
 
 # calibration
 
 
+def valen(rows: generators.Rows, rate: float) -> Tensor:
+    return generators.flip_probabilities(rows.logits, rows.labels, rate)
+
+
+def random_rows() -> generators.Rows:
+    logits, labels = random_problem()
+    return generators.Rows(labels, logits.shape[1], logits=logits)
+
+
 @pytest.mark.parametrize("target", [2.5, 4.0, 5.9])
 def test_calibration_meets_its_target(target: float) -> None:
-    logits, labels = random_problem()
-    found = candidates.calibrate_temperature(logits, labels, 0.25, target)
+    rows = random_rows()
+    found = candidates.calibrate_temperature(valen, rows, 0.25, target)
     assert found.expected_size == pytest.approx(target, abs=1e-6)
-    assert found.uncalibrated_size == pytest.approx(candidates.mean_size(logits, labels, 0.25))
+    assert found.uncalibrated_size == pytest.approx(candidates.mean_size(valen, rows, 0.25))
 
 
 def test_the_size_grows_with_the_temperature() -> None:
-    logits, labels = random_problem()
-    sizes = [candidates.mean_size(logits, labels, 0.25, temperature) for temperature in (0.01, 0.1, 0.5, 1, 2, 10, 100)]
+    rows = random_rows()
+    sizes = [candidates.mean_size(valen, rows, 0.25, temperature) for temperature in (0.01, 0.1, 0.5, 1, 2, 10, 100)]
     assert sizes == sorted(sizes) and sizes[0] < 2.1 < 5.9 < sizes[-1]
 
 
 @pytest.mark.parametrize("target", [1.5, 6.5])
 def test_a_target_out_of_reach_is_said_with_what_is_in_reach(target: float) -> None:
-    logits, labels = random_problem()
+    rows = random_rows()
     with pytest.raises(DataError, match=r"between 2\.00 and 6\.00"):
-        candidates.calibrate_temperature(logits, labels, 0.25, target)
+        candidates.calibrate_temperature(valen, rows, 0.25, target)
 
 
 def test_rows_in_pieces_give_the_same_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    logits, labels = random_problem()
-    whole = candidates.mean_size(logits, labels, 0.25)
+    rows = random_rows()
+    whole = candidates.mean_size(valen, rows, 0.25)
     monkeypatch.setattr(candidates, "ROWS", 7)
-    assert candidates.mean_size(logits, labels, 0.25) == pytest.approx(whole, rel=1e-12)
+    assert candidates.mean_size(valen, rows, 0.25) == pytest.approx(whole, rel=1e-12)
 
 
 # draw
@@ -101,7 +112,7 @@ def test_rows_in_pieces_give_the_same_mean(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_draws_have_the_stated_frequencies_and_hold_the_true_label() -> None:
     labels = torch.arange(20_000) % 10
-    drawn = candidates.draw(candidates.uniform_probabilities(labels, 10, 0.3), labels, 0, "test")
+    drawn = candidates.draw(generators.uniform_probabilities(labels, 10, 0.3), labels, 0, "test")
     assert drawn[torch.arange(len(labels)), labels].all()
     assert drawn.sum(1).double().mean().item() == pytest.approx(1 + 9 * 0.3, abs=0.03)
     wrong = drawn.double().mean(0) * 10 / 9 - 1 / 9
@@ -110,7 +121,7 @@ def test_draws_have_the_stated_frequencies_and_hold_the_true_label() -> None:
 
 def test_a_draw_depends_on_seed_and_stream_and_row_alone() -> None:
     labels = torch.arange(60) % 6
-    chance = candidates.uniform_probabilities(labels, 6, 0.4)
+    chance = generators.uniform_probabilities(labels, 6, 0.4)
     drawn = candidates.draw(chance, labels, 1, "a")
     torch.manual_seed(123)
     assert torch.equal(drawn, candidates.draw(chance, labels, 1, "a"))
@@ -122,7 +133,7 @@ def test_a_draw_depends_on_seed_and_stream_and_row_alone() -> None:
 def test_a_higher_rate_only_adds_candidates() -> None:
     labels = torch.arange(500) % 10
     low, high = (
-        candidates.draw(candidates.uniform_probabilities(labels, 10, rate), labels, 0, "a") for rate in (0.2, 0.5)
+        candidates.draw(generators.uniform_probabilities(labels, 10, rate), labels, 0, "a") for rate in (0.2, 0.5)
     )
     assert (low <= high).all() and low.sum() < high.sum()
 
@@ -249,7 +260,7 @@ def test_a_file_of_another_request_is_not_taken(dataset: Dataset, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("unifrom", 0.3, 0), "Unknown generator"),
+        (("unifrom", 0.3, 0), "Unknown generator 'unifrom'. Did you mean 'uniform'"),
         (("uniform", 1.5, 0), "not a probability"),
         (("uniform", float("nan"), 0), "not a probability"),
         (("uniform", 0.3, -1), "negative"),
@@ -262,6 +273,27 @@ def test_wrong_requests_get_one_sentence(
 ) -> None:
     with pytest.raises(DataError, match=says):
         candidates.build(dataset, *arguments, tmp_path)
+
+
+def test_a_generator_is_one_entry(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def next_class(rows: generators.Rows, rate: float) -> Tensor:
+        following = (rows.labels + 1) % rows.num_classes
+        return torch.full((len(following), rows.num_classes), 0.0).scatter(1, following[:, None], rate)
+
+    entry = generators.Generator("next", "the class that follows, with probability `rate`", next_class)
+    monkeypatch.setitem(generators.GENERATORS, "next", entry)
+    matrix = candidates.build(dataset, "next", 1.0, 0, tmp_path).matrix
+    labels = dataset.train.labels
+    assert (matrix.sum(1) == 2).all() and matrix.gather(1, ((labels + 1) % 25)[:, None]).all()
+
+
+def test_settings_and_the_list_know_every_generator(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in generators.GENERATORS:
+        assert fields_of(Data)["generator"].check(name) == name
+    with pytest.raises(ValueError, match=r"instance.*uniform"):
+        fields_of(Data)["generator"].check("unifrom")
+    assert main(["list", "generators", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(generators.GENERATORS)
 
 
 def test_two_processes_at_once_make_one_file(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,12 +18,17 @@ import scipy.sparse
 import torch
 from PIL import Image
 
+import datasets
+from benchmark.train.inputs import Pictures
 from datasets import registry
-from datasets.base import DataError, Split, hold_out, permutation, z_score
+from datasets.base import DataError, Dataset, Split, hold_out, permutation, z_score
 from datasets.cifar import SUPERCLASS
 from datasets.splits import k_fold
 from datasets.storage import cache
-from datasets.tabular import feature_views
+from datasets.views.features import feature_views
+from datasets.views.recipes import CIFAR
+from datasets.views.views import NAMES
+from methods.base import ViewName
 from tests.conftest import ROOT
 
 PROJECT = ROOT
@@ -118,6 +124,22 @@ def cifar(root: Path, train: int = 6, test: int = 3, folder: str = "cifar100/cif
 # The registry -------------------------------------------------------------------------------------------------------
 
 
+def test_a_file_in_the_folder_is_a_data_set(tmp_path, monkeypatch):
+    (tmp_path / "dropped_in.py").write_text(
+        "from datasets.base import Availability, Source\n"
+        "def find(root): return Availability('found', 'here', '')\n"
+        "SOURCES = (Source('dropped-in', 'Dropped in', 'Common', 1, 1, 2, lambda root, seed=0: None, find),)\n"
+    )
+    monkeypatch.setattr(datasets, "__path__", [*datasets.__path__, str(tmp_path)])
+    found = registry._collect()
+    assert {*found} == {*registry.SOURCES, "dropped-in"}
+    assert list(found).index("dropped-in") == list(found).index("cifar100h") + 1  # with its group
+    (tmp_path / "twice.py").write_text("from dropped_in import SOURCES\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"'dropped-in' is used twice; see datasets/twice\.py"):
+        registry._collect()
+
+
 def test_listing_and_finding_data_sets_needs_no_torch(tmp_path):
     code = (
         "import sys; from pathlib import Path; from datasets.registry import SOURCES; "
@@ -169,7 +191,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path):
 
 def test_cifar_names_what_is_wrong(tmp_path):
     base = cifar(tmp_path)
-    with pytest.raises(DataError, match="train has 6 pictures where the official set has 50,000"):
+    with pytest.raises(DataError, match="train has 6 images where the official set has 50,000"):
         registry.get("cifar100").load(tmp_path)
     assert "cut off" in registry.get("cifar100").find(tmp_path).detail
     (base / "test").write_bytes((base / "test").read_bytes()[:-500])
@@ -219,7 +241,7 @@ def test_a_list_naming_a_missing_picture_is_told_with_its_path(tmp_path, name):
     base = TREES[name](tmp_path)
     victim = max(base.rglob("*.jpg"))
     victim.unlink()
-    with pytest.raises(DataError, match=f"1 picture of .* missing in .*{victim.name}"):
+    with pytest.raises(DataError, match=f"1 image of .* missing in .*{victim.name}"):
         load_cut(name, tmp_path)
 
 
@@ -282,7 +304,7 @@ def test_a_corrupt_picture_is_named_and_leaves_no_store(tmp_path):
     base = aircraft(tmp_path)
     victim = base / "images" / "0000001.jpg"
     victim.write_bytes(victim.read_bytes()[:200])
-    with pytest.raises(DataError, match=f"The picture {victim} cannot be decoded"):
+    with pytest.raises(DataError, match=f"The image {victim} cannot be decoded"):
         load_cut("fgvc100", tmp_path)
     assert [p.name for p in (tmp_path / "cache" / "fgvc100").iterdir()] == ["train.lock"]
 
@@ -306,7 +328,7 @@ def test_the_store_holds_what_torchvisions_resize_gives(tmp_path):
     from torchvision.transforms.functional import pil_to_tensor
 
     files = noisy_pictures(tmp_path / "p", 5)
-    split = cache.open_pictures(files, list(range(5)), tmp_path, tmp_path / "store", "train", short_side=32)
+    split = cache.open_images(files, list(range(5)), tmp_path, tmp_path / "store", "train", short_side=32)
     order = torch.tensor([3, 0, 4, 3])
     images, sizes = split.batch(order)
     for image, (h, w), i in zip(images, sizes.tolist(), order.tolist(), strict=True):
@@ -322,7 +344,7 @@ def test_a_store_is_reused_and_rebuilt_when_the_list_or_the_recipe_changes(tmp_p
     store = tmp_path / "store"
 
     def build(files: list[Path], side: int = 16) -> set[str]:
-        cache.open_pictures(files, [0] * len(files), tmp_path, store, "train", side)
+        cache.open_images(files, [0] * len(files), tmp_path, store, "train", side)
         return {p.name for p in store.glob("*.pixels")}
 
     first = build(files)
@@ -338,11 +360,11 @@ def test_a_store_is_reused_and_rebuilt_when_the_list_or_the_recipe_changes(tmp_p
 def test_a_damaged_store_is_rebuilt(tmp_path):
     files = noisy_pictures(tmp_path / "p", 4)
     args = (files, [0] * 4, tmp_path, tmp_path / "store", "train", 16)
-    before = cache.open_pictures(*args).images.clone()
+    before = cache.open_images(*args).images.clone()
     for suffix in ("*.pixels", "*.npz"):
         path = next((tmp_path / "store").glob(suffix))
         path.write_bytes(path.read_bytes()[:-7])
-        assert torch.equal(cache.open_pictures(*args).images, before)
+        assert torch.equal(cache.open_images(*args).images, before)
 
 
 BUILDER = """
@@ -357,7 +379,7 @@ def slow(path, side):
     return decode(path, side)
 cache.decode = slow
 files = sorted((folder / "p").iterdir())
-print(cache.open_pictures(files, [0] * len(files), folder, folder / "store", "train", 16).images.sum().item())
+print(cache.open_images(files, [0] * len(files), folder, folder / "store", "train", 16).images.sum().item())
 """
 
 
@@ -376,7 +398,7 @@ def test_a_build_that_is_killed_leaves_nothing_that_could_be_taken_for_a_store(t
     builder.wait()
     builder.stdout.close()
     assert list((tmp_path / "store").glob(".*.partial")) and not list((tmp_path / "store").glob("*.pixels"))
-    split = cache.open_pictures(files, [0] * 6, tmp_path, tmp_path / "store", "train", 16)
+    split = cache.open_images(files, [0] * 6, tmp_path, tmp_path / "store", "train", 16)
     assert torch.equal(split.batch(torch.tensor([5]))[0][0], torch.from_numpy(cache.decode(files[5], 16)))
     assert not list((tmp_path / "store").glob(".*.partial"))
 
@@ -393,7 +415,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "store").write_text("a file, not a folder")
     files = noisy_pictures(tmp_path / "p", 2)
     with pytest.raises(DataError, match=r"store cannot be written .*CANDID_CACHE"):
-        cache.open_pictures(files, [0, 0], tmp_path, tmp_path / "store", "train", 16)
+        cache.open_images(files, [0, 0], tmp_path, tmp_path / "store", "train", 16)
 
 
 def test_batches_of_features_and_of_equal_pictures_have_no_sizes():
@@ -432,7 +454,7 @@ def test_seeds_zero_to_nine_are_a_ten_fold_validation(tmp_path):
     assert sorted(rows) == list(range(40))
     assert sorted(k_fold(40, 10, 10)[1]) != sorted(k_fold(40, 0, 10)[1])
     held = registry.get("lost").load(tmp_path, seed=1, check_sizes=False, split="hold-out", test_share=0.25)
-    assert len(held.test) == 10 and held.candidates.shape == (30, 4) and held.recipe == "features"
+    assert len(held.test) == 10 and held.candidates.shape == (30, 4) and held.recipe is None
     assert held.candidates[torch.arange(30), held.train.labels].all()
 
 
@@ -545,6 +567,25 @@ def test_views_of_features_depend_on_seed_epoch_row_and_view_alone():
         feature_views(features, "wild", seed=0, epoch=0, index=index)
 
 
+def test_every_view_that_a_method_can_name_is_made_of_images_and_of_features():
+    assert set(NAMES) == set(get_args(ViewName))
+    for view in NAMES:
+        assert feature_views(torch.ones(3, 2), view, seed=0, epoch=0, index=torch.arange(3)).shape == (3, 2)
+
+
+@pytest.mark.parametrize("width", [7, 38, 1280])
+def test_views_of_wide_tables_are_made_in_small_blocks_with_the_same_bits(width):
+    data = Split(torch.randn(600, width), torch.zeros(600, dtype=torch.int64))
+    pictures = Pictures(Dataset("table", 2, ("a", "b"), data, data, None), 0, torch.device("cpu"))
+    together = pictures.batches_at_once(32)
+    assert together == 1 or together * 32 * width <= 2**15
+    rows = torch.randperm(600)
+    whole = pictures.train_views(rows, ("strong", "distill"), 2)
+    blocks = [pictures.train_views(part, ("strong", "distill"), 2) for part in rows.split(32 * together)]
+    for view, parts in zip(whole, zip(*blocks, strict=True), strict=True):
+        assert torch.equal(view, torch.cat(parts))
+
+
 # Own data -----------------------------------------------------------------------------------------------------------
 
 
@@ -568,7 +609,7 @@ def test_own_features_are_held_out_by_seed_or_come_with_their_test_part(tmp_path
 def test_own_pictures_in_an_npz(tmp_path):
     for shape in ((20, 3, 32, 32), (20, 32, 32, 3), (20, 32, 32)):
         data = registry.get(str(own_npz(tmp_path / "p.npz", x=np.full(shape, 9, np.uint8)))).load(tmp_path)
-        assert data.train.images.shape == (16, 3, 32, 32) and data.recipe == "cifar" and (data.train.images == 9).all()
+        assert data.train.images.shape == (16, 3, 32, 32) and data.recipe is CIFAR and (data.train.images == 9).all()
 
 
 @pytest.mark.parametrize(
@@ -627,7 +668,7 @@ def test_own_folder_without_a_split_column_is_held_out_by_seed(tmp_path):
         ("file,label,candidates\n0.jpg,a,a\n9.jpg,b,b\n", "line 3 names .*9.jpg, which does not exist"),
         (
             "file,label,candidates,split\n0.jpg,a,b,train\n1.jpg,b,b,test\n",
-            "line 2 .0.jpg.*do not contain the label 'a'",
+            "1 row whose candidates do not contain the true label, the first is line 2 .0.jpg, label 'a'",
         ),
         ("file,label,candidates,split\n0.jpg,a,a,train\n1.jpg,b,b,val\n", "line 3: the split is 'val'"),
         ("file,label,candidates,split\n0.jpg,a,a,train\n1.jpg,b,b,train\n", "no row has the split 'test'"),

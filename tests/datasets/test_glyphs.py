@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import torch
 from PIL import Image, ImageFilter
 
-from datasets import digits, glyphs
+from datasets import digits, glyphs, registry
 from datasets.base import DataError, Dataset
 from tests.conftest import ROOT
 
@@ -120,8 +121,10 @@ def test_the_seed_of_a_run_does_not_change_the_pictures_and_the_drawing_does(sma
 
 
 def test_shapes_classes_and_superclasses() -> None:
-    dataset = glyphs.load_hierarchical(NOWHERE, train=60, test=30, classes=25)
+    dataset = registry.get("glyphs-h").load(NOWHERE, train=60, test=30, classes=25)
     assert dataset.name == "glyphs-h"
+    stated = [inspect.signature(source.load).parameters for source in glyphs.SOURCES]
+    assert stated[0] == stated[1] and {"train", "side"} <= set(stated[1])  # a setting that it lacks is told at once
     assert dataset.train.images.shape == (60, 3, 32, 32) and dataset.train.images.dtype == torch.uint8
     assert dataset.train.labels.dtype == torch.int64
     assert dataset.class_names[:5] == tuple("O0QØΘ") and len(dataset.class_names) == dataset.num_classes == 25

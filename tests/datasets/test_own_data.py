@@ -13,7 +13,9 @@ from PIL import Image
 
 from benchmark.cli import main as cli
 from benchmark.plan.selection import select
-from benchmark.run.worker import Place, dataset_of, execute
+from benchmark.run.options import RunOptions
+from benchmark.run.worker import execute
+from benchmark.train.loading import dataset_of
 from methods.registry import discover
 from tests.conftest import TinyBenchmark, make_tiny
 
@@ -104,7 +106,7 @@ def test_the_table_holds_every_cell_under_the_short_names(bench):
 
 
 def test_every_seed_holds_out_other_rows(bench):
-    place = Place(bench.results, bench.folder / "data")
+    place = RunOptions(bench.results, bench.folder / "data")
     for name in ("lost", str(bench.folder / "mine.npz")):
         chosen = select(profile=str(bench.profile), place=place, devices=["cpu"], datasets=name, methods="proden")
         first, second = (dataset_of(spec, place.data) for spec in chosen.specs())
@@ -172,7 +174,7 @@ def test_wrong_input_is_one_sentence(bench, capsys, command, names, sentence):
 def test_every_method_trains_on_features(bench):
     chosen = select(
         profile="quick",
-        place=Place(bench.results, bench.folder / "data"),
+        place=RunOptions(bench.results, bench.folder / "data"),
         devices=["cpu"],
         methods=",".join(discover().entries),
         datasets=str(bench.folder / "mine.npz"),

@@ -14,8 +14,10 @@ import scipy.io
 import torch
 
 from datasets import registry, tabular
-from datasets.base import DataError, FeatureNoise
+from datasets.base import DataError
 from datasets.splits import SPLITS, Options, rows_of
+from datasets.views.features import feature_views
+from datasets.views.recipes import Noise
 from tests.conftest import ROOT
 
 VECTORS = json.loads(Path(__file__).with_name("f25_splits.json").read_text())["sets"]
@@ -148,20 +150,18 @@ def test_scalings_are_fitted_where_they_say(tmp_path: Path) -> None:
 
 def test_the_strong_view_follows_the_settings(tmp_path: Path) -> None:
     write(tmp_path)
-    assert load(tmp_path).noise == FeatureNoise(0.1, 0.2)
+    assert load(tmp_path).noise == Noise(0.1, 0.2)
     x, rows = torch.zeros(50, 8), torch.arange(50)
 
-    def strong(epoch: int, noise: FeatureNoise) -> torch.Tensor:
-        return tabular.feature_views(x, "strong", seed=3, epoch=epoch, index=rows, noise=noise)
+    def strong(epoch: int, noise: Noise) -> torch.Tensor:
+        return feature_views(x, "strong", seed=3, epoch=epoch, index=rows, strong=noise)
 
-    assert torch.equal(strong(1, FeatureNoise(0.0, 0.0)), x)
-    wide = strong(1, FeatureNoise(1.0, 0.0))
-    assert 0.85 < float(wide.std()) < 1.15 and not torch.equal(wide, strong(2, FeatureNoise(1.0, 0.0)))
-    assert torch.equal(strong(1, FeatureNoise(1.0, 0.0, True)), strong(2, FeatureNoise(1.0, 0.0, True)))
-    default = tabular.feature_views(x + 1, "strong", seed=3, epoch=1, index=rows)
-    assert torch.equal(
-        default, tabular.feature_views(x + 1, "strong", seed=3, epoch=1, index=rows, noise=FeatureNoise(0.1, 0.2))
-    )
+    assert torch.equal(strong(1, Noise(0.0, 0.0)), x)
+    wide = strong(1, Noise(1.0, 0.0))
+    assert 0.85 < float(wide.std()) < 1.15 and not torch.equal(wide, strong(2, Noise(1.0, 0.0)))
+    assert torch.equal(strong(1, Noise(1.0, 0.0, True)), strong(2, Noise(1.0, 0.0, True)))
+    default = feature_views(x + 1, "strong", seed=3, epoch=1, index=rows)
+    assert torch.equal(default, feature_views(x + 1, "strong", seed=3, epoch=1, index=rows, strong=Noise(0.1, 0.2)))
 
 
 def test_another_copy_of_a_known_set_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

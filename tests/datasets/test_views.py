@@ -19,7 +19,8 @@ from torchvision.transforms.v2 import functional as TF
 
 from benchmark.speed.views import natural_like
 from datasets.views import autoaugment, counter, ops, views
-from datasets.views.views import CIFAR, DIGITS, FINE_GRAINED, GLYPHS, RAND_AUGMENT, Draws, Views
+from datasets.views.recipes import CIFAR, DIGITS, FINE_GRAINED, GLYPHS, Recipe
+from datasets.views.views import RAND_AUGMENT, Draws, Views
 
 MANY = 20_000
 KNOWN = [0.6103202087053591, 0.09175605055651759, 0.3572016429610041, 0.728979989061718]
@@ -160,7 +161,7 @@ def test_the_bicubic_shear_agrees_with_pillow(name: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "recipe"), [(32, CIFAR), (80, CIFAR), (256, FINE_GRAINED)])
-def test_crops_agree_with_torchvision_inside_the_valid_area(size: int, recipe: views.Recipe) -> None:
+def test_crops_agree_with_torchvision_inside_the_valid_area(size: int, recipe: Recipe) -> None:
     images = pictures(size)
     heights = torch.full((len(images),), size)
     sizes = torch.stack((heights, heights - torch.arange(len(images)) * size // 24), 1)
@@ -178,7 +179,7 @@ def test_crops_agree_with_torchvision_inside_the_valid_area(size: int, recipe: v
         assert (ours[k] - theirs).abs().max() <= 1
 
 
-def some_crops(images: Tensor, recipe: views.Recipe) -> views.Crop:
+def some_crops(images: Tensor, recipe: Recipe) -> views.Crop:
     sizes = torch.tensor(images.shape[2:]).expand(len(images), 2)
     box = views.draw_crop(draws_for(len(images)), sizes, recipe.scale, recipe.ratio)
     start, length = torch.stack((box.top, box.left), 1), torch.stack((box.height, box.width), 1)
@@ -355,7 +356,7 @@ FINE = [replace(FINE_GRAINED, size=64, autoaugment="extended"), replace(FINE_GRA
 
 
 @pytest.mark.parametrize("recipe", [CIFAR, *FINE, GLYPHS])
-def test_a_view_does_not_depend_on_batch_order_or_neighbours(recipe: views.Recipe) -> None:
+def test_a_view_does_not_depend_on_batch_order_or_neighbours(recipe: Recipe) -> None:
     images = pictures(32 if recipe.size == 32 else 72, count=40)
     index = torch.arange(40) * 17
     make = Views(recipe, seed=3)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from methods.able import ABLE, contrastive_loss, positive_weights
+from methods.able import ABLE, ambiguity_loss, positive_weights
 from methods.base import Clock
 from methods.blocks import unit
 from tests.support.tiny import (
@@ -52,7 +52,7 @@ def test_per_view_weights_of_a_group_sum_to_the_confidence() -> None:
 def test_one_picture_has_no_contrast() -> None:
     embeddings = unit(torch.randn(2, 4, generator=torch.Generator().manual_seed(0))).requires_grad_()
     weights = positive_weights(torch.tensor([1]), torch.ones(1, 3), torch.full((1, 3), 1 / 3), "per_image")
-    loss = contrastive_loss(embeddings, weights, 0.1, 0.07)
+    loss = ambiguity_loss(embeddings, weights, 0.1, 0.07)
     (gradient,) = torch.autograd.grad(loss, embeddings)
     assert loss.item() == pytest.approx(0.0, abs=1e-6) and torch.allclose(gradient, torch.zeros(2, 4), atol=1e-5)
 
@@ -118,7 +118,7 @@ def test_extreme_logits_and_empty_projections_stay_finite() -> None:
     assert torch.allclose(method.table.sum(1), torch.ones(20)) and (method.table[~task.candidates] == 0).all()
 
 
-def test_the_contrastive_loss_teaches_the_classifier_nothing_directly() -> None:
+def test_the_ambiguity_loss_teaches_the_classifier_nothing_directly() -> None:
     task = tiny_task()
     method = ABLE(CONFIG, task)
     logits = torch.randn(8, 3, requires_grad=True)

@@ -15,16 +15,15 @@ from methods.blocks import unit
 from methods.cel import (
     CEL,
     Choice,
-    ClassWiseEncoder,
     Proden2V,
-    affinity_loss,
+    Variant,
     class_affinities,
-    class_sums,
+    class_associative_loss,
     high_confidence_class,
-    prototype_affinities,
-    released_affinities,
+    prototype_discriminative_loss,
     updated_prototypes,
 )
+from methods.parts.ml_decoder import ClassWiseEncoder
 from tests.support.tiny import (
     TinyOptimiser,
     assert_finite,
@@ -44,18 +43,6 @@ RELEASED = replace(
     prototype_before_loss=True,
 )
 FIRST, SECOND = Clock(0, 0, 4, 5), Clock(2, 10, 4, 5)
-
-
-def cal_affinities(h: Tensor, candidates: Tensor, variant: str = "paper") -> tuple[Tensor, Tensor]:
-    """s and d of L_cal for one view, (B,) each."""
-    a, rest, _ = class_sums([h], candidates, candidates.int().argmax(1))
-    s, d = class_affinities(a, rest, candidates) if variant == "paper" else released_affinities([h], a, candidates)
-    return s[0], d[0]
-
-
-def cal(h: Tensor, candidates: Tensor, gamma: float) -> Tensor:
-    s, d = cal_affinities(h, candidates)
-    return affinity_loss(s[None], d[None], gamma)
 
 
 def looped_cal(h: Tensor, candidates: Tensor, gamma: float) -> Tensor:
@@ -81,7 +68,7 @@ def test_the_fast_class_associative_loss_is_the_double_loop(samples: int, classe
         "singleton": own,
         "full": torch.ones(samples, classes, dtype=torch.bool),
     }[sets]
-    results = [cal(h, candidates, 1.7), looped_cal(h, candidates, 1.7)]
+    results = [class_associative_loss(h, candidates, 1.7), looped_cal(h, candidates, 1.7)]
     gradients = [torch.autograd.grad(loss, h)[0] for loss in results]
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-13)
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-13)
@@ -90,8 +77,9 @@ def test_the_fast_class_associative_loss_is_the_double_loop(samples: int, classe
 def test_a_single_candidate_is_pulled_nowhere() -> None:
     h = torch.randn(4, 5, 6, requires_grad=True)
     candidates = torch.eye(5, dtype=torch.bool)[:4]
-    for variant, value in (("paper", 1.0), ("released", 0.0)):
-        s, _ = cal_affinities(h, candidates, variant)
+    cases: tuple[tuple[Variant, float], ...] = (("paper", 1.0), ("released", 0.0))
+    for variant, value in cases:
+        s, _ = class_affinities(h, candidates, variant)
         torch.testing.assert_close(s, torch.full((4,), value))
         assert torch.autograd.grad(s.sum(), h)[0].abs().max() < 1e-6
 
@@ -110,7 +98,7 @@ def test_no_tensor_of_all_class_pairs_is_made() -> None:
             return out
 
     with Watch():
-        cal(h, torch.rand(3, classes) < 0.5, 1.0).backward()
+        class_associative_loss(h, torch.rand(3, classes) < 0.5, 1.0).backward()
     assert largest <= 3 * classes * length
 
 
@@ -124,8 +112,8 @@ def test_the_prototype_loss_is_the_mean_over_the_other_classes() -> None:
     for e, c, counted in zip(chosen, classes.tolist(), counts.tolist(), strict=True):
         d = sum(float(e @ prototypes[k]) for k in range(5) if k != c) / 4
         total += counted * (1 - float(e @ prototypes[c]) + 2 * abs(d))
-    affinities = prototype_affinities(chosen[None], classes, prototypes)
-    assert float(affinity_loss(*affinities, 2.0, counts)) == pytest.approx(total / 4)
+    loss = prototype_discriminative_loss(chosen, Choice(classes, counts), prototypes, 2.0)
+    assert float(loss) == pytest.approx(total / 4)
 
 
 def test_selections_differ_where_the_paper_and_the_code_do() -> None:
@@ -134,8 +122,7 @@ def test_selections_differ_where_the_paper_and_the_code_do() -> None:
     assert high_confidence_class(logits, candidates).classes.tolist() == [0, 2]
     assert high_confidence_class(logits, candidates, "masked_product").classes.tolist() == [2, 2]
     for sets, expected in ((candidates, [0.0, 0.0]), (~candidates, [1.0, 1.0])):
-        counts = high_confidence_class(logits, sets, "global").counts
-        assert counts is not None and counts.tolist() == expected
+        assert high_confidence_class(logits, sets, "global").counts.tolist() == expected
 
 
 def test_batch_and_sequential_prototypes_agree_when_no_class_comes_twice() -> None:
@@ -153,7 +140,7 @@ def test_batch_and_sequential_prototypes_agree_when_no_class_comes_twice() -> No
 
 def test_the_encoder_has_the_published_size_and_scale() -> None:
     classes = 10
-    encoder = ClassWiseEncoder(512, classes, CEL.Config()).eval()
+    encoder = ClassWiseEncoder(512, classes, length=512, heads=8, feed_forward=2048, dropout=0.1).eval()
     assert sum(p.numel() for p in encoder.parameters() if p.requires_grad) == 3_416_064 + 513 * classes
     with torch.no_grad():
         h, logits = encoder(torch.randn(2, 512, 2, 2))
@@ -227,7 +214,7 @@ def test_a_step_asks_for_no_value_from_the_device(config: CEL.Config) -> None:
     assert_step_needs_no_value_of_the_device(CEL, config, tiny_task(), SECOND)
 
 
-def test_a_single_picture_is_predicted_without_side_effect() -> None:
+def test_a_single_image_is_predicted_without_side_effect() -> None:
     task = tiny_task()
     method = CEL(CONFIG, task).eval()
     before = {key: value.clone() for key, value in method.state_dict().items()}
@@ -246,10 +233,10 @@ def test_half_precision_does_not_touch_the_sums_behind_losses_and_prototypes() -
 
     def results() -> list[Tensor]:
         return [
-            *cal_affinities(h, candidates),
-            *cal_affinities(h, candidates, "released"),
-            *prototype_affinities(chosen[None], choice.classes, prototypes),
-            *prototype_affinities(chosen[None], choice.classes, prototypes, "released"),
+            *class_affinities(h, candidates),
+            *class_affinities(h, candidates, "released"),
+            prototype_discriminative_loss(chosen, choice, prototypes, 1.0),
+            prototype_discriminative_loss(chosen, choice, prototypes, 1.0, "released"),
             updated_prototypes(prototypes, chosen, choice),
         ]
 
@@ -257,3 +244,14 @@ def test_half_precision_does_not_touch_the_sums_behind_losses_and_prototypes() -
     with torch.autocast("cpu", dtype=torch.bfloat16):
         lowered = results()
     assert all(torch.equal(a, b) for a, b in zip(exact, lowered, strict=True))
+
+
+def test_stored_confidences_stay_uniform_until_the_first_refresh() -> None:
+    task = tiny_task()
+    batch = tiny_batch(task, range(6))
+    for first_refresh, epoch, moves in ((0, 0, True), (2, 1, False), (2, 2, True)):
+        method = CEL(replace(CONFIG, first_refresh=first_refresh), task)
+        start = method.confidence().clone()
+        method.update(batch, TinyOptimiser(method), Clock(epoch, 5 * epoch, 4, 5))
+        assert torch.equal(start, method.confidence()) != moves
+        assert method.prototypes.any(), "prototypes move all the same"

@@ -82,8 +82,8 @@ def test_the_derived_form_pulls_the_only_candidate_to_not_added_and_the_released
 
 def test_warm_up_lies_inside_the_epochs_and_is_never_skipped_in_short_runs() -> None:
     method = IDGP(IDGP.Config(), tiny_task())
-    assert method.warm_up_epochs(Clock(0, 0, 500, 1)) == 5
-    assert method.warm_up_epochs(Clock(0, 0, 4, 1)) == 1
+    assert method.warming(Clock(0, 0, 4, 1)) == (True, True)
+    assert method.warming(Clock(1, 1, 4, 1)) == (False, False)
     assert method.warming(Clock(4, 4, 500, 1)) == (True, True)
     assert method.warming(Clock(5, 5, 500, 1)) == (False, False)
     assert method.ramp(Clock(5, 5, 500, 1)) == 0

@@ -103,9 +103,11 @@ def test_soft_targets_rest_during_the_warm_up_while_prototypes_move() -> None:
 
 def test_a_warm_up_lasts_at_least_an_epoch_unless_it_is_switched_off() -> None:
     task, first, second = tiny_task(), Clock(0, 0, 3, 5), Clock(1, 5, 3, 5)
-    short, none = PiCO(replace(CONFIG, warmup=0.01), task), PiCO(replace(CONFIG, warmup=0.0), task)
-    assert short.is_warm(first) and not short.is_warm(second)
-    assert not none.is_warm(first)
+    for warmup, clock, rests in ((0.01, first, True), (0.01, second, False), (0.0, first, False)):
+        method = PiCO(replace(CONFIG, warmup=warmup), task)
+        start = method.targets.clone()
+        method.update(tiny_batch(task, range(6)), TinyOptimiser(method), clock)
+        assert torch.equal(method.targets, start) == rests
 
 
 @pytest.mark.parametrize("clock", [WARM, LATER], ids=["warm", "later"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from methods import fused, registry, valen
+from methods import blocks, registry, valen
 from methods.base import Clock, Method, Task, ViewName
 from methods.parts import knn
+from methods.parts.backbones import MLP, Layers
 from methods.parts.knn import nearest_neighbours
 from methods.valen import Valen, ValenThreeViews
 from methods.valen_paper import ValenPaper, propagate
@@ -98,7 +99,7 @@ def test_diverged_features_do_not_crash_the_neighbour_search() -> None:
 
 def test_the_sparse_symmetric_graph_equals_the_dense_one() -> None:
     neighbours = nearest_neighbours(torch.randn(30, 2, generator=torch.Generator().manual_seed(0)), 3)
-    dense = valen.batch_adjacency(neighbours, torch.arange(30)) > 0
+    dense = knn.batch_adjacency(neighbours, torch.arange(30)) > 0
     dense = (dense | dense.T).double()
     scale = dense.sum(1).rsqrt()
     expected = scale[:, None] * dense * scale
@@ -107,7 +108,7 @@ def test_the_sparse_symmetric_graph_equals_the_dense_one() -> None:
 
 def test_a_batch_of_one_has_a_constant_graph_term() -> None:
     sample = torch.tensor([[0.2, 0.5, 0.3]], requires_grad=True)
-    adjacency = valen.batch_adjacency(torch.tensor([[1, 2, 3]] * 4), torch.tensor([2]))
+    adjacency = knn.batch_adjacency(torch.tensor([[1, 2, 3]] * 4), torch.tensor([2]))
     assert adjacency.tolist() == [[0.25]]
     (gradient,) = torch.autograd.grad(valen.graph_error(sample, adjacency), sample)
     assert torch.equal(gradient, torch.zeros(1, 3))
@@ -135,7 +136,7 @@ def test_every_term_is_finite_for_extreme_logits(detach: bool) -> None:
     law = valen.concentration(logits, candidates, 0.01, detach)
     assert torch.allclose(law.sum(1), torch.full((8,), 1.05))
     sample = torch.distributions.Dirichlet(law).rsample()
-    loss = fused.dirichlet_kl(valen.kl_parameters(logits), 1.0) + valen.min_loss(logits, candidates)
+    loss = blocks.dirichlet_kl(valen.kl_parameters(logits), 1.0) + valen.min_loss(logits, candidates)
     loss = loss + valen.candidate_error(sample, candidates) + valen.graph_error(sample, torch.eye(8))
     (gradient,) = torch.autograd.grad(loss, logits)
     assert math.isfinite(loss.item()) and torch.isfinite(gradient).all()
@@ -143,10 +144,29 @@ def test_every_term_is_finite_for_extreme_logits(detach: bool) -> None:
 
 def test_pixels_are_pooled_only_where_larger_than_the_target() -> None:
     small, large = torch.randn(2, 3, 32, 32), torch.randn(2, 3, 224, 224)
-    assert torch.equal(valen.pixel_target(small, 3 * 32**2), small.flatten(1))
+    assert torch.equal(valen.input_target(small, 3 * 32**2), small.flatten(1))
     expected = large.unflatten(3, (32, 7)).unflatten(2, (32, 7)).mean((3, 5)).flatten(1)
-    assert torch.allclose(valen.pixel_target(large, 3 * 32**2), expected, atol=1e-5)
-    assert valen.pixel_target(torch.randn(2, 20), 48).shape == (2, 48)
+    assert torch.allclose(valen.input_target(large, 3 * 32**2), expected, atol=1e-5)
+
+
+def test_features_are_decoded_as_they_are() -> None:
+    features = torch.randn(2, 20)
+    assert torch.equal(valen.input_target(features, 20), features)
+    task = replace(tiny.tiny_task(), backbone=lambda: MLP(20, Layers(width=8)))
+    decoder = Valen(Valen.Config(), task).decoder
+    assert decoder is not None and decoder.size == 20
+    assert sum(p.numel() for p in decoder.parameters()) == 20 * (3 + 1) + 20 * (20 + 1)
+
+
+def test_a_draw_is_that_of_torch_but_for_numbers_whose_squares_underflow() -> None:
+    parameters = torch.randn(50, 8, generator=torch.Generator().manual_seed(0)).exp().sub(0.2).clamp_min(0.01)
+    torch.manual_seed(0)
+    known = torch.distributions.Dirichlet(parameters).rsample()
+    torch.manual_seed(0)
+    ours = blocks.dirichlet_draw(parameters)
+    smallest = torch.finfo(torch.float32).tiny ** 0.5
+    assert known.min() < smallest <= ours.min()
+    assert torch.equal(ours, known.clamp_min(smallest))
 
 
 # The whole method -----------------------------------------------------------------------------------------------------

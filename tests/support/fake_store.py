@@ -105,8 +105,8 @@ def write_run(
     curve = _curve(spec, epochs, random)
     document: dict[str, Any] = {
         "schema": SCHEMA, "status": "done", "reason": "", "profile": spec.profile, "dataset": spec.dataset,
-        "method": spec.method, "label": spec.label, "seed": spec.seed, "identity": identity, "config": spec.config,
-        "config_digest": spec.digest, "provenance": spec.provenance, "overrides": spec.overrides,
+        "method": spec.method, "label": spec.label, "seed": spec.seed, "identity": identity,
+        "config": spec.config.to_json(), "config_digest": spec.digest, "provenance": spec.provenance, "overrides": spec.overrides,
         "candidates_sha256": checksum, "environment": dict(ENVIRONMENT), "epochs_done": epochs,
         "summary": _summary(curve),
         "cost": {

@@ -17,9 +17,7 @@ from tests.conftest import ROOT, TINY, TinyBenchmark
 
 # A server of its own, because a process that has run a backward pass (as pytest's has) must not be forked any more.
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(
-    ["torch._dynamo", "benchmark.train.trainer", "benchmark.train.candidates", "benchmark.exhibits.base"]
-)
+_context.set_forkserver_preload(["torch._dynamo", "benchmark.run.worker", "benchmark.exhibits.base"])
 
 
 def _child(argv: Sequence[str], out: str, err: str) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from benchmark.contract.claims import CLAIMS
 from benchmark.contract.examiner import Claim, Subject, try_claim
-from methods.registry import discover, sees_truth
+from methods.registry import discover
+from methods.supervised import sees_truth
 
 CATALOGUE = discover()
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,10 @@ from benchmark.exhibits.figures import style_of
 from benchmark.plan.spec import Override
 from benchmark.report.curves import MISSING, curves, epoch_grid, quantise, thin
 from benchmark.report.page import MARK, compact, embed, fingerprint, up_to_date, write_report
+from benchmark.report.sections import candidate_cards
 from benchmark.store import RunFolder
+from datasets import glyphs
+from datasets.labels import candidates
 from tests.conftest import ROOT
 from tests.support import chromium
 from tests.support.fake_store import spoil, write_store
@@ -191,6 +195,14 @@ def test_a_damaged_candidate_file_costs_its_card_only(store: Path, damage: bytes
         path.write_bytes(damage)
     (digits,) = [d for d in view_of(store)["datasets"] if d["name"] == "digits"]
     assert digits["candidates"] == []
+
+
+@pytest.mark.parametrize("name", ["a,b+c=d", "two  blanks", ".hidden", "digits"])
+def test_candidate_files_are_found_under_the_name_they_were_written_under(tmp_path: Path, name: str) -> None:
+    drawn = replace(glyphs.load(tmp_path, train=20, test=10, classes=10), name=name)
+    made = candidates.build(drawn, "uniform", 0.3, 0, tmp_path / "candidates")
+    (card,) = candidate_cards(tmp_path, name, {made.sha256})
+    assert card["rows"] == 20 and card["average"] == pytest.approx(made.matrix.sum(1).double().mean().item())
 
 
 # curves -------------------------------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from benchmark.errors import CandidError
-from benchmark.run.local import _check_workers, remote_calls
+from benchmark.run.backends.dask import check_workers
 from tests.conftest import ROOT, TinyBenchmark
 from tests.support.forking import make_forked
 from tests.support.killing import documents, finish, kill, running, wait_until
-from tests.support.plugins import DIES_LATE, write_plugin
+from tests.support.plugins import DIES_LATE, DIES_ONCE, write_plugin
 
 Make = Callable[..., TinyBenchmark]
 Cluster = tuple[str, subprocess.Popen[bytes], list[subprocess.Popen[bytes]]]  # address, scheduler, workers
@@ -58,11 +58,17 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def dask_cluster(folder: Path, workers: int, threads: int = 1) -> Iterator[Cluster]:
-    """A scheduler and workers as they are started by hand, on loopback, in a folder that is not the checkout's."""
+def dask_cluster(folder: Path, workers: int, threads: int = 1, deaths: int = 3) -> Iterator[Cluster]:
+    """A scheduler and workers as they are started by hand, on loopback, in a folder that is not the checkout's.
+
+    After more than so many deaths of its workers dask gives a task up.
+    """
     port = free_port()
     address = f"tcp://127.0.0.1:{port}"
-    environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": "False"}
+    environment = os.environ | {
+        "DASK_DISTRIBUTED__WORKER__DAEMON": "False",
+        "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(deaths),
+    }
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(module: str, *words: str) -> subprocess.Popen[bytes]:
@@ -123,6 +129,20 @@ def test_a_run_that_kills_its_dask_workers_is_given_up_and_the_others_go_on(
     assert "died 2 times" in states["dies-late"]["reason"]
 
 
+def test_a_run_that_dask_gives_up_is_tried_again_and_the_others_go_on(forked_benchmark: Make, tmp_path: Path) -> None:
+    """Dask blames every task of a dead worker, those that only waited there too."""
+    bench = forked_benchmark("dask", EIGHT)
+    plugin = write_plugin(tmp_path, "dies-once", DIES_ONCE.format(marker=str(tmp_path / "died")))
+    with dask_cluster(tmp_path, workers=2, deaths=0) as (address, _, _):
+        words = ("--backend", "dask", "--scheduler", address, "--seeds", "0,1", "--plugin", str(plugin))
+        done = bench.run("run", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "dask workers died repeatedly" in done.stderr
+    found = list(documents(bench).values())
+    assert len(found) == 6 and {d["status"] for d in found} == {"done"}
+    assert sum(d["time"]["sittings"] for d in found) == 7
+
+
 def test_a_dask_worker_with_several_threads_does_one_run_at_a_time(
     forked_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
 ) -> None:
@@ -175,7 +195,7 @@ def test_a_cluster_that_cannot_work_is_one_sentence_before_anything_is_sent(answ
             return {"tcp://host:2": answer}
 
     with pytest.raises(CandidError, match=words):
-        _check_workers(Client(), "tcp://host:1", remote_calls("/nowhere"), Path("/nowhere"))
+        check_workers(Client(), "tcp://host:1", Path("/nowhere"))  # type: ignore[arg-type]
 
 
 # Slurm ----------------------------------------------------------------------------------------------------------------

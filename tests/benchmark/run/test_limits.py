@@ -101,7 +101,7 @@ def test_a_disk_that_is_full_for_one_run_is_not_so_for_the_next(small_disk: Path
     assert states["big"]["reason"].startswith("no space left on the disk")
     (folder,) = (path for path, document in documents(bench).items() if document["method"] == "big")
     checkpoint.read(folder / checkpoint.CURRENT, states["big"]["identity"])  # whole
-    assert not list(folder.glob(".*.tmp"))
+    assert not list(folder.glob(".*.partial"))
     subprocess.run(["mount", "-o", "remount,size=40m", str(small_disk)], check=True)
     assert bench.run(*words).returncode == 0
     assert by_method(bench)["big"]["time"]["sittings"] == 2

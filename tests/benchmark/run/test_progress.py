@@ -18,9 +18,8 @@ import pytest
 
 from benchmark.plan.selection import select
 from benchmark.plan.spec import RunSpec
-from benchmark.run.local import Progress
-from benchmark.run.progress import Lines, Terminal
-from benchmark.run.worker import Outcome, Place
+from benchmark.run.options import Outcome, RunOptions
+from benchmark.run.progress import Lines, Progress, Terminal
 from tests.conftest import ROOT, TINY, TinyBenchmark, make_tiny
 
 Make = Callable[..., TinyBenchmark]
@@ -88,7 +87,7 @@ def test_elsewhere_there_are_plain_lines_alone(forked_benchmark: Make) -> None:
 
 
 def specs_in(folder: Path) -> list[RunSpec]:
-    return select(profile=str(make_tiny(folder).profile), place=Place(folder, folder), devices=["cpu"]).specs()
+    return select(profile=str(make_tiny(folder).profile), place=RunOptions(folder, folder), devices=["cpu"]).specs()
 
 
 def test_many_jobs_and_a_narrow_terminal_never_scroll_the_display(

@@ -13,8 +13,8 @@ import pytest
 from benchmark.errors import UsageError
 from benchmark.plan.selection import select
 from benchmark.plan.spec import RunSpec
+from benchmark.run.options import RunOptions
 from benchmark.run.tracking import check_tracker, following, numbers
-from benchmark.run.worker import Place
 from tests.conftest import TINY, TinyBenchmark, make_tiny
 
 Make = Callable[..., TinyBenchmark]
@@ -22,7 +22,7 @@ Make = Callable[..., TinyBenchmark]
 
 def spec_of(folder: Path) -> RunSpec:
     profile = make_tiny(folder).profile
-    return select(profile=str(profile), place=Place(folder, folder), devices=["cpu"]).specs()[0]
+    return select(profile=str(profile), place=RunOptions(folder, folder), devices=["cpu"]).specs()[0]
 
 
 def record(epoch: int, accuracy: float) -> dict[str, Any]:

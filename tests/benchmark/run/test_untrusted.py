@@ -15,7 +15,7 @@ import pytest
 
 from benchmark.errors import CandidError
 from benchmark.files import Lock, refuse_links
-from benchmark.run.worker import captured
+from benchmark.run.capture import captured
 from benchmark.store import RunFolder, load, runs
 from datasets.base import DataError
 from datasets.labels.candidates import read_arrays

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from benchmark.errors import UsageError
 from benchmark.plan.profile import load_profile
 from benchmark.plan.spec import resolve
-from benchmark.run.worker import Place
+from benchmark.run.options import RunOptions
 from benchmark.speed import knn as speed_knn
 from benchmark.speed import levers as speed_levers
 from benchmark.speed import losses as speed_losses
@@ -83,7 +83,7 @@ def test_seeds_in_one_program_have_the_gradients_of_each_alone(tiny_benchmark: T
     with speed_timing.one_thread():
         profile = load_profile(str(tiny_benchmark.profile))
         spec = resolve(profile, discover().entries["proden"], "digits", 0)
-        subject = Subject(spec, Place(tiny_benchmark.results, tiny_benchmark.folder / "data"))
+        subject = Subject(spec, RunOptions(tiny_benchmark.results, tiny_benchmark.folder / "data"))
         alone, together = speed_levers.seeds_together(subject)
         separate, joint = alone(), together()
     assert separate.keys() == joint.keys() and len(separate) > 4

@@ -25,7 +25,7 @@ from benchmark.exhibits.base import need_of
 from benchmark.plan.profile import PROFILES
 from benchmark.plan.sections import SECTIONS, fields_of
 from benchmark.plan.selection import select
-from benchmark.run.worker import Place
+from benchmark.run.options import RunOptions
 from benchmark.tools import docs as generated
 from methods.registry import discover
 from tests.conftest import ROOT, TinyBenchmark, make_tiny
@@ -150,7 +150,7 @@ def test_the_numbers_of_runs_are_those_of_the_plan() -> None:
     text = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
     extra: dict[str, list[int]] = {}
     for profile in ("paper", "quick"):
-        selection = select(profile=profile, place=Place(Path("results"), Path("data")), devices=["cpu"])
+        selection = select(profile=profile, place=RunOptions(Path("results"), Path("data")), devices=["cpu"])
         needs = {
             w: {s.digest for s in need_of(w, selection).specs} for w in ("table2", "table4", "fig2", "fig5", "fig6")
         }

@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 
 from benchmark.plan.selection import select
 from benchmark.plan.spec import RunSpec
-from benchmark.run.worker import Place, dataset_of, entry_of
+from benchmark.run.options import RunOptions
 from benchmark.store import RunFolder
 from benchmark.train import checkpoint
+from benchmark.train.loading import dataset_of, entry_of
 from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
 from methods.registry import load
 from tests.conftest import make_tiny
@@ -91,7 +92,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         profile = make_tiny(folder, TINY).profile
-        place = Place(folder / "results", folder / "data")
+        place = RunOptions(folder / "results", folder / "data")
         self.specs = select(profile=str(profile), place=place, devices=["cpu"]).specs()
         self.dataset = dataset_of(self.specs[0], place.data)
         classes = self.dataset.num_classes

@@ -31,6 +31,7 @@ from tests.support.killing import (
 )
 
 Make = Callable[..., TinyBenchmark]
+ROUNDS = 6  # in which every method must have been killed twice
 
 
 def by_method(bench: TinyBenchmark) -> dict[str, Any]:
@@ -61,25 +62,37 @@ def test_thirteen_methods_killed_twice_each_end_in_the_same_bytes(
 ) -> None:
     seed = int(os.environ.get("CANDID_KILL_SEED", random.randrange(10**6)))
     print(f"CANDID_KILL_SEED={seed}")  # shown when the test fails
-    bench = forked_benchmark("killed", SMALL)
-    command = bench.start("run", *OFTEN)
-    kills = kill_workers(bench, command, 2, random.Random(seed))
-    code, _, _ = finish(command)
-    assert kills == dict.fromkeys(THIRTEEN.split(","), 2)
-    # A second death gives a run up, with the reason, and the others go on.
-    states = {document["method"]: document for document in documents(bench).values()}
-    assert code == 1
-    assert {d["status"] for d in states.values()} == {"failed"}
-    assert all("died 2 times" in d["reason"] for d in states.values())
-    saved = {folder: saved_epochs(folder, document["identity"]) for folder, document in documents(bench).items()}
-    again = bench.run("run", *OFTEN)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert by_method(bench) == undisturbed
-    # Resumed, not repeated: epochs recorded before the kill kept their measured times.
-    assert sum(len(lines) > 0 for lines in saved.values()) >= 4
-    for folder, lines in saved.items():
-        assert (folder / "metrics.jsonl").read_text().splitlines()[: len(lines)] == lines
-    assert not list(bench.results.glob("runs/**/checkpoint*"))
+    rng, resumed = random.Random(seed), 0
+    left = set(THIRTEEN.split(","))
+    for number in range(ROUNDS):
+        bench = forked_benchmark(f"killed-{number}", SMALL)
+        words = ("run", "--methods", ",".join(sorted(left)), *OFTEN)
+        command = bench.start(*words)
+        kill_workers(bench, command, 2, rng)
+        code, _, _ = finish(command)
+        # A second death gives a run up, with the reason, and the others go on. On a busy machine a fast method may be
+        # done before it: then it has its turn again in the next round.
+        found = documents(bench)
+        states = {document["method"]: document for document in found.values()}
+        killed_twice = {name for name, document in states.items() if "died 2 times" in document["reason"]}
+        assert code == (1 if killed_twice else 0)
+        assert {name: d["status"] for name, d in states.items()} == {
+            name: "failed" if name in killed_twice else "done" for name in left
+        }
+        saved = {folder: saved_epochs(folder, document["identity"]) for folder, document in found.items()}
+        again = bench.run(*words)
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert by_method(bench) == {name: undisturbed[name] for name in left}
+        # Resumed, not repeated: epochs recorded before the kill kept their measured times.
+        for folder, lines in saved.items():
+            assert (folder / "metrics.jsonl").read_text().splitlines()[: len(lines)] == lines
+        assert not list(bench.results.glob("runs/**/checkpoint*"))
+        resumed += sum(len(lines) > 0 for lines in saved.values())
+        left -= killed_twice
+        if not left:
+            break
+    assert not left, f"never killed twice in {ROUNDS} rounds"
+    assert resumed >= 4
 
 
 def test_the_whole_program_killed_leaves_free_locks_and_resumes(
@@ -135,13 +148,13 @@ IN_ORDER = """
 import sys
 from pathlib import Path
 from benchmark.plan.selection import select
-from benchmark.run.local import Pool
-from benchmark.run.worker import Place
+from benchmark.run.backends.local import Local
+from benchmark.run.options import RunOptions
 
 folder, jobs, methods = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")
-place = Place(folder / "results", folder / "data")
+place = RunOptions(folder / "results", folder / "data")
 selection = select(profile=str(folder / "tiny.toml"), place=place, devices=["cpu"])
-done = Pool(place, ["cpu"] * jobs).run([spec for name in methods for spec in selection.specs([name])])
+done = Local(("cpu",) * jobs).run([spec for name in methods for spec in selection.specs([name])], place)
 sys.exit(any(outcome.status != "done" for _, outcome in done.outcomes))
 """
 

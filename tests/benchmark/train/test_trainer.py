@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmark.plan.sections import Train
-from benchmark.run.worker import summarise
+from benchmark.train.summary import summarise
 from benchmark.train.trainer import Compiled, Trainer
 from tests.conftest import TinyBenchmark
 from tests.support.killing import documents

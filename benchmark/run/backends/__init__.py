@@ -1,0 +1,26 @@
+"""The ways to carry out many runs: each file here with a `BACKEND` is one, and a new one is a new file.
+
+May import what benchmark.run may; torch and the libraries of a cluster only inside functions, because --help asks here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from benchmark.run.backends.base import Backend
+
+
+def _found() -> dict[str, type[Backend]]:
+    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    classes = [module.BACKEND for module in modules if hasattr(module, "BACKEND")]
+    return {found.name: found for found in sorted(classes, key=lambda found: found.needs_scheduler)}
+
+
+BACKENDS = _found()
+DEFAULT = "local"
+
+
+def full_name(word: str) -> str:
+    """The name of the back-end that a word on the command line means; an unknown word stays as it is."""
+    return next((name for name, found in BACKENDS.items() if word in found.other_names), word)

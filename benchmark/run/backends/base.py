@@ -1,0 +1,64 @@
+"""What every way to carry out many runs has in common."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from benchmark.run.options import RunOptions
+from benchmark.run.progress import Display, Progress
+
+if TYPE_CHECKING:
+    from benchmark.plan.spec import RunSpec
+
+SHOW_SECONDS = 0.1  # between two calls of a display
+
+
+@dataclass(frozen=True)
+class Backend(ABC):
+    """Carries out runs until all are done, failed, or in the hands of another process."""
+
+    slots: tuple[str, ...]  # the device of every run that goes on at the same time on this machine
+    wait: bool = True  # for runs that another process is doing
+    scheduler: str = ""  # address, of a back-end that needs one
+    device: str = "auto"  # as typed, for machines that choose their own
+
+    name: ClassVar[str]
+    other_names: ClassVar[tuple[str, ...]] = ()
+    title: ClassVar[str]
+    needs_scheduler: ClassVar[bool] = False
+
+    @abstractmethod
+    def run(self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None = None) -> Progress:
+        """All runs, in this order; returns when nothing is left to do here."""
+
+
+def one_command(options: RunOptions) -> RunOptions:
+    """The options with the mark of this invocation, by which its workers know each other's deaths and failures."""
+    return replace(options, command=uuid.uuid4().hex, began=time.time())
+
+
+def show_while(work: Callable[[], None], show: Callable[[], None]) -> None:
+    """Do the work in a thread and show in this one, again and again, how far it is; errors of both are raised here."""
+    end: Future[None] = Future()
+
+    def do() -> None:
+        try:
+            work()
+        except BaseException as error:
+            end.set_exception(error)
+        else:
+            end.set_result(None)
+
+    threading.Thread(target=do, daemon=True).start()
+    while not end.done():
+        show()
+        wait([end], SHOW_SECONDS)
+    show()
+    end.result()

@@ -1,0 +1,39 @@
+"""What went wrong with a run, as one sentence. Needs no torch."""
+
+from __future__ import annotations
+
+import errno
+import os
+import traceback
+
+from benchmark import watchdog
+from benchmark.errors import CandidError
+from benchmark.files import ROOT
+from datasets.base import DataError
+from methods.registry import MethodError
+
+
+def sentence(error: BaseException) -> str:
+    """One line for a table's notes: what went wrong and, for an unexpected error, in which line."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left on the disk of {error.filename or 'the results folder'}"
+    if isinstance(error, CandidError | DataError | MethodError):
+        return str(error)
+    where = ""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename == watchdog.__file__:  # the alarm; the line that it interrupted is the one to name
+            continue
+        if "site-packages" not in frame.filename and "/lib/python" not in frame.filename:
+            where = f" ({os.path.relpath(frame.filename, ROOT)}:{frame.lineno})"
+            break
+    first = (str(error) or "no message").strip().splitlines()[0]
+    return f"{type(error).__name__}: {first}{where}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    text = str(error)
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text))
+    )

@@ -1,0 +1,34 @@
+"""What goes into a run beside its specification, and what comes out of it. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+DEATHS_ALLOWED = 2  # of worker processes on one run in one command
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Where a run finds and leaves things, and what it runs on. None of it enters the run's identity."""
+
+    results: Path
+    data: Path
+    device: str = "cpu"
+    checkpoint_seconds: float | None = None
+    retry_diverged: bool = False
+    track: str = ""  # "tensorboard" or "wandb"
+    step_seconds: float = 3600.0  # a step or epoch hook that takes longer is taken for endless
+    command: str = ""  # one invocation of the program, on however many workers
+    began: float = 0.0  # when that was
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended. `claimed`: another process has the run."""
+
+    status: str
+    reason: str = ""
+    accuracy: float | None = None
+    seconds: float = 0.0
+    skipped: bool = False

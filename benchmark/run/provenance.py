@@ -1,0 +1,78 @@
+"""Where a number comes from: machine, versions, commit, a digest of the source."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from benchmark.files import ROOT
+
+
+@functools.lru_cache(maxsize=4)
+def environment(device: str) -> dict[str, Any]:
+    """What a reader needs to know about the machine and the code."""
+    import numpy
+    import torch
+
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else cpu_name()
+    return {
+        "device": device,
+        "device_name": name,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": package_version("torchvision"),  # asked without importing it, which takes seconds
+        "numpy": numpy.__version__,
+        "platform": platform.platform(),
+        "commit": commit(),
+        "code_version": code_version(),
+    }
+
+
+def package_version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "CPU"
+
+
+@functools.cache
+def commit() -> str:
+    """The commit of the checkout, with '+' when tracked files differ from it; empty outside git."""
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=10)
+        diff = subprocess.run(
+            ["git", "status", "--porcelain", "-uno", "--", "methods", "datasets", "benchmark"],
+            cwd=ROOT, capture_output=True, text=True, timeout=20,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return head.stdout.strip() + ("+" if diff.stdout.strip() else "") if head.returncode == 0 else ""
+
+
+@functools.cache
+def code_version() -> str:
+    """A digest of the source of the three packages: equal code, equal version, whatever git says."""
+    digest = hashlib.sha256()
+    for package in ("benchmark", "datasets", "methods"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

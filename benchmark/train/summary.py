@@ -1,0 +1,45 @@
+"""From the records of all epochs to what run.json says of a run: its accuracies and its cost."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+
+def summarise(records: list[dict[str, Any]]) -> dict[str, float | None]:
+    """What tables read: the last epoch is the result; everything else is named for what it is."""
+    results = [r["result"] for r in records if r["result"].get("test_accuracy") is not None]
+    accuracies = [r["test_accuracy"] for r in results]
+    late = [r["result"]["test_accuracy"] for r in records[-10:] if r["result"].get("test_accuracy") is not None]
+    summary: dict[str, float | None] = {
+        "accuracy": accuracies[-1],
+        "accuracy_last10": sum(late) / len(late),
+        "accuracy_oracle": max(accuracies),
+    }
+    for name, metric in (("covering", "covering_rate"), ("approximated", "approximated_accuracy")):
+        scores = [r.get(metric) for r in results]
+        if scores and all(s is not None for s in scores):
+            best = max(range(len(scores)), key=lambda k: (scores[k], k))  # the latest of equal epochs
+            summary[f"accuracy_{name}"] = accuracies[best]
+            summary[f"{metric}_selected"] = scores[best]
+    for key, value in results[-1].items():
+        if key.startswith("test_accuracy_") or key in ("train_accuracy", "true_labels_lost", "average_set_size"):
+            summary[key] = value
+    return summary
+
+
+def cost_of(records: list[dict[str, Any]]) -> dict[str, float]:
+    """Time and memory of a run. An epoch costs its training, and its share of the evaluations: not every one has one."""
+    times = [record["time"] for record in records]
+    evaluations = [
+        t["seconds"] - t["train_seconds"] for t, r in zip(times, records, strict=True) if "test_accuracy" in r["result"]
+    ]
+    evaluating = median(evaluations) * len(evaluations) / len(times)
+    cost = {
+        "seconds_per_epoch": round(median(t["train_seconds"] for t in times) + evaluating, 4),
+        "images_per_second": round(median(t["images_per_second"] for t in times), 1),
+        "peak_memory_mb": max(t["peak_memory_mb"] for t in times),
+    }
+    if "compile_seconds" in times[-1]:
+        cost["compile_seconds"] = round(sum(t.get("compile_seconds", 0.0) for t in times), 4)
+    return cost

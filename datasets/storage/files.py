@@ -1,0 +1,129 @@
+"""Files that are either whole or not there, locks that die with their process, and names that any folder can hold."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import struct
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+
+def file_name(text: str) -> str:
+    """Text as the name of one file or folder: no blank, no separator, no leading dot, so neither `..` nor hidden."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._") or "data"
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name when it is complete and on disk: a kill leaves the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            os.fchmod(descriptor, 0o644)  # mkstemp makes files private; data and results are for all who may enter
+            yield stream
+            stream.flush()
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def atomic_write(path: str | Path, content: bytes | str) -> None:
+    """`atomic` for content that is at hand."""
+    with atomic(Path(path)) as stream:
+        stream.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# Locks ----------------------------------------------------------------------------------------------------------------
+
+
+class Lock:
+    """An exclusive lock on a file, by `fcntl.lockf`: free as soon as its process is gone, not inherited by children.
+
+    POSIX drops such a lock when *any* descriptor of the file is closed in the process, so a process must never probe
+    a lock that it holds itself.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self, wait: bool = False) -> bool:
+        """Take the lock; False if another process has it (and `wait` is off)."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+_threads = threading.Lock()
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait for a lock and hold it. Threads of one process wait for each other too, so calls must not be nested."""
+    with _threads:  # `lockf` excludes other processes, not other threads of this one
+        lock = Lock(path)
+        lock.acquire(wait=True)
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process holds the lock. A missing or unreadable file counts as free.
+
+    Linux is asked who has it; taking it to find out would make a worker that comes at that moment believe it is taken.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        if sys.platform == "linux":
+            question = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, question)
+            return struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,63 @@
+"""How images and feature rows of one kind of data are augmented. Needs no torch: a data set's file may state its own recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+RGB = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How images of one kind of data are augmented."""
+
+    size: int  # side of the result
+    scale: tuple[float, float]  # share of the area that a crop covers
+    flip: bool
+    mean: RGB
+    std: RGB
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # width : height of a crop
+    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)  # brightness, contrast, saturation, hue
+    jitter_probability: float = 0.8
+    gray: float = 0.2
+    distill: Literal["cifar", "imagenet", "strong"] = "cifar"  # AutoAugment's policy, or the operations of `strong`
+    test_resize: int | None = None  # shorter side before the centre crop; None: the whole image becomes size × size
+    autoaugment: Literal["v2", "extended"] = "v2"
+
+
+CIFAR = Recipe(size=32, scale=(0.2, 1.0), flip=True, mean=(0.5071, 0.4867, 0.4408), std=(0.2675, 0.2565, 0.2761))
+FINE_GRAINED = Recipe(
+    size=224,
+    scale=(0.08, 1.0),
+    flip=True,
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    distill="imagenet",
+    test_resize=256,
+)
+# Signs change their meaning when mirrored, and half of one is no longer readable: AutoAugment's shifts of up to 45 % of
+# the side push them out of the image, so that DIRK's student would never see some of them.
+GLYPHS = Recipe(
+    size=32,
+    scale=(0.8, 1.0),
+    flip=False,
+    mean=(0.5, 0.5, 0.5),
+    std=(0.5, 0.5, 0.5),
+    jitter_probability=0.5,
+    distill="strong",
+)
+DIGITS = replace(GLYPHS, size=16)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a view of feature rows adds."""
+
+    deviation: float  # of the Gaussian noise added, in units of the scaled feature
+    dropped: float  # share of features set to 0, their mean
+    fixed: bool = False  # one noisy copy for the whole training instead of one per epoch
+
+
+# Our choice: no augmentation is published for feature tables. Every other view is the features themselves.
+NOISE = {"strong": Noise(0.1, 0.2), "distill": Noise(0.2, 0.0)}

@@ -1,0 +1,64 @@
+"""Values in the type that an annotation asks for, read from text or checked, without importing what is annotated."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One field of a method's Config: its annotation as written, and its default."""
+
+    annotation: str
+    default: Any
+    added: bool = False  # marked `Added[…]`: younger than recorded runs, so left out of identities at its default
+
+    def parse(self, text: str) -> Any:
+        """A value given as text (`--set`) in the type of the annotation; ValueError says what would fit."""
+        return self.check(_from_text(text, self.annotation))
+
+    def check(self, value: Any) -> Any:
+        """The value itself if it fits the annotation (an int becomes a float where a float is wanted)."""
+        return _fit(value, _parsed(self.annotation), self.annotation)
+
+
+def _from_text(text: str, annotation: str) -> Any:
+    try:
+        # A choice that is spelled out in the annotation is text, also where it reads like a value ("none").
+        return text if annotation == "str" or repr(text) in annotation else ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+
+
+@functools.cache
+def _parsed(annotation: str) -> ast.expr:
+    return ast.parse(annotation, mode="eval").body
+
+
+def _fit(value: Any, wanted: ast.expr, annotation: str) -> Any:
+    if isinstance(wanted, ast.BinOp):  # X | None
+        for side in (wanted.left, wanted.right):
+            try:
+                return _fit(value, side, annotation)
+            except ValueError:
+                continue
+    elif isinstance(wanted, ast.Constant):
+        if wanted.value is None and value is None:
+            return None
+    elif isinstance(wanted, ast.Subscript) and getattr(wanted.value, "id", "") == "Literal":
+        choices = ast.literal_eval(wanted.slice)
+        if value in (choices if isinstance(choices, tuple) else (choices,)):
+            return value
+    elif isinstance(wanted, ast.Subscript) and getattr(wanted.value, "id", "") == "tuple":
+        if isinstance(value, list | tuple):
+            return tuple(value)
+    elif isinstance(wanted, ast.Name):
+        kind = {"float": float, "int": int, "bool": bool, "str": str}.get(wanted.id)
+        if kind is float and type(value) in (int, float):
+            return float(value)
+        if kind is not None and type(value) is kind:
+            return value
+    raise ValueError(f"{value!r} does not fit {annotation}")

@@ -1,0 +1,65 @@
+"""Where runs are carried out: found by file, chosen by word, on the device that was asked for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmark.plan.selection import select
+from benchmark.run import backends
+from benchmark.run.backends import dask
+from benchmark.run.options import RunOptions
+from tests.conftest import ROOT, TinyBenchmark
+
+THIRD = """
+from benchmark.run.backends.base import Backend
+from benchmark.run.progress import Progress
+
+
+class Nowhere(Backend):
+    name, title = "nowhere", "no runs at all"
+
+    def run(self, specs, options, display=None):
+        return Progress(len(specs))
+
+
+BACKEND = Nowhere
+"""
+ASK = """
+import sys
+import benchmark.run.backends as package
+package.__path__.append(sys.argv[1])
+found = package._found()
+package.BACKENDS.update(found)
+from benchmark.cli.main import main
+sys.exit(main(["run", "--help"]))
+"""
+
+
+def test_a_file_is_a_back_end_that_the_command_line_offers(tmp_path: Path) -> None:
+    (tmp_path / "nowhere.py").write_text(THIRD)
+    done = subprocess.run([sys.executable, "-c", ASK, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "no runs at all" in " ".join(done.stdout.split()) and "nowhere" in done.stdout
+    assert "torch" not in done.stderr
+
+
+def test_the_old_word_for_this_machine_is_understood(tiny_benchmark: TinyBenchmark) -> None:
+    assert set(backends.BACKENDS) == {"local", "dask"} and backends.full_name("loky") == "local"
+    assert tiny_benchmark.run("run", "--backend", "loky", "--dry-run").returncode == 0
+    assert tiny_benchmark.run("run", "--backend", "ray", "--dry-run").returncode == 2
+
+
+def test_a_dask_worker_uses_the_device_that_was_asked_for(tiny_benchmark: TinyBenchmark) -> None:
+    options = RunOptions(tiny_benchmark.results, tiny_benchmark.folder / "data", device="cuda:99")
+    spec = select(profile=str(tiny_benchmark.profile), place=options, devices=["cpu"]).specs()[0]
+    outcome = dask.execute_here(*dask.as_plain(spec, options))
+    assert outcome["status"] == "failed" and "--device cuda:99" in outcome["reason"]
+
+
+def test_no_private_part_of_joblib_or_dask_is_used() -> None:
+    for path in (ROOT / "benchmark").rglob("*.py"):
+        found = re.search(r"(joblib|distributed)\.(_|externals)|\._processes\b", path.read_text())
+        assert found is None, f"{path}: {found}"
