@@ -14,6 +14,10 @@ class CandidError(Exception):
     code = FAILED
 
 
+class MissingRuns(CandidError):
+    """A table or figure that the runs in the results folder do not give."""
+
+
 class UsageError(CandidError):
     """Wrong input on the command line or in a profile."""
 

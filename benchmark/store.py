@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from benchmark.accuracy import ACCURACIES
 from benchmark.errors import CandidError, warn
 from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, set_aside
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1  # of run.json and metrics.jsonl
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
-SUMMARY = ("accuracy", "accuracy_last10", "accuracy_oracle", "accuracy_covering", "accuracy_approximated")
+SUMMARY = tuple(accuracy.key for accuracy in ACCURACIES)
 
 
 def canonical(value: Any) -> str:

@@ -208,3 +208,18 @@ def second_forward(network: nn.Module, images: Tensor, bn: str = "update") -> Te
     finally:
         for norm in norms:
             norm.track_running_stats = True
+
+
+def draw_mixing(images: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """Mix-up of a batch: coefficient from Beta(α, α), (), and the partner of each row, (B,).
+
+    The coefficient stays on the CPU: a number there multiplies tensors of any device and nobody waits for it.
+    """
+    coefficient = torch.distributions.Beta(alpha, alpha, validate_args=False).sample()
+    return coefficient, torch.randperm(len(images), device=images.device)
+
+
+def mix(values: Tensor, order: Tensor, coefficient: Tensor) -> Tensor:
+    """l·v_i + (1 − l)·v_π(i) over the rows. (n, …), (n,), () -> (n, …)."""
+    coefficient = coefficient.to(values.dtype)
+    return coefficient * values + (1 - coefficient) * values[order]

@@ -36,6 +36,7 @@ from methods.blocks import (
     at_least_float32,
     candidate_softmax,
     linear_ramp,
+    mix,
     soft_cross_entropy,
     uniform_confidence,
 )
@@ -118,12 +119,6 @@ def complementary_loss(logits: Tensor, candidates: Tensor, unselected: Tensor) -
     log_p = F.log_softmax(at_least_float32(logits), dim=-1)
     log_not = torch.log(EPSILON - torch.expm1(log_p))  # 1 + 1e-7 − p would round the floor in float32
     return -masked_mean(torch.where(candidates.bool(), 0.0, log_not).sum(-1), unselected)
-
-
-def mix(values: Tensor, order: Tensor, coefficient: Tensor) -> Tensor:
-    """l·v_i + (1 − l)·v_π(i) over the rows. (n, …), (n,), () -> (n, …)."""
-    coefficient = coefficient.to(values.dtype)
-    return coefficient * values + (1 - coefficient) * values[order]
 
 
 @register

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from benchmark.cli.main import commands
+from benchmark.cli.options import Request
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,6 +38,14 @@ rate = 0.2
 """
 
 
+def takes(words: Sequence[str]) -> tuple[str, ...]:
+    """The shared options that a command takes; all that there are for one that does not exist."""
+    for command in commands():
+        if command.name == words[0]:
+            return next((part.takes for part in command.parts if part.name == words[1]), command.takes)
+    return tuple(field.name for field in dataclasses.fields(Request))
+
+
 @dataclass
 class TinyBenchmark:
     """A results folder and a profile that trains in a second or two."""
@@ -46,8 +58,11 @@ class TinyBenchmark:
         return self.folder / "results"
 
     def arguments(self, *words: str) -> list[str]:
-        places = ["--results", str(self.results), "--data", str(self.folder / "data"), "--profile", str(self.profile)]
-        return [sys.executable, "-m", "benchmark", *words, *places, "--device", "cpu"]
+        """A command in this folder: the options that say so, as far as the command takes them."""
+        places = {"results": self.results, "data": self.folder / "data", "profile": self.profile, "device": "cpu"}
+        taken = places.keys() & takes(words)
+        options = [word for name in places if name in taken for word in (f"--{name}", str(places[name]))]
+        return [sys.executable, "-m", "benchmark", *words, *options]
 
     def run(self, *words: str, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
         """One command as a real process."""

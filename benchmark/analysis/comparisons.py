@@ -8,61 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from benchmark.accuracy import LAST, Accuracy
 from benchmark.analysis import statistics as st
+from benchmark.analysis.contents import Contents, MethodInfo
+from benchmark.errors import MissingRuns
 
-MAIN_KINDS = ("IDPLL", "PLL")
+if TYPE_CHECKING:
+    from benchmark.plan.spec import RunSpec
 
-# What may stand in a table, and how the caption calls it. The best test epoch is not among them: it peeks at test labels.
-ACCURACIES = {
-    "accuracy": "after the last epoch",
-    "accuracy_last10": "as the mean of the last 10 epochs",
-    "accuracy_covering": "at the epoch chosen by covering rate, without true labels",
-    "accuracy_approximated": "at the epoch chosen by approximated accuracy, without true labels",
-}
-
-
-@dataclass(frozen=True)
-class MethodInfo:
-    """A method as tables show it; kind is IDPLL, PLL, control or reference."""
-
-    name: str
-    title: str
-    kind: str
-
-
-@dataclass(frozen=True)
-class DatasetInfo:
-    """A data set as tables show it; `published_name` is its name in the paper, None if it is not there."""
-
-    name: str
-    title: str
-    group: str
-    published_name: str | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a table is to contain. `registered`: all known method names; None means the plan's methods are all there are."""
-
-    profile: str
-    methods: tuple[MethodInfo, ...]
-    datasets: tuple[DatasetInfo, ...]
-    seeds: tuple[int, ...]
-    device: str
-    identities: frozenset[str] | None = None  # if given, only these runs count
-    registered: frozenset[str] | None = None
-
-    @property
-    def main_methods(self) -> tuple[MethodInfo, ...]:
-        return tuple(m for m in self.methods if m.kind in MAIN_KINDS)
-
-    @property
-    def other_methods(self) -> tuple[MethodInfo, ...]:
-        return tuple(m for m in self.methods if m.kind not in MAIN_KINDS)
+ALPHA = 0.05
 
 
 @dataclass(frozen=True)
@@ -94,33 +52,29 @@ class Measured:
         return st.t_interval(list(self.values.values()))
 
 
-def check_accuracy(name: str) -> None:
-    """Refuse an accuracy that may not stand in a table."""
-    if name not in ACCURACIES:
-        raise ValueError(f"Tables cannot show '{name}'; choose one of {', '.join(ACCURACIES)}.")
+def relevant(runs: pd.DataFrame, contents: Contents) -> pd.DataFrame:
+    """The runs of the contents' profile, data sets and seeds."""
+    kept = runs[(runs["profile"] == contents.profile) & runs["seed"].isin(contents.seeds)]
+    kept = kept[kept["dataset"].isin([d.name for d in contents.datasets])]
+    return kept if contents.identities is None else kept[kept["identity"].isin(contents.identities)]
 
 
-def relevant(runs: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """The runs of the plan's profile, data sets and seeds."""
-    kept = runs[(runs["profile"] == plan.profile) & runs["seed"].isin(plan.seeds)]
-    kept = kept[kept["dataset"].isin([d.name for d in plan.datasets])]
-    return kept if plan.identities is None else kept[kept["identity"].isin(plan.identities)]
-
-
-def measure(runs: pd.DataFrame, plan: Plan, dataset: str, label: str, accuracy: str = "accuracy") -> Measured:
+def measure(runs: pd.DataFrame, contents: Contents, dataset: str, label: str, accuracy: Accuracy = LAST) -> Measured:
     """One cell, matched on the run's label. Of several finished runs of a seed the last in the frame counts."""
     rows = runs[(runs["dataset"] == dataset) & (runs["label"] == label)]
     found: dict[int, float] = {}
     problems: dict[int, str] = {}
     # Plain tuples: a filter of the frame per seed would be most of the time of a large table.
-    for seed, status, value, reason in zip(rows["seed"], rows["status"], rows[accuracy], rows["reason"], strict=True):
+    for seed, status, value, reason in zip(
+        rows["seed"], rows["status"], rows[accuracy.key], rows["reason"], strict=True
+    ):
         if status == "done" and not pd.isna(value):
             found[seed] = float(value)
         else:
-            problems[seed] = _problem(seed, status, reason, accuracy)
-    values = {seed: found[seed] for seed in plan.seeds if seed in found}
-    unsolved = [problems[seed] for seed in plan.seeds if seed in problems and seed not in found]
-    return Measured(values, len(plan.seeds), tuple(unsolved))
+            problems[seed] = _problem(seed, status, reason, accuracy.key)
+    values = {seed: found[seed] for seed in contents.seeds if seed in found}
+    unsolved = [problems[seed] for seed in contents.seeds if seed in problems and seed not in found]
+    return Measured(values, len(contents.seeds), tuple(unsolved))
 
 
 def _problem(seed: int, status: str, reason: object, accuracy: str) -> str:
@@ -129,9 +83,9 @@ def _problem(seed: int, status: str, reason: object, accuracy: str) -> str:
     return f"seed {seed} {status}" + (f": {reason}" if isinstance(reason, str) and reason else "")
 
 
-def unregistered(runs: pd.DataFrame, plan: Plan) -> tuple[MethodInfo, ...]:
+def unregistered(runs: pd.DataFrame, contents: Contents) -> tuple[MethodInfo, ...]:
     """Methods with runs of their own label that no file defines any more."""
-    known = {m.name for m in plan.methods} | (plan.registered or frozenset())
+    known = {m.name for m in contents.methods} | (contents.registered or frozenset())
     own = runs[runs["label"] == runs["method"]]
     return tuple(MethodInfo(name, name, "unregistered") for name in sorted(set(own["method"]) - known))
 
@@ -156,28 +110,41 @@ def mixture_notes(runs: pd.DataFrame) -> list[str]:
     return notes
 
 
+def candidate_notes(runs: pd.DataFrame, specs: Sequence[RunSpec]) -> list[str]:
+    """One candidate set for all: runs on other labels in the same cell of the plan are not comparable."""
+    by_key: dict[tuple[Any, ...], set[str]] = {}
+    sections = {s.digest: (s.dataset, s.seed, repr(s.config.dataset_settings), s.data, s.annotator) for s in specs}
+    for row in runs[runs["status"] == "done"].to_dict("records"):
+        by_key.setdefault(sections[row["config_digest"]], set()).add(row["candidates_sha256"])
+    return [
+        f"Warning: runs on {dataset}, seed {seed}, were trained on {len(seen)} different candidate sets "
+        f"(made on different machines); their rows are not paired."
+        for (dataset, seed, *_), seen in by_key.items()
+        if len(seen) > 1
+    ]
+
+
 def _first(items: Sequence[str], limit: int = 5) -> str:
     return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
 
 
 def compare_runs(
     runs: pd.DataFrame,
-    plan: Plan,
-    reference: str = "cel",
+    contents: Contents,
     test: str = "paired",
-    alpha: float = 0.05,
-    accuracy: str = "accuracy",
+    accuracy: Accuracy = LAST,
+    alpha: float = ALPHA,
 ) -> list[dict[str, Any]]:
     """The reference against every other main method on every data set, method by method; Holm over those made."""
-    runs = relevant(runs, plan)
+    runs, reference = relevant(runs, contents), contents.reference
     records = []
-    for method in plan.main_methods:
+    for method in contents.main_methods:
         if method.name == reference:
             continue
-        for dataset in plan.datasets:
-            a = measure(runs, plan, dataset.name, reference, accuracy)
-            b = measure(runs, plan, dataset.name, method.name, accuracy)
-            c = st.compare(a.values, b.values, test, alpha, expected=len(plan.seeds))
+        for dataset in contents.datasets:
+            a = measure(runs, contents, dataset.name, reference, accuracy)
+            b = measure(runs, contents, dataset.name, method.name, accuracy)
+            c = st.compare(a.values, b.values, test, alpha, expected=len(contents.seeds))
             records.append(
                 {
                     "reference": reference,
@@ -185,7 +152,7 @@ def compare_runs(
                     "dataset": dataset.name,
                     "group": dataset.group,
                     "n": c.n,
-                    "expected": len(plan.seeds),
+                    "expected": len(contents.seeds),
                     "seeds": list(c.seeds),
                     "reference_values": dict(a.values),
                     "method_values": dict(b.values),
@@ -223,7 +190,6 @@ class RankAnalysis:
     dropped: tuple[str, ...]  # data sets on which a method has not all its seeds
     friedman: st.Friedman
     groups: Any  # (bars, k)
-    control: st.ControlComparison | None
     reference: str
     alpha: float
 
@@ -234,9 +200,6 @@ def rank_methods(
     """Rank the columns (methods) of a frame of scores, one row per data set."""
     names = tuple(scores.columns)
     result = st.friedman(scores.to_numpy(), alpha)
-    control = None
-    if reference in names:
-        control = st.control_comparison(result.average_ranks, len(scores), names.index(reference), alpha)
     return RankAnalysis(
         titles=tuple(titles.get(n, n) for n in names),
         names=names,
@@ -244,30 +207,28 @@ def rank_methods(
         dropped=tuple(dropped),
         friedman=result,
         groups=st.nemenyi_groups(result.average_ranks, result.critical_difference),
-        control=control,
         reference=reference,
         alpha=alpha,
     )
 
 
 def rank_analysis(
-    runs: pd.DataFrame, plan: Plan, reference: str = "cel", alpha: float = 0.05, accuracy: str = "accuracy"
+    runs: pd.DataFrame, contents: Contents, alpha: float = ALPHA, accuracy: Accuracy = LAST
 ) -> RankAnalysis:
     """Ranks of the main methods over the data sets on which all of them are complete; mean over seeds is the score."""
-    check_accuracy(accuracy)
-    runs = relevant(runs, plan)
-    methods = plan.main_methods
+    runs = relevant(runs, contents)
+    methods = contents.main_methods
     scores, dropped = {}, []
-    for dataset in plan.datasets:
-        cells = {m.name: measure(runs, plan, dataset.name, m.name, accuracy) for m in methods}
+    for dataset in contents.datasets:
+        cells = {m.name: measure(runs, contents, dataset.name, m.name, accuracy) for m in methods}
         if all(c.complete for c in cells.values()):
             scores[dataset.name] = {name: c.mean for name, c in cells.items()}
         else:
             dropped.append(dataset.name)
     if len(methods) < 2 or not scores:
-        raise ValueError(
-            f"No ranks for profile {plan.profile}: they need two methods and a data set on which all methods have all "
+        raise MissingRuns(
+            f"No ranks for profile {contents.profile}: they need two methods and a data set on which all methods have all "
             f"seeds (incomplete: {', '.join(dropped) or 'none'})."
         )
     frame = pd.DataFrame.from_dict(scores, orient="index")
-    return rank_methods(frame, {m.name: m.title for m in methods}, reference, alpha, dropped)
+    return rank_methods(frame, contents.titles, contents.reference, alpha, dropped)

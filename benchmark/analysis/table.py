@@ -18,6 +18,8 @@ from typing import Any
 
 from benchmark.files import atomic_write
 
+NONE = "–"
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -40,14 +42,25 @@ class Row:
 class Table:
     """What a command shows and writes. `complete` is false where any run for it is missing."""
 
+    title: str  # "Table 2"
     caption: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # runs without a result and why, one line per cell
     data: tuple[Mapping[str, Any], ...] = ()  # one record per measured or compared cell
     summary: Mapping[str, Any] = field(default_factory=dict)  # what holds for the whole table: test, alpha, profile …
     complete: bool = True
     text_columns: int = 1  # columns from the left that hold words and are aligned left
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title}. {self.caption}" if self.title else self.caption
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What stands below the table."""
+        return (*self.notes, *self.problems)
 
 
 def row(*values: str | Cell, rule: bool = False) -> Row:
@@ -81,31 +94,43 @@ def _wrap(text: str, width: int, indent: str = "") -> list[str]:
     return [*lines, line] if line else lines
 
 
-def to_text(table: Table, colour: bool = False) -> str:
-    """Aligned text for a terminal. Best and second are *so* and _so_, or bold and underlined with `colour`."""
-    show = (lambda cell: cell.text) if colour else _plain
-    shown = [[show(c) for c in r.cells] for r in table.rows]
-    widths = [max([_width(head), *(_width(line[i]) for line in shown)]) for i, head in enumerate(table.columns)]
+def padded(rows: Sequence[Sequence[str]], text_columns: int | None = None) -> list[list[str]]:
+    """The same texts, each as wide on a terminal as the widest of its column; numbers stand at the right.
+
+    The first `text_columns` hold words, by default all.
+    """
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
 
     def pad(text: str, i: int) -> str:
         gap = " " * (widths[i] - _width(text))
-        return text + gap if i < table.text_columns else gap + text
+        return text + gap if text_columns is None or i < text_columns else gap + text
 
-    line = "─" * (sum(widths) + 2 * (len(widths) - 1))
+    return [[pad(text, i) for i, text in enumerate(texts)] for texts in rows]
+
+
+def aligned(rows: Sequence[Sequence[str]], text_columns: int | None = None) -> list[str]:
+    """Rows as lines of aligned columns."""
+    return ["  ".join(texts).rstrip() for texts in padded(rows, text_columns)]
+
+
+def to_text(table: Table, colour: bool = False) -> str:
+    """Aligned text for a terminal. Best and second are *so* and _so_, or bold and underlined with `colour`."""
+    show = (lambda cell: cell.text) if colour else _plain
+    head, *shown = padded([table.columns, *([show(c) for c in r.cells] for r in table.rows)], table.text_columns)
+    line = "─" * _width("  ".join(head))
     # A narrow table does not squeeze its caption into a column of words.
     wrap = max(len(line), 80)
-    out = [*_wrap(table.caption, wrap), line, "  ".join(pad(h, i) for i, h in enumerate(table.columns)).rstrip(), line]
+    out = [*_wrap(table.heading, wrap), line, "  ".join(head).rstrip(), line]
     for source, texts in zip(table.rows, shown, strict=True):
         if source.rule:
             out.append(line)
-        padded = [pad(t, i) for i, t in enumerate(texts)]
         if colour:
-            padded = [_ansi(c, t) for c, t in zip(source.cells, padded, strict=True)]
-        out.append("  ".join(padded).rstrip())
+            texts = [_ansi(c, t) for c, t in zip(source.cells, texts, strict=True)]
+        out.append("  ".join(texts).rstrip())
     out.append(line)
     marked = any(c.bold or c.underline for r in table.rows for c in r.cells)
     legend = ["Plain text shows bold as *bold* and underlined as _underlined_."] if marked and not colour else []
-    for note in [*legend, *table.notes]:
+    for note in [*legend, *table.remarks]:
         out += _wrap(f"• {note}", wrap, "  ")
     return "\n".join(out) + "\n"
 
@@ -126,7 +151,7 @@ def to_markdown(table: Table) -> str:
     """GitHub's table dialect; second best by `<u>`. Sections are parted by an empty row, since there is no rule."""
     aligns = [":--" if i < table.text_columns else "--:" for i in range(len(table.columns))]
     lines = [
-        _markdown_escape(table.caption),
+        _markdown_escape(table.heading),
         "",
         _markdown_row(map(_markdown_escape, table.columns)),
         _markdown_row(aligns),
@@ -135,8 +160,8 @@ def to_markdown(table: Table) -> str:
         if r.rule:
             lines.append(_markdown_row(" " for _ in table.columns))
         lines.append(_markdown_row(map(_markdown_cell, r.cells)))
-    if table.notes:
-        lines += ["", *(f"* {_markdown_escape(note)}" for note in table.notes)]
+    if table.remarks:
+        lines += ["", *(f"* {_markdown_escape(note)}" for note in table.remarks)]
     return "\n".join(lines) + "\n"
 
 
@@ -205,7 +230,7 @@ def to_latex(table: Table, label: str = "") -> str:
     lines = [
         r"\begin{table}[t]",
         r"\centering",
-        rf"\caption{{{latex_escape(table.caption)}}}",
+        rf"\caption{{{latex_escape(table.heading)}}}",
         *([rf"\label{{{label}}}"] if label else []),
         r"\scriptsize",
         r"\setlength{\tabcolsep}{3pt}",
@@ -220,9 +245,9 @@ def to_latex(table: Table, label: str = "") -> str:
         # The empty group: a cell that starts with "[" would be read as an argument of the line break before it.
         lines.append("{}" + " & ".join(map(_latex_cell, r.cells)) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
-    if table.notes:
+    if table.remarks:
         lines += ["", r"\smallskip", r"\begin{minipage}{\linewidth}", r"\raggedright"]
-        lines += [latex_escape(note) + r"\par" for note in table.notes]
+        lines += [latex_escape(note) + r"\par" for note in table.remarks]
         lines.append(r"\end{minipage}")
     lines.append(r"\end{table}")
     return "\n".join(lines) + "\n"
@@ -266,12 +291,12 @@ def _json_value(value: Any) -> Any:
 def to_json(table: Table) -> str:
     """Everything, in full precision."""
     content = {
-        "caption": table.caption,
+        "caption": table.heading,
         "complete": table.complete,
         "summary": table.summary,
         "columns": table.columns,
         "rows": [[vars(c) for c in r.cells] for r in table.rows],
-        "notes": table.notes,
+        "notes": table.remarks,
         "data": table.data,
     }
     return json.dumps(_json_value(content), ensure_ascii=False, indent=1, allow_nan=False) + "\n"

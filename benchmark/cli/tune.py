@@ -6,7 +6,6 @@ their candidate sets. Nothing else of a run is read here, so that true labels ca
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tomllib
@@ -16,22 +15,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmark.accuracy import SELECTING
+from benchmark.analysis.table import aligned
+from benchmark.cli.options import TRAINING, Command, Request
 from benchmark.cli.training import announce, selection_of, train
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError
 from benchmark.files import atomic_write, ensure_writable
-from benchmark.plan.profile import TUNING
-from benchmark.plan.spec import Override, RunSpec
-from benchmark.run.options import Outcome
+from benchmark.flags import flag
 from benchmark.store import RunFolder, is_number, state_of
 
 if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
+    from benchmark.plan.spec import RunSpec
+    from benchmark.run.options import Outcome
 
 GRIDS = {  # learning rates, weight decays; "full" is the CEL paper's
     "full": ((0.5, 0.1, 0.05, 0.01, 0.005, 0.001), (1e-3, 5e-4, 1e-4)),
     "small": ((0.2, 0.1, 0.05, 0.02, 0.01), (5e-4,)),
 }
-METRICS = {"covering": "covering_rate", "approximated": "approximated_accuracy"}
 HOLDOUT = 0.1  # of the training set, where the profile keeps nothing out
 TUNED_KEYS = {"method", "dataset", "source", "lr", "weight_decay"}
 
@@ -65,32 +66,41 @@ class Score:
     reason: str = ""
 
 
-def command(arguments: argparse.Namespace) -> int:
+@dataclass(frozen=True)
+class Own:
+    grid: str = flag("full", choices=tuple(GRIDS))
+    select: str = flag("approximated", choices=tuple(SELECTING))
+    out: Path | None = flag(
+        None, "TOML for --profile (default: results/tuned-<profile>.toml)", kind=Path, metavar="FILE"
+    )
+
+
+def run(request: Request, own: Own) -> int:
     """Train the grid, choose, write the choice as a profile."""
-    selection = selection_of(arguments)
+    selection = selection_of(request)
     check_overrides(selection)
-    if arguments.seeds is None:
+    if request.seeds is None:
         selection = replace(selection, seeds=selection.seeds[:1])
-    name = selection.profile.name
-    out = arguments.out or arguments.results / f"tuned-{name}.toml"
-    base = str(Path(arguments.profile).resolve()) if arguments.profile and arguments.profile.endswith(".toml") else name
+    name, metric = selection.profile.name, SELECTING[own.select]
+    out = own.out or request.results / f"tuned-{name}.toml"
+    base = str(Path(request.profile).resolve()) if request.profile and request.profile.endswith(".toml") else name
     earlier = entries_of(out, base)
-    announce(arguments, f"Tuning by {METRICS[arguments.select].replace('_', ' ')}", selection)
-    cells = grid(selection, *GRIDS[arguments.grid])
-    if not arguments.dry_run:
+    announce(request, f"Tuning by {metric.replace('_', ' ')}", selection)
+    cells = grid(selection, *GRIDS[own.grid])
+    if not request.dry_run:
         check_folder(out)
-    progress = train(arguments, selection, [spec for cell in cells for point in cell.points for spec in point.specs])
-    if arguments.dry_run:
+    progress = train(request, selection, [spec for cell in cells for point in cell.points for spec in point.specs])
+    if request.dry_run:
         return COMPLETE
     failures = {spec.digest: outcome for spec, outcome in progress.outcomes if outcome.status != "done"}
-    scored = [(cell, scores(cell, arguments.results, METRICS[arguments.select], failures)) for cell in cells]
+    scored = [(cell, scores(cell, request.results, metric, failures)) for cell in cells]
     chosen = [(cell, found, best(found)) for cell, found in scored]
-    print(table(chosen, METRICS[arguments.select]))
+    print(table(chosen, metric))
     report_unused(scored)
     if not any(choice for _, _, choice in chosen):
         raise CandidError("Nothing could be selected: no point of the grid has a score on held-out candidate labels.")
-    how = f"grid {arguments.grid}, {described(selection)}{datetime.now(UTC).date().isoformat()}"
-    entries = [entry_of(cell, found, choice, arguments.select, how) for cell, found, choice in chosen if choice]
+    how = f"grid {own.grid}, {described(selection)}{datetime.now(UTC).date().isoformat()}"
+    entries = [entry_of(cell, found, choice, metric, how) for cell, found, choice in chosen if choice]
     try:
         atomic_write(out, to_toml(base, merged(earlier, entries)))
     except OSError as error:
@@ -116,6 +126,9 @@ def check_overrides(selection: Selection) -> None:
 
 def grid(selection: Selection, rates: Sequence[float], decays: Sequence[float]) -> list[Cell]:
     """Every method and data set with its points. The runs are kept apart from those of the profile itself."""
+    from benchmark.plan.profile import TUNING
+    from benchmark.plan.spec import Override
+
     cells = []
     for dataset in selection.datasets:
         for method in selection.methods:
@@ -141,7 +154,7 @@ def scores(cell: Cell, results: Path, metric: str, failures: Mapping[str, Outcom
 
     `failures` of this command, by digest, tell of runs that left nothing on disk, as when the data cannot be read.
     """
-    from benchmark.plan.selection import documents
+    from benchmark.run.standing import documents
 
     known = documents(results, cell.points[0].specs[0].profile)
     return [score_of(point, known, metric, failures) for point in cell.points]
@@ -156,7 +169,9 @@ def score_of(
     values = []
     for spec in point.specs:
         if spec.digest not in known:
-            outcome = failures.get(spec.digest, Outcome("missing", "it was not run"))
+            outcome = failures.get(spec.digest)
+            if outcome is None:
+                return Score(point, None, "missing", "it was not run")
             return Score(point, None, outcome.status, outcome.reason)
         folder, document = known[spec.digest]
         state = state_of(folder, document)
@@ -186,8 +201,7 @@ def table(chosen: Sequence[tuple[Cell, Sequence[Score], Score | None]], metric: 
             else [f"{choice.point.lr:g}", f"{choice.point.weight_decay:g}", f"{choice.value:.2f} %"]
         )
         rows.append([cell.dataset, cell.method, *picked, usable])
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    return "\n".join("  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(aligned(rows))
 
 
 def report_unused(scored: Sequence[tuple[Cell, Sequence[Score]]]) -> None:
@@ -213,8 +227,8 @@ def described(selection: Selection) -> str:
     return seeds + (f"with {changes}, " if changes else "")
 
 
-def entry_of(cell: Cell, found: Sequence[Score], choice: Score, select: str, how: str) -> dict[str, Any]:
-    words = METRICS[select].replace("_", " ")
+def entry_of(cell: Cell, found: Sequence[Score], choice: Score, metric: str, how: str) -> dict[str, Any]:
+    words = metric.replace("_", " ")
     usable = sum(score.value is not None for score in found)
     part = "" if usable == len(found) else f"{usable} of {len(found)} points, "
     return {
@@ -270,3 +284,6 @@ def to_toml(base: str, entries: Sequence[Mapping[str, Any]]) -> str:
 
 def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+COMMANDS = (Command("tune", "grid over lr and weight decay, selected without true labels", run, TRAINING, Own),)

@@ -369,7 +369,7 @@ def inputs(subject: Subject) -> None:
     for name, line in whole.observer.writes.items():
         where = f"{subject.entry.file}{line}" if line else ""
         raise Defect(f"it writes into {name} in place; work on a copy, for example {name}.clone()", where)
-    for name in whole.spoilt:
+    for name in whole.changed:
         raise Defect(f"it changes the content of {name}; work on a copy, for example {name}.clone()")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import os
@@ -28,9 +27,8 @@ LIMIT = 54.0  # seconds for the whole command
 MARKS = {"ok": "ok", "defect": "DEFECT", "skipped": "–"}
 
 
-def command(arguments: argparse.Namespace) -> int:
+def check(file: Path) -> int:
     """Print one line per claim and method; the exit code says whether all hold."""
-    file: Path = arguments.file
     discover((file,))  # a missing file, a syntax error or a name that is taken: one sentence
     names = [entry.name for entry in scan(file)]
     defects, skipped, last = 0, 0, ""

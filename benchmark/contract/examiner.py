@@ -214,7 +214,7 @@ class Whole:
     accuracy: float
     digest: str
     observer: Observer
-    spoilt: list[str]  # lent tensors whose content changed, by whatever way
+    changed: list[str]  # lent tensors whose content changed, by whatever way
 
 
 class Subject:
@@ -241,7 +241,7 @@ class Subject:
 
     def train(self, relabelled: bool = False) -> Whole:
         trainer, observer = self.trainer(relabelled), Observer(self.entry.file)
-        spoilt: list[str] = []
+        changed: list[str] = []
         update, sets = trainer.method.update, trainer.candidates.clone()
 
         def watched_update(batch: Batch, optimizer: Any, clock: Clock) -> Step:
@@ -249,15 +249,15 @@ class Subject:
             copies = {name: tensor.clone() for name, tensor in observer.lent.items()}
             with observer:
                 step = update(batch, optimizer, clock)
-            spoilt.extend(name for name, copy in copies.items() if not torch.equal(copy, observer.lent[name]))
+            changed.extend(name for name, copy in copies.items() if not torch.equal(copy, observer.lent[name]))
             return step
 
         trainer.method.update = watched_update  # type: ignore[method-assign]
         with contextlib.redirect_stdout(observer.meter()), contextlib.redirect_stderr(observer.meter()):
             records = [trainer.train_epoch() for _ in range(trainer.epochs)]
         if not torch.equal(sets, trainer.candidates):
-            spoilt.append("task.candidates")
-        return Whole(trainer, records[-1]["result"]["test_accuracy"], weights_digest(trainer.method), observer, spoilt)
+            changed.append("task.candidates")
+        return Whole(trainer, records[-1]["result"]["test_accuracy"], weights_digest(trainer.method), observer, changed)
 
     @cached_property
     def whole(self) -> Whole:

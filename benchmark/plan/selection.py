@@ -1,29 +1,33 @@
-"""Which runs a command needs, and which of them are there. Needs no torch."""
+"""Which runs a command needs: what was typed, checked, as a grid of run specifications. Needs no torch."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmark import store
 from benchmark.errors import UsageError
 from benchmark.plan.profile import Profile, load_profile
 from benchmark.plan.spec import Override, RunSpec, check_overrides, literal, resolve
-from benchmark.store import RunFolder, runs, state_of
 from datasets import registry as data_registry
 from datasets.base import DataError, Source
 from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mean, discover
 
-if TYPE_CHECKING:
-    import pandas
 
-    from benchmark.analysis.comparisons import DatasetInfo
-    from benchmark.analysis.comparisons import Plan as TablePlan
-    from benchmark.run.options import RunOptions
+@dataclass(frozen=True)
+class Choice:
+    """What somebody typed to restrict or change a profile; None and empty leave it as it is."""
+
+    methods: str | None = None  # comma lists
+    datasets: str | None = None
+    seeds: str | None = None
+    plugins: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()  # scope.key=value
+    epochs: int | None = None
+    eval_every: int | None = None
 
 
 @dataclass
@@ -36,8 +40,6 @@ class Selection:
     datasets: tuple[str, ...]
     seeds: tuple[int, ...]
     overrides: tuple[Override, ...]
-    place: RunOptions
-    devices: list[str] = field(default_factory=lambda: ["cpu"])
     unusable: tuple[str, ...] = ()  # broken plug-ins and methods, a sentence each; the others go on without them
 
     def entry(self, name: str) -> Entry:
@@ -45,6 +47,9 @@ class Selection:
             return self.catalogue.get(name)
         except MethodError as error:
             raise UsageError(str(error)) from None
+
+    def source(self, name: str) -> Source:
+        return data_registry.get(name)
 
     def specs(
         self,
@@ -76,57 +81,26 @@ class Selection:
             for seed in self.seeds
         ]
 
-    def table_plan(self) -> TablePlan:
-        """The same selection as the tables want it."""
-        from benchmark.analysis.comparisons import MethodInfo  # brings scipy, which most commands do without
-        from benchmark.analysis.comparisons import Plan as TablePlan
 
-        entries = [self.entry(name) for name in self.methods]
-        infos = tuple(MethodInfo(e.name, e.title, e.kind) for e in entries)
-        return TablePlan(
-            self.profile.name,
-            infos,
-            tuple(map(dataset_info, self.datasets)),
-            self.seeds,
-            self.devices[0],
-            registered=frozenset(self.catalogue.entries),
-        )
+EVERYTHING = Choice()
 
 
-def dataset_info(name: str) -> DatasetInfo:
-    from benchmark.analysis.comparisons import DatasetInfo
-
-    source = data_registry.get(name)
-    return DatasetInfo(source.name, source.title, source.group, source.title)
-
-
-def select(
-    *,
-    profile: str,
-    place: RunOptions,
-    devices: list[str],
-    methods: str | None = None,
-    datasets: str | None = None,
-    seeds: str | None = None,
-    plugins: Sequence[str] = (),
-    settings: Sequence[str] = (),
-    epochs: int | None = None,
-    eval_every: int | None = None,
-) -> Selection:
+def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
     """Check everything a person typed before anything runs."""
+    plugins = choice.plugins
     for plugin in plugins:
         if not Path(plugin).is_file():
             raise UsageError(f"Plug-in {plugin} does not exist.")
-    catalogue = discover(tuple(plugins), tolerant=True)
+    catalogue = discover(plugins, tolerant=True)
     chosen_profile = load_profile(profile)
-    names = _words(methods, "--methods") or chosen_profile.all_methods
-    if plugins and methods is None:  # a plug-in named on the command line takes part
+    names = _words(choice.methods, "--methods") or chosen_profile.all_methods
+    if plugins and choice.methods is None:  # a plug-in named on the command line takes part
         own = [e.name for e in catalogue.entries.values() if not e.built_in]
         names = (*names, *(n for n in own if n not in names))
     names, unusable = _without_broken(names, catalogue, plugins)
-    sets = _words(datasets, "--datasets") or chosen_profile.datasets
-    overrides = [Override.parse(text, catalogue) for text in settings]
-    for key, value in (("epochs", epochs), ("eval_every", eval_every)):
+    sets = _words(choice.datasets, "--datasets") or chosen_profile.datasets
+    overrides = [Override.parse(text, catalogue) for text in choice.settings]
+    for key, value in (("epochs", choice.epochs), ("eval_every", choice.eval_every)):
         if value is not None:
             overrides.append(Override("train", key, str(value)))
     selection = Selection(
@@ -134,10 +108,8 @@ def select(
         catalogue,
         tuple(names),
         tuple(sets),
-        _seeds(seeds) or chosen_profile.seeds,
+        _seeds(choice.seeds) or chosen_profile.seeds,
         tuple(overrides),
-        place,
-        devices,
         unusable,
     )
     check_overrides(overrides, [selection.entry(name) for name in names])
@@ -224,86 +196,3 @@ def _seeds(text: str | None) -> tuple[int, ...]:
             raise UsageError(f"--seeds: {int(word)} is named twice.")
         seeds.append(int(word))
     return tuple(seeds)
-
-
-@dataclass
-class Standing:
-    """How far a set of runs is."""
-
-    specs: list[RunSpec]
-    states: dict[str, str]  # by config digest: done | running | … | missing
-    reasons: dict[str, str]
-
-    def count(self, state: str) -> int:
-        return sum(self.states[s.digest] == state for s in self.specs)
-
-    @property
-    def todo(self) -> list[RunSpec]:
-        return [s for s in self.specs if self.states[s.digest] not in ("done",)]
-
-
-def documents(results: Path, profile: str) -> dict[str, tuple[RunFolder, dict[str, Any]]]:
-    """Every run of a profile by the digest of its configuration; a finished one wins over others of the same digest."""
-    found: dict[str, tuple[RunFolder, dict[str, Any]]] = {}
-    for folder, document in store.documents(results, profile):
-        digest = document.get("config_digest", "")
-        if digest not in found or document["status"] == "done":
-            found[digest] = (folder, document)
-    return found
-
-
-def standing(specs: Sequence[RunSpec], results: Path) -> Standing:
-    unique = {spec.digest: spec for spec in specs}
-    known: dict[str, tuple[RunFolder, dict[str, Any]]] = {}
-    for profile in {spec.profile for spec in specs}:
-        known |= documents(results, profile)
-    states, reasons = {}, {}
-    for digest in unique:
-        if digest in known:
-            states[digest] = state_of(*known[digest])
-            reasons[digest] = known[digest][1].get("reason", "")
-        else:
-            states[digest] = "missing"
-    return Standing(list(unique.values()), states, reasons)
-
-
-def frame_of(specs: Sequence[RunSpec], results: Path, labels: Mapping[str, str]) -> pandas.DataFrame:
-    """The runs of a plan, labelled as the table wants them (by config digest); refuses mixed candidate labels."""
-    frame = runs(results, specs[0].profile if specs else None)
-    wanted = {spec.digest for spec in specs}
-    frame = frame[frame["config_digest"].isin(wanted)].copy()
-    frame["label"] = frame["config_digest"].map(lambda digest: labels.get(digest, ""))
-    return frame.sort_values("status", key=lambda s: s != "done", kind="stable").drop_duplicates("config_digest")
-
-
-def check_same_candidates(frame: pandas.DataFrame, specs: Sequence[RunSpec]) -> list[str]:
-    """One candidate set for all: runs on other labels in the same cell of the plan are not comparable."""
-    by_key: dict[tuple[Any, ...], set[str]] = {}
-    sections = {s.digest: (s.dataset, s.seed, repr(s.config.dataset_settings), s.data, s.annotator) for s in specs}
-    for row in frame[frame["status"] == "done"].to_dict("records"):
-        by_key.setdefault(sections[row["config_digest"]], set()).add(row["candidates_sha256"])
-    notes = []
-    for (dataset, seed, *_), seen in by_key.items():
-        if len(seen) > 1:
-            notes.append(
-                f"Warning: runs on {dataset}, seed {seed}, were trained on {len(seen)} different candidate sets "
-                f"(made on different machines); their rows are not paired."
-            )
-    return notes
-
-
-def cost(spec: RunSpec, entry: Entry) -> float:
-    """A number that grows with the length of a run, to start the longest first: passes × pictures × epochs."""
-    return (1 + 2 * passes_of(entry)) * pictures_of(spec) * spec.train.epochs
-
-
-def passes_of(entry: Entry) -> float:
-    """Forward passes of a whole network per sample and step, as the method declares them."""
-    digits = "".join(c if c.isdigit() or c == "." else " " for c in entry.forwards).split()
-    return float(digits[0]) if digits else 1.0
-
-
-def pictures_of(spec: RunSpec) -> float:
-    """Training pictures of a run, as far as it can be told without loading them."""
-    source = data_registry.get(spec.paths.get("dataset") or spec.dataset)
-    return float(spec.config.dataset_settings.get("train") or source.train_size or 1000)

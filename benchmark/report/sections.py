@@ -23,10 +23,12 @@ import pandas as pd
 from benchmark import store
 from benchmark.analysis import published
 from benchmark.analysis import statistics as st
-from benchmark.analysis.comparisons import MAIN_KINDS, DatasetInfo, MethodInfo, Plan, add_holm, rank_methods
+from benchmark.analysis.comparisons import ALPHA, add_holm, rank_methods
+from benchmark.analysis.contents import MAIN_KINDS, REFERENCE, TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.errors import CandidError, UsageError
-from benchmark.exhibits.figures import style_of
-from benchmark.exhibits.tables import ABLATION, TEST_NAMES, table2
+from benchmark.exhibits.parts.style import style_of
+from benchmark.exhibits.table2 import table2
+from benchmark.exhibits.table4 import ROWS
 from benchmark.files import file_name
 from benchmark.plan.profile import TUNING, Profile, load_profile, profile_names
 from benchmark.plan.spec import resolve
@@ -35,9 +37,7 @@ from benchmark.store import SCHEMA, digest_of
 from datasets.registry import SOURCES
 from methods.registry import Catalogue
 
-REFERENCE = "cel"
 TESTS = ("paired", "student", "welch")
-ALPHA = 0.05
 ARRAY_LIMIT = 1 << 28  # bytes of one array of a candidate file; CIFAR-100 needs 650,000
 
 
@@ -183,7 +183,7 @@ def _definition(name: str, chosen: str | None) -> Profile | None:
     return load_profile(name) if name in profile_names() else None
 
 
-def plan_of(view: View) -> Plan:
+def contents_of(view: View) -> Contents:
     """Methods, data sets and seeds to show: the profile's as far as they have runs, then whatever else is there."""
     entries = view.catalogue.entries
     have = {run.method for run in view.runs}
@@ -197,7 +197,7 @@ def plan_of(view: View) -> Plan:
     sets = view.definition.datasets if view.definition else tuple(SOURCES)
     ordered = [*(n for n in sets if n in present), *sorted(n for n in present if n not in sets)]
     devices = Counter(run.environment.get("device", "") for run in view.runs if run.done)
-    return Plan(
+    return Contents(
         view.profile,
         methods,
         tuple(map(dataset_info, ordered)),
@@ -264,64 +264,53 @@ def frame_of(view: View, old: set[str]) -> pd.DataFrame:
 # sections -----------------------------------------------------------------------------------------------------------
 def describe(view: View, results: Path) -> dict[str, Any]:
     """Everything the page shows of one view, but for the curves."""
-    plan, old = plan_of(view), outdated(view)
+    contents, old = contents_of(view), outdated(view)
     frame = frame_of(view, old)
     beside = view.profile == "paper" and not view.setting
-    table = table2(frame, plan, show_published=beside, alpha=ALPHA)
+    table = table2(frame, contents, show_published=beside)
     gone = sorted({r["method"] for r in table.data if r["kind"] == "unregistered"})
-    listed = _problem_notes(table.data, plan)
-    methods = (*plan.methods, *(MethodInfo(name, name, "unregistered") for name in gone))
+    methods = (*contents.methods, *(MethodInfo(name, name, "unregistered") for name in gone))
     cells = [_cell(record, view) for record in table.data]
-    ranked = [m for m in plan.main_methods if any(c["m"] == m.name and c["complete"] for c in cells)]
+    ranked = [m for m in contents.main_methods if any(c["m"] == m.name and c["complete"] for c in cells)]
     return {
         "title": view.title,
         "profile": view.profile,
         "setting": view.setting,
         "known": view.definition is not None,
         "paper": beside,
-        "caption": table.caption.removeprefix("Table 2. "),
-        "notes": [*_view_notes(view, plan, old), *(note for note in table.notes if note not in listed)],
-        "complete": table.complete and not _absent(view, plan),
-        "planned": _planned(view, plan),
-        "seeds": list(plan.seeds),
+        "caption": table.caption,
+        "notes": [*_view_notes(view, contents, old), *table.notes],
+        "complete": table.complete and not _absent(view, contents),
+        "planned": _planned(view, contents),
+        "seeds": list(contents.seeds),
         "epochs": sorted({run.epochs for run in view.runs}),
         "states": Counter(run.status for run in view.runs),
         "newest": max((run.finished for run in view.runs), default=""),
         "reference": REFERENCE,
         "methods": [_method(m, view) for m in methods],
-        "datasets": [_dataset(d, view, results) for d in plan.datasets],
+        "datasets": [_dataset(d, view, results) for d in contents.datasets],
         "cells": cells,
-        "compare": compare_all(plan.main_methods, plan, cells),
-        "ranks": ranks(ranked, plan, cells),
-        "selection": selection(view, plan),
-        "variants": variants(view, plan, cells, beside),
+        "compare": compare_all(contents.main_methods, contents, cells),
+        "ranks": ranks(ranked, contents, cells),
+        "selection": selection(view, contents),
+        "variants": variants(view, contents, cells, beside),
         "cost": costs(view),
         "failures": failures(view),
         "environment": environment(view.runs),
     }
 
 
-def _problem_notes(records: Sequence[Mapping[str, Any]], plan: Plan) -> set[str]:
-    """The table's notes on single runs, which the page shows as a table of their own."""
-    titles = {m.name: m.title for m in plan.methods} | {d.name: d.title for d in plan.datasets}
-    return {
-        f"{titles.get(r['method'], r['method'])} on {titles[r['dataset']]}: {'; '.join(r['problems'])}."
-        for r in records
-        if r["problems"]
-    }
-
-
-def _absent(view: View, plan: Plan) -> list[str]:
+def _absent(view: View, contents: Contents) -> list[str]:
     """Methods and data sets of the profile that have no run at all."""
     if view.definition is None or view.setting:
         return []
-    have = {m.name for m in plan.methods} | {d.name for d in plan.datasets}
+    have = {m.name for m in contents.methods} | {d.name for d in contents.datasets}
     return [n for n in (*view.definition.all_methods, *view.definition.datasets) if n not in have]
 
 
-def _planned(view: View, plan: Plan) -> list[int]:
+def _planned(view: View, contents: Contents) -> list[int]:
     """Runs of the profile's own grid: done and planned."""
-    methods, sets = {m.name for m in plan.methods}, {d.name for d in plan.datasets}
+    methods, sets = {m.name for m in contents.methods}, {d.name for d in contents.datasets}
     if view.definition is not None and not view.setting:
         methods, sets = set(view.definition.all_methods), set(view.definition.datasets)
     own = {
@@ -329,12 +318,12 @@ def _planned(view: View, plan: Plan) -> list[int]:
         for run in view.runs
         if run.done and run.label == run.method and run.method in methods and run.dataset in sets
     }
-    return [sum(seed in plan.seeds for _, _, seed in own), len(methods) * len(sets) * len(plan.seeds)]
+    return [sum(seed in contents.seeds for _, _, seed in own), len(methods) * len(sets) * len(contents.seeds)]
 
 
-def _view_notes(view: View, plan: Plan, old: set[str]) -> list[str]:
+def _view_notes(view: View, contents: Contents, old: set[str]) -> list[str]:
     notes = []
-    absent = _absent(view, plan)
+    absent = _absent(view, contents)
     if absent:
         notes.append(f"Of this profile, nothing has been run yet for {', '.join(absent)}.")
     if view.definition is None:
@@ -345,7 +334,7 @@ def _view_notes(view: View, plan: Plan, old: set[str]) -> list[str]:
             f"Warning: {many} run{'s were' if many > 1 else ' was'} made with other values than profile "
             f"{view.profile} has now; table2 would run them again."
         )
-    other = sorted({run.seed for run in view.runs} - set(plan.seeds))
+    other = sorted({run.seed for run in view.runs} - set(contents.seeds))
     if other:
         notes.append(f"Seeds {', '.join(map(str, other))} are not in every cell; they are in the curves only.")
     return notes
@@ -405,7 +394,9 @@ def _typed(key: str, value: Any) -> str:
 
 
 # comparisons --------------------------------------------------------------------------------------------------------
-def compare_all(methods: Sequence[MethodInfo], plan: Plan, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def compare_all(
+    methods: Sequence[MethodInfo], contents: Contents, cells: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Every main method against every other on every data set, by each test; Holm over the comparisons of a row.
 
     An outcome is a character per data set: W, T, L, or - where it could not be made.
@@ -415,12 +406,12 @@ def compare_all(methods: Sequence[MethodInfo], plan: Plan, cells: Sequence[Mappi
     tests: dict[str, Any] = {}
     for test in TESTS:
         rows = []
-        pairs = _pairs(methods, plan, values, test)
+        pairs = _pairs(methods, contents, values, test)
         for a in methods:
-            records = [pairs[a.name, b.name, d.name] for b in methods if b is not a for d in plan.datasets]
+            records = [pairs[a.name, b.name, d.name] for b in methods if b is not a for d in contents.datasets]
             records = [dict(r) for r in records]
             add_holm(records, ALPHA)
-            by_pair = iter(np.reshape(np.array(records, dtype=object), (-1, len(plan.datasets))) if records else ())
+            by_pair = iter(np.reshape(np.array(records, dtype=object), (-1, len(contents.datasets))) if records else ())
             row: list[Any] = []
             for b in methods:
                 own: list[Any] = [] if b is a else list(next(by_pair))
@@ -436,8 +427,8 @@ def compare_all(methods: Sequence[MethodInfo], plan: Plan, cells: Sequence[Mappi
         tests[test] = rows
     return {
         "methods": [m.name for m in methods],
-        "datasets": [d.name for d in plan.datasets],
-        "groups": [d.group for d in plan.datasets],
+        "datasets": [d.name for d in contents.datasets],
+        "groups": [d.group for d in contents.datasets],
         "tests": tests,
         "names": {test: TEST_NAMES[test] for test in TESTS},
         "alpha": ALPHA,
@@ -445,22 +436,20 @@ def compare_all(methods: Sequence[MethodInfo], plan: Plan, cells: Sequence[Mappi
 
 
 def _pairs(
-    methods: Sequence[MethodInfo], plan: Plan, values: Mapping[tuple[str, str], dict[int, float]], test: str
+    methods: Sequence[MethodInfo], contents: Contents, values: Mapping[tuple[str, str], dict[int, float]], test: str
 ) -> dict[tuple[str, str, str], dict[str, Any]]:
     """Each pair is tested once and read from both sides."""
-    keys = [(a.name, b.name, d.name) for a, b in itertools.combinations(methods, 2) for d in plan.datasets]
+    keys = [(a.name, b.name, d.name) for a, b in itertools.combinations(methods, 2) for d in contents.datasets]
     sides = [(values[a, d], values[b, d]) for a, b, d in keys]
     if test == "paired":
         tested = [st.compare(x, y, test, ALPHA) for x, y in sides]
         outcomes, ps = [c.outcome for c in tested], [c.p for c in tested]
         differences = [c.mean_difference for c in tested]
     else:  # all at once: one by one, SciPy's checks would take longer than everything else on the page
-        columns = [
-            f([list(side[k].values()) for side in sides]) for k in (0, 1) for f in (_means, _deviations, _counts)
-        ]
-        together = st.unpaired_t(*columns, equal_var=test == "student", alpha=ALPHA)
+        first, second = (_summary([list(side[k].values()) for side in sides]) for k in (0, 1))
+        together = st.unpaired_t(first, second, equal_var=test == "student", alpha=ALPHA)
         outcomes, ps = together["outcome"].tolist(), together["p"].tolist()
-        differences = (columns[0] - columns[3]).tolist()
+        differences = (np.asarray(first.mean) - np.asarray(second.mean)).tolist()
     found = {}
     for (a, b, d), outcome, p, difference in zip(keys, outcomes, ps, differences, strict=True):
         turned = outcome if outcome == st.MISSING else -outcome
@@ -469,24 +458,17 @@ def _pairs(
     return found
 
 
-def _means(samples: Sequence[Sequence[float]]) -> np.ndarray:
-    return np.array([st.mean(sample) for sample in samples])
+def _summary(samples: Sequence[Sequence[float]]) -> st.Summary:
+    measures = (st.mean, st.sample_std, len)
+    return st.Summary(*(np.array([measure(sample) for sample in samples]) for measure in measures))
 
 
-def _deviations(samples: Sequence[Sequence[float]]) -> np.ndarray:
-    return np.array([st.sample_std(sample) for sample in samples])
-
-
-def _counts(samples: Sequence[Sequence[float]]) -> np.ndarray:
-    return np.array([len(sample) for sample in samples])
-
-
-def ranks(methods: Sequence[MethodInfo], plan: Plan, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def ranks(methods: Sequence[MethodInfo], contents: Contents, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the critical-difference diagram needs, or why there is none."""
     by_key = {(c["m"], c["d"]): c for c in cells}
-    whole_sets = [d for d in plan.datasets if methods and all(by_key[m.name, d.name]["complete"] for m in methods)]
-    dropped = [d.title for d in plan.datasets if d not in whole_sets]
-    left_out = [m.title for m in plan.main_methods if m not in methods]
+    whole_sets = [d for d in contents.datasets if methods and all(by_key[m.name, d.name]["complete"] for m in methods)]
+    dropped = [d.title for d in contents.datasets if d not in whole_sets]
+    left_out = [m.title for m in contents.main_methods if m not in methods]
     if len(methods) < 2 or not whole_sets:
         return {"error": "Ranks need two methods and a data set on which all methods have all their seeds."}
     scores = {d.name: {m.name: by_key[m.name, d.name]["mean"] for m in methods} for d in whole_sets}
@@ -506,11 +488,11 @@ def ranks(methods: Sequence[MethodInfo], plan: Plan, cells: Sequence[Mapping[str
     }
 
 
-def selection(view: View, plan: Plan) -> list[dict[str, Any]]:
+def selection(view: View, contents: Contents) -> list[dict[str, Any]]:
     """Mean accuracy by each rule for choosing the epoch, over the finished seeds of each cell."""
     grouped = defaultdict(list)
     for run in view.runs:
-        if run.done and run.label == run.method and run.seed in plan.seeds:
+        if run.done and run.label == run.method and run.seed in contents.seeds:
             grouped[run.method, run.dataset].append(run.summary)
     return [
         {"m": m, "d": d, "n": len(own), **{k: st.mean([s.get(k, math.nan) for s in own]) for k in store.SUMMARY}}
@@ -518,24 +500,26 @@ def selection(view: View, plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def variants(view: View, plan: Plan, cells: Sequence[Mapping[str, Any]], beside: bool) -> list[dict[str, Any]]:
+def variants(view: View, contents: Contents, cells: Sequence[Mapping[str, Any]], beside: bool) -> list[dict[str, Any]]:
     """Runs of a method with values of its own changed: ablations and sensitivity, beside the unchanged method."""
     base = {(c["m"], c["d"]): c["mean"] for c in cells}
     printed = published.ablation() if beside else {}
-    titles = {label: title for title, label in ABLATION if label != REFERENCE}
+    titles = {label: title for title, label in ROWS if label != REFERENCE}
     grouped: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in view.runs:
         if run.label != run.method:
             grouped[run.label, run.dataset].append(run)
     found = []
     for (label, dataset), own in sorted(grouped.items()):
-        values = {run.seed: run.summary.get("accuracy", math.nan) for run in own if run.done and run.seed in plan.seeds}
+        values = {
+            run.seed: run.summary.get("accuracy", math.nan) for run in own if run.done and run.seed in contents.seeds
+        }
         mean = st.mean(list(values.values()))
         there = printed.get((titles.get(label, ""), dataset_info(dataset).title))
         found.append(
             {
                 "label": label, "m": own[0].method, "d": dataset, "title": titles.get(label, ""), "n": len(values),
-                "expected": len(plan.seeds), "mean": mean, "std": st.sample_std(list(values.values())),
+                "expected": len(contents.seeds), "mean": mean, "std": st.sample_std(list(values.values())),
                 "gain": mean - base.get((own[0].method, dataset), math.nan), "values": list(map(list, values.items())),
                 "published": list(there) if there else None, "command": command(view, own), **look(label),
             }

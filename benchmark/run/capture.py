@@ -31,7 +31,7 @@ class _Log(io.TextIOBase):
         return len(text)
 
 
-class _Nothing(io.TextIOBase):
+class _Discard(io.TextIOBase):
     """A stream that keeps nothing."""
 
     def writable(self) -> bool:
@@ -51,7 +51,7 @@ def captured(path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
     """Drop what is printed."""
-    with _to(_Nothing()):
+    with _to(_Discard()):
         yield
 
 

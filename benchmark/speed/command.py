@@ -1,4 +1,4 @@
-"""`speed`: throughput of each method against the bare loop of its networks, and of views, losses and neighbour search.
+"""Measures what was asked for, prints it, writes results/speed/<name>.json.
 
 Everything is a ratio of two things timed in turns in one run, medians over rounds: machines differ and are noisy. On a
 CPU the clock counts seconds of this process, on an accelerator those of the wall.
@@ -6,150 +6,119 @@ CPU the clock counts seconds of this process, on an accelerator those of the wal
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmark.cli.training import announce, selection_of
+from benchmark.analysis.table import to_text
 from benchmark.errors import COMPLETE, FAILED, UsageError
 from benchmark.files import atomic_write, ensure_writable
 from benchmark.plan.selection import Selection
-from benchmark.plan.spec import RunSpec, resolve
+from benchmark.plan.spec import RunSpec
 from benchmark.run.capture import silenced
 from benchmark.run.failures import sentence
 from benchmark.run.options import RunOptions
 from benchmark.run.provenance import environment, now
-from benchmark.speed import knn as speed_knn
-from benchmark.speed import levers as speed_levers
-from benchmark.speed import losses as speed_losses
-from benchmark.speed import page as speed_page
-from benchmark.speed import trainer as speed_trainer
-from benchmark.speed import views as speed_views
+from benchmark.speed import levers, page, parts, training, views
 from benchmark.speed.timing import one_thread
 from benchmark.train.loading import dataset_of
 
+PARTS: dict[str, Callable[[int], list[dict[str, Any]]]] = {  # that need no data set
+    "knn": lambda _: parts.measure_neighbours(),  # half a minute, once; first, while this process is still small
+    "views": views.measure,
+    "losses": parts.measure_losses,
+}
 
-def command(arguments: argparse.Namespace) -> int:
-    """Measure what was asked for, or the trainer; print it, write results/speed/<name>.json."""
-    if arguments.rounds < 1:
-        raise UsageError(f"--rounds is {arguments.rounds}; it must be at least 1.")
-    arguments.profile = arguments.profile or "quick"
-    arguments.datasets = arguments.datasets or "glyphs"
-    selection = selection_of(arguments)
-    folder = arguments.results / "speed"
-    ensure_writable(arguments.results)
-    rounds = arguments.rounds
-    special: dict[str, tuple[int, Callable[[], Any]]] = {
-        "knn": (1, speed_knn.measure),  # half a minute, compared with nothing; first, while this process is still small
-        "views": (rounds, lambda: speed_views.measure(rounds)),
-        "losses": (rounds, lambda: speed_losses.measure(rounds)),
-    }
-    chosen = [name for name in special if getattr(arguments, name)]
+
+@dataclass(frozen=True)
+class SpeedRequest:
+    """What to measure: names of PARTS, "levers", or without any the training of the selected methods."""
+
+    parts: tuple[str, ...] = ()
+    rounds: int = 5
+    docs: bool = False
+    quiet: bool = False
+
+
+def run(selection: Selection, options: RunOptions, request: SpeedRequest) -> int:
+    """The exit code says whether every method could be measured."""
+    rounds = request.rounds
+    if rounds < 1:
+        raise UsageError(f"--rounds is {rounds}; it must be at least 1.")
+    ensure_writable(options.results)
+    folder = options.results / "speed"
     code = COMPLETE
     with one_thread():
-        for name in chosen:
-            times, work = special[name]
-            _finish(folder, name, {"kind": name, **_about("cpu", times), "rows": work()})
-        if arguments.levers:
-            _levers(selection, rounds, folder)
-        elif not chosen:
-            announce(arguments, "Speed of training", selection)
-            place = replace(selection.place, device=selection.devices[0])
-            grid = {dataset: _specs(selection, dataset, selection.methods) for dataset in selection.datasets}
-            memory = _memory([spec for specs in grid.values() for spec in specs], place)
-            for specs in grid.values():
-                code = max(code, _trainer(selection, specs, place, memory, arguments, folder))
-    if arguments.docs:
-        for path in speed_page.write(folder):
+        for name in (name for name in PARTS if name in request.parts):
+            _finish(folder, name, _about(name, "cpu", rounds) | {"rows": PARTS[name](rounds)})
+        if "levers" in request.parts:
+            spec = selection.specs([training.REFERENCE], selection.datasets)[0]
+            about = _about("levers", options.device, rounds) | _setting(selection, options, spec)
+            _finish(folder, "levers", about | {"rows": levers.measure(spec, options, rounds)})
+        if not request.parts:
+            code = _training(selection, options, request)
+    if request.docs:
+        for path in page.write(folder):
             print(f"Written: {path}")
     return code
 
 
-def _specs(selection: Selection, dataset: str, methods: Sequence[str]) -> list[RunSpec]:
+def _training(selection: Selection, options: RunOptions, request: SpeedRequest) -> int:
+    """All methods, a file per data set; a method that fails is named and left out."""
+    code = COMPLETE
     seed = selection.seeds[0]
-    return [resolve(selection.profile, selection.entry(m), dataset, seed, selection.overrides) for m in methods]
-
-
-def _levers(selection: Selection, rounds: int, folder: Path) -> None:
-    (spec,) = _specs(selection, selection.datasets[0], [speed_trainer.YARDSTICK])
-    place = replace(selection.place, device=selection.devices[0])
-    about = _about(place.device, rounds) | _setting(spec, selection)
-    _finish(folder, "levers", {"kind": "levers", **about, "rows": speed_levers.measure(spec, place, rounds)})
-
-
-def _memory(specs: list[RunSpec], place: RunOptions) -> dict[str, float | None]:
-    """Peak of each by its identity; all before the first is timed, while this process is still small."""
-    with silenced():
-        return {spec.digest: speed_trainer.peak_memory(spec, place) for spec in specs}
-
-
-def _trainer(
-    selection: Selection,
-    specs: list[RunSpec],
-    place: RunOptions,
-    memory: dict[str, float | None],
-    arguments: argparse.Namespace,
-    folder: Path,
-) -> int:
-    """All methods on one data set; a method that fails is named and left out."""
-    rows, code = [], COMPLETE
-    (yardstick,) = _specs(selection, specs[0].dataset, [speed_trainer.YARDSTICK])
-    for spec in specs:
-        try:
-            row = speed_trainer.measure(spec, yardstick, place, arguments.rounds, memory[spec.digest])
-            rows.append(row)
-            if not arguments.quiet:  # it takes minutes; nobody should wonder
-                print(f"  {spec.method}: {row['step_ratio']:.2f} of the bare loop in a step", flush=True)
-        except Exception as error:  # a broken method must not hide the speed of the others
-            print(f"{spec.label} on {spec.dataset}: {sentence(error)}", flush=True)
-            code = FAILED
-    if rows:
-        about = _about(place.device, arguments.rounds)
-        document = {"kind": "trainer", **about, **_setting(specs[0], selection), "rows": rows}
-        _finish(folder, _name(document), document)
+    grid = {name: [s for s in selection.specs(None, [name]) if s.seed == seed] for name in selection.datasets}
+    with silenced():  # all before the first is timed: a fork holds whatever this process does
+        memory = {spec.digest: training.peak_memory(spec, options) for specs in grid.values() for spec in specs}
+    for dataset, specs in grid.items():
+        reference = selection.specs([training.REFERENCE], [dataset])[0]
+        rows = []
+        for spec in specs:
+            try:
+                row = training.measure(spec, reference, options, request.rounds)
+            except Exception as error:  # a broken method must not hide the speed of the others
+                print(f"{spec.label} on {dataset}: {sentence(error)}", flush=True)
+                code = FAILED
+                continue
+            rows.append(row | {"peak_memory_mb": memory[spec.digest]})
+            if not request.quiet:  # it takes minutes; nobody should wonder
+                print(f"  {spec.method}: {row['step']:.2f} of the bare loop in a step", flush=True)
+        if rows:
+            about = _about("training", options.device, request.rounds) | _setting(selection, options, reference)
+            _finish(options.results / "speed", re.sub(r"\W+", "-", page.setting_of(about)), about | {"rows": rows})
     return code
 
 
-def _name(document: dict[str, Any]) -> str:
-    """One file per setting, so that the docs can show several."""
-    pictures = "x".join(map(str, document["pictures"]))
-    name = f"{document['dataset']}-{document['backbone'].replace(':', '-')}-{pictures}-batch{document['batch']}"
-    return f"{name}-compiled" if document["compiled"] else name
-
-
-def _setting(spec: RunSpec, selection: Selection) -> dict[str, Any]:
+def _setting(selection: Selection, options: RunOptions, spec: RunSpec) -> dict[str, Any]:
     """What was trained."""
-    dataset = dataset_of(spec, selection.place.data)
+    dataset = dataset_of(spec, options.data)
     images, _ = dataset.train.batch(torch.arange(1))
     return {
         "profile": spec.profile,
         "overrides": [f"{o.scope}.{o.key}={o.text}" for o in selection.overrides],
         "dataset": spec.dataset,
+        "image": list(images.shape[1:]),
         "backbone": spec.backbone.name or dataset.backbone,
         "batch": spec.train.batch,
         "compiled": spec.train.compile,
-        "eval_every": spec.train.eval_every,
-        "seeds": len(selection.profile.seeds),
-        "pictures": list(images.shape[1:]),
-        "classes": dataset.num_classes,
     }
 
 
-def _about(device: str, rounds: int) -> dict[str, Any]:
+def _about(kind: str, device: str, rounds: int) -> dict[str, Any]:
     """Machine, versions and date; no host name."""
     known = environment(device)
     kept = {key: known[key] for key in ("device", "device_name", "python", "torch", "torchvision", "code_version")}
-    return {"date": now()[:10], "cores": os.cpu_count(), "rounds": rounds, **kept}
+    return {"kind": kind, "date": now()[:10], "cores": os.cpu_count(), "rounds": 1 if kind == "knn" else rounds, **kept}
 
 
-def _finish(folder: Path, name: str, document: dict[str, Any]) -> None:
+def _finish(folder: Path, name: str, document: page.Document) -> None:
     path = folder / f"{name}.json"
     atomic_write(path, json.dumps(document, indent=1) + "\n")
-    print(speed_page.text(document))
+    print(to_text(page.table(document)))
     print(f"Written: {path}", flush=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
+import multiprocessing
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from statistics import median
 from typing import Any
 
 import torch
+
+CPU = torch.device("cpu")
+Work = Callable[[], Any]
 
 
 def now(device: torch.device) -> float:
@@ -19,11 +23,18 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def seconds(work: Callable[[], Any], device: torch.device) -> float:
+def seconds(work: Work, device: torch.device = CPU) -> float:
     """How long `work` takes."""
     start = now(device)
     work()
     return now(device) - start
+
+
+def compare(slow: Work, fast: Work, rounds: int, clock: Callable[[Work], float] = seconds) -> tuple[float, ...]:
+    """Median seconds of both, which take turns, and the median of how many times faster the second is."""
+    slow(), fast()
+    times = [(clock(slow), clock(fast)) for _ in range(rounds)]
+    return median(a for a, _ in times), median(b for _, b in times), median(a / b for a, b in times)
 
 
 @contextmanager
@@ -42,14 +53,18 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def keep_large_blocks() -> None:
-    """From now on the C library keeps freed blocks of any size, as torch does on an accelerator; glibc only.
-
-    Else a block above 32 MB is fetched from the system page by page each time, and growth with the number of classes
-    shows where blocks pass that size instead of what is computed.
-    """
-    largest = 2**31 - 1
-    with suppress(OSError, AttributeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(-4, 0)  # M_MMAP_MAX: no block has pages of its own
-        mallopt(-1, largest)  # M_TRIM_THRESHOLD: nothing is handed back
+def forked(*works: Callable[[], float]) -> list[float]:
+    """What each returns in a process of its own, all at the same time; EOFError where one died."""
+    context = multiprocessing.get_context("fork")
+    started = []
+    for work in works:
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=lambda sender=sender, work=work: sender.send(work()))
+        child.start()
+        sender.close()
+        started.append((child, receiver))
+    try:
+        return [receiver.recv() for _, receiver in started]
+    finally:
+        for child, _ in started:
+            child.join()

@@ -1,20 +1,14 @@
-"""Candidate labels of a plan: the annotator from the profile, the stored sets, their data cards."""
+"""Candidate labels of a run: the annotator from the profile, the stored sets."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from benchmark.plan.spec import RunSpec
-from benchmark.train.loading import dataset_of
-from datasets.base import DataError, Dataset
+from datasets.base import Dataset
 from datasets.labels import candidates as sets
 from datasets.labels.annotator import Annotator, Recipe
 from datasets.labels.generators import GENERATORS
@@ -22,10 +16,6 @@ from datasets.views.views import Views
 from methods.base import Task
 from methods.blocks import Classifier
 from methods.parts.backbones import factory
-from methods.registry import MethodError
-
-if TYPE_CHECKING:
-    from benchmark.plan.selection import Selection
 
 ANNOTATOR_SEED = 0  # one annotator per data set, whatever the seed of a run
 
@@ -81,62 +71,9 @@ def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -
     )
 
 
-def selected_sets(selection: Selection) -> Iterator[tuple[str, tuple[Dataset, sets.CandidateSet] | str]]:
-    """Name, data and candidate set of the first seed, or how to get them, of every selected data set."""
-    for name in selection.datasets:
-        spec = selection.specs(selection.methods[:1], [name])[0]
-        quiet = io.StringIO()  # a library that tries a download ten times would say so ten times
-        try:
-            dataset = dataset_of(spec, selection.place.data)
-            with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-                found = candidate_set(spec, dataset, selection.place.results, selection.devices[0])
-        except (DataError, MethodError) as error:
-            yield spec.dataset, str(error)
-        else:
-            yield spec.dataset, (dataset, found)
-
-
-def measure(selection: Selection) -> list[dict[str, Any]]:
-    """Rows of Table 1: what each data set and its candidate labels look like here, or how to get it."""
-    rows: list[dict[str, Any]] = []
-    for name, there in selected_sets(selection):
-        if isinstance(there, str):
-            rows.append({"dataset": name, "missing": there})
-            continue
-        dataset, found = there
-        numbers = sets.statistics(found.matrix, dataset.train.labels)
-        images, sizes = dataset.train.batch(torch.arange(1))
-        if dataset.recipe is None:
-            side: Any = f"{images.shape[1]} features"
-        else:  # images of many sizes are measured by their views
-            side = images.shape[-1] if sizes is None else dataset.recipe.size
-        rows.append(
-            {
-                "dataset": name,
-                "train": len(dataset.train),
-                "test": len(dataset.test),
-                "size": side,
-                "classes": dataset.num_classes,
-                "rate": found.meta.get("rate"),  # none where the data bring their own candidates
-                "avg_cls": numbers.average_size,
-                "ambiguity": numbers.ambiguity,
-                "singletons": numbers.singletons,
-            }
-        )
-    return rows
-
-
-def show_candidates(selection: Selection, out: Path) -> bool:
-    """Text and data card of every selected data set and the first seed; False if one is missing."""
-    from benchmark.exhibits import card as cards
-
-    complete = True
-    for name, there in selected_sets(selection):
-        if isinstance(there, str):
-            print(f"{name} has no card: {there}", file=sys.stderr)
-            complete = False
-            continue
-        print(cards.text(*there))
-        for path in cards.write(*there, out / name):
-            print(f"Written: {path}")
-    return complete
+def plausible_candidates(dataset: Dataset) -> Tensor:
+    """(N, C) random sets for measurements: real ones cost an annotator, and these take the same time in a step."""
+    generator = torch.Generator().manual_seed(0)
+    candidates = torch.rand(len(dataset.train), dataset.num_classes, generator=generator) < 0.1
+    candidates[torch.arange(len(dataset.train)), dataset.train.labels] = True
+    return candidates

@@ -5,6 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
+from benchmark.accuracy import ACCURACIES
+
 
 def summarise(records: list[dict[str, Any]]) -> dict[str, float | None]:
     """What tables read: the last epoch is the result; everything else is named for what it is."""
@@ -16,11 +18,12 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, float | None]:
         "accuracy_last10": sum(late) / len(late),
         "accuracy_oracle": max(accuracies),
     }
-    for name, metric in (("covering", "covering_rate"), ("approximated", "approximated_accuracy")):
-        scores = [r.get(metric) for r in results]
+    for accuracy in ACCURACIES:
+        metric = accuracy.chosen_by
+        scores = [r.get(metric) for r in results] if metric else []
         if scores and all(s is not None for s in scores):
             best = max(range(len(scores)), key=lambda k: (scores[k], k))  # the latest of equal epochs
-            summary[f"accuracy_{name}"] = accuracies[best]
+            summary[accuracy.key] = accuracies[best]
             summary[f"{metric}_selected"] = scores[best]
     for key, value in results[-1].items():
         if key.startswith("test_accuracy_") or key in ("train_accuracy", "true_labels_lost", "average_set_size"):

@@ -22,6 +22,11 @@ def _numpy(inputs: dict[str, Any]) -> dict[str, Any]:
     return {k: np.asarray(v) for k, v in inputs.items()}
 
 
+def _summaries(inputs: dict[str, Any]) -> list[st.Summary]:
+    x = _numpy(inputs)
+    return [st.Summary(x[f"mean_{side}"], x[f"std_{side}"], x[f"n_{side}"]) for side in "ab"]
+
+
 def mean_std(params: dict, inputs: dict, variant: str) -> dict:
     x = _numpy(inputs)["values"]
     return {"mean": st.mean(x), "std_population": st.population_std(x), "std_sample": st.sample_std(x)}
@@ -52,7 +57,7 @@ def paired_ttest_by_seed(params: dict, inputs: dict, variant: str) -> dict:
 
 def unpaired_from_summary_outcome(params: dict, inputs: dict, variant: str) -> dict:
     options = {k: params[k] for k in ("alpha", "equal_var", "std_ddof")}
-    return dict(st.unpaired_t(**_numpy(inputs), **options))
+    return dict(st.unpaired_t(*_summaries(inputs), **options))
 
 
 def win_tie_loss_table(params: dict, inputs: dict, variant: str) -> dict:
@@ -92,7 +97,7 @@ def nemenyi_groups(params: dict, inputs: dict, variant: str) -> dict:
 
 
 def hedges_g(params: dict, inputs: dict, variant: str) -> dict:
-    return dict(st.hedges_g(**_numpy(inputs)))
+    return dict(st.hedges_g(*_summaries(inputs)))
 
 
 def exact_bootstrap_mean_ci(params: dict, inputs: dict, variant: str) -> dict:

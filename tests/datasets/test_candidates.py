@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from benchmark.cli.main import main
-from benchmark.exhibits import card as cards
+from benchmark.exhibits.parts import card as cards
 from datasets import glyphs
 from datasets.base import DataError, Dataset
 from datasets.labels import candidates, generators

@@ -12,7 +12,7 @@ import scipy.io
 from PIL import Image
 
 from benchmark.cli import main as cli
-from benchmark.plan.selection import select
+from benchmark.plan.selection import Choice, select
 from benchmark.run.options import RunOptions
 from benchmark.run.worker import execute
 from benchmark.train.loading import dataset_of
@@ -108,7 +108,7 @@ def test_the_table_holds_every_cell_under_the_short_names(bench):
 def test_every_seed_holds_out_other_rows(bench):
     place = RunOptions(bench.results, bench.folder / "data")
     for name in ("lost", str(bench.folder / "mine.npz")):
-        chosen = select(profile=str(bench.profile), place=place, devices=["cpu"], datasets=name, methods="proden")
+        chosen = select(str(bench.profile), Choice(datasets=name, methods="proden"))
         first, second = (dataset_of(spec, place.data) for spec in chosen.specs())
         assert first.test.images.tolist() != second.test.images.tolist()
         assert len(first.train) == len(second.train)
@@ -172,16 +172,8 @@ def test_wrong_input_is_one_sentence(bench, capsys, command, names, sentence):
 
 
 def test_every_method_trains_on_features(bench):
-    chosen = select(
-        profile="quick",
-        place=RunOptions(bench.results, bench.folder / "data"),
-        devices=["cpu"],
-        methods=",".join(discover().entries),
-        datasets=str(bench.folder / "mine.npz"),
-        seeds="0",
-        settings=["train.batch=16"],
-        epochs=2,
-    )
+    methods, data = ",".join(discover().entries), str(bench.folder / "mine.npz")
+    chosen = select("quick", Choice(methods, data, "0", settings=("train.batch=16",), epochs=2))
     for spec in chosen.specs():
-        outcome = execute(spec, chosen.place)
+        outcome = execute(spec, RunOptions(bench.results, bench.folder / "data"))
         assert outcome.status == "done", f"{spec.method}: {outcome.reason}"

@@ -49,8 +49,10 @@ def published_comparisons(**options: Any) -> dict[str, np.ndarray]:
     table = published()
     cel = table[table.method == "CEL"].set_index("dataset")
     others = table[table.method != "CEL"]
-    columns = [frame[c].to_numpy() for frame in (cel.loc[others.dataset], others) for c in ("mean", "std", "n")]
-    return st.unpaired_t(*columns, **options)
+    sides = [
+        st.Summary(*(frame[c].to_numpy() for c in ("mean", "std", "n"))) for frame in (cel.loc[others.dataset], others)
+    ]
+    return st.unpaired_t(*sides, **options)
 
 
 def test_students_sleep_data_comes_out_as_published() -> None:
@@ -71,10 +73,6 @@ def test_the_sample_form_is_larger_than_the_population_form_and_undefined_for_on
 @pytest.mark.parametrize(("n", "t"), [(2, 12.706), (3, 4.303), (5, 2.776), (10, 2.262)])
 def test_the_critical_t_is_the_tabled_one(n: int, t: float) -> None:
     assert st.critical_t(n) == pytest.approx(t, abs=5e-4)
-
-
-def test_three_seeds_leave_the_spread_uncertain_by_a_factor_of_twelve() -> None:
-    assert st.std_interval(1.0, 3) == pytest.approx((0.52, 6.28), abs=0.01)
 
 
 def test_a_test_set_of_ten_thousand_has_its_own_error() -> None:
@@ -139,6 +137,7 @@ def test_three_seeds_can_never_be_significant_by_signed_ranks() -> None:
     assert c.outcome == st.TIE
 
 
+@settings(deadline=None)
 @given(some.lists(some.tuples(accuracies, accuracies), min_size=2, max_size=8))
 def test_swapping_the_methods_swaps_win_and_loss(pairs: list[tuple[float, float]]) -> None:
     a, b = ({i: pair[k] for i, pair in enumerate(pairs)} for k in (0, 1))
@@ -157,6 +156,7 @@ def test_the_paired_test_is_significant_exactly_where_its_interval_leaves_out_ze
     assert (c.outcome == st.TIE) == (c.ci_low <= 0 <= c.ci_high)
 
 
+@settings(deadline=None)
 @given(
     some.lists(accuracies, min_size=2, max_size=6, unique=True),
     some.lists(accuracies, min_size=2, max_size=6, unique=True),
@@ -170,6 +170,7 @@ def test_unpaired_tests_agree_with_scipy(a: list[float], b: list[float]) -> None
         assert (got.ci_low, got.ci_high) == pytest.approx((low, high), rel=1e-6, abs=1e-6)
 
 
+@settings(deadline=None)
 @given(some.lists(some.integers(-40, 40).filter(bool), min_size=1, max_size=9))
 def test_signed_ranks_count_all_signs_also_with_ties(differences: list[int]) -> None:
     d = np.array(differences, dtype=float)
@@ -188,7 +189,7 @@ def test_signed_ranks_of_equal_results_give_p_one() -> None:
 
 def test_a_negative_deviation_is_refused() -> None:
     with pytest.raises(ValueError, match="negative"):
-        st.unpaired_t(75, 0.1, 3, 67.8, -0.06, 3)
+        st.unpaired_t(st.Summary(75, 0.1, 3), st.Summary(67.8, -0.06, 3))
 
 
 @pytest.mark.parametrize(
@@ -299,18 +300,13 @@ def test_bars_of_one_method_are_not_drawn() -> None:
 def test_the_exact_bootstrap_enumerates_and_stays_within_the_data() -> None:
     low, high, count = st.exact_bootstrap_mean([75.2, 75.5, 75.8])
     assert (low, high, count) == (pytest.approx(75.265), pytest.approx(75.735), 27)
-    assert st.bootstrap_mean([75.2, 75.5, 75.8]) == (low, high)
     t_low, t_high = st.t_interval([75.2, 75.5, 75.8])
     assert t_low < low and high < t_high
     with pytest.raises(ValueError, match="1 to 5"):
         st.exact_bootstrap_mean(range(6))
 
 
-def test_bootstraps_are_deterministic_and_cover_the_mean() -> None:
-    x = np.random.default_rng(1).normal(70, 2, 12)
-    assert st.bootstrap_mean(x) == st.bootstrap_mean(x)
-    low, high = st.bootstrap_mean(x)
-    assert low < x.mean() < high
+def test_the_bootstrap_over_data_sets_is_deterministic_and_covers_the_mean() -> None:
     cells = [[70.0, 71.0, 72.0], [80.0, 81.0], [60.0]]
     assert st.two_level_bootstrap_mean(cells) == st.two_level_bootstrap_mean(cells)
     low, high = st.two_level_bootstrap_mean(cells)
@@ -318,7 +314,9 @@ def test_bootstraps_are_deterministic_and_cover_the_mean() -> None:
 
 
 def test_hedges_correction_at_three_runs() -> None:
-    assert float(st.hedges_g(75, 1, 3, 74, 1, 3)["correction"]) == pytest.approx(0.7979, abs=5e-5)
+    assert float(st.hedges_g(st.Summary(75, 1, 3), st.Summary(74, 1, 3))["correction"]) == pytest.approx(
+        0.7979, abs=5e-5
+    )
 
 
 def test_the_module_needs_no_torch() -> None:

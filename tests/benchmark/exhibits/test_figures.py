@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import subprocess
 import sys
@@ -14,13 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from benchmark.analysis.comparisons import DatasetInfo, MethodInfo, Plan, rank_analysis
-from benchmark.exhibits import figures
+from benchmark.accuracy import ACCURACIES
+from benchmark.analysis.comparisons import rank_analysis
+from benchmark.analysis.contents import Contents, DatasetInfo, MethodInfo
+from benchmark.errors import CandidError
+from benchmark.exhibits import fig5
+from benchmark.exhibits.parts import panels, style
+from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels, method_curves
+from benchmark.exhibits.parts.sensitivity import one_parameter, sensitivity
+from benchmark.exhibits.ranks import critical_difference
+from benchmark.exhibits.selection import rules
 from tests.conftest import ROOT
 
 METHODS = (MethodInfo("cel", "CEL", "IDPLL"), MethodInfo("proden", "PRODEN", "PLL"), MethodInfo("mine", "Mine", "PLL"))
 DATASETS = (DatasetInfo("glyphs", "Glyphs", "Common"), DatasetInfo("digits", "Digits", "Common"))
-PLAN = Plan("quick", METHODS, DATASETS, (0, 1, 2), "cpu")
+CONTENTS = Contents("quick", METHODS, DATASETS, (0, 1, 2), "cpu")
 
 
 def make_epochs() -> pd.DataFrame:
@@ -36,15 +43,15 @@ def make_runs() -> pd.DataFrame:
     last = make_epochs().query("epoch == 5").copy()
     last["status"], last["reason"], last["overrides"] = "done", "", "{}"
     last["accuracy"] = last["test_accuracy"]
-    for k, column in enumerate(["accuracy_last10", "accuracy_oracle", "accuracy_covering", "accuracy_approximated"]):
-        last[column] = last["accuracy"] + 0.1 * k
+    for k, rule in enumerate(ACCURACIES[1:]):
+        last[rule.key] = last["accuracy"] + 0.1 * k
     return last
 
 
 def make_points() -> pd.DataFrame:
     rows = [
         {"parameter": p, "value": v, "dataset": d.name, "seed": s, "accuracy": 70 + v + s}
-        for p in (*figures.CEL_PARAMETERS, "length")
+        for p in (*fig5.TITLES, "length")
         for v in (0.5, 1.0, 2.0)
         for d in DATASETS
         for s in range(3)
@@ -54,53 +61,52 @@ def make_points() -> pd.DataFrame:
 
 TITLES = {d.name: d.title for d in DATASETS}
 DEFAULTS = {"alpha": 0.5, "beta": 1.0, "gamma1": 1.0, "gamma2": 1.0}
-PAIR = ("glyphs", "proden")
+CURVES = tuple(Curve(m.title, "glyphs", m.name) for m in METHODS)
 DRAWINGS = {
-    "curves": lambda: figures.method_curves(make_epochs(), PLAN),
-    "loss": lambda: figures.method_curves(make_epochs(), PLAN, METHODS[:2], "loss"),
-    "fig2": lambda: figures.fig2(make_epochs(), [("Glyphs", PAIR, ("glyphs", "cel"))]),
-    "fig4": lambda: figures.fig4(make_epochs(), PLAN, "glyphs"),
-    "fig5": lambda: figures.fig5(make_points(), TITLES, DEFAULTS),
-    "fig6": lambda: figures.fig6(make_points(), TITLES, "length", 1.0),
-    "ranks": lambda: figures.critical_difference(rank_analysis(make_runs(), PLAN)),
-    "selection": lambda: figures.selection(make_runs(), PLAN),
+    "curves": lambda: method_curves(make_epochs(), CONTENTS),
+    "loss": lambda: method_curves(make_epochs(), CONTENTS, METHODS[:2], "loss"),
+    "panel": lambda: curve_panels(make_epochs(), [Panel("Glyphs", CURVES)]),
+    "fig5": lambda: sensitivity(make_points(), fig5.TITLES, TITLES, DEFAULTS),
+    "fig6": lambda: one_parameter(make_points(), "length", "Length", TITLES, 1.0),
+    "ranks": lambda: critical_difference(rank_analysis(make_runs(), CONTENTS)),
+    "selection": lambda: rules(make_runs(), CONTENTS),
 }
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_every_figure_is_written_as_png_and_pdf_without_a_date(name: str, tmp_path: Path) -> None:
-    png, pdf = figures.save(DRAWINGS[name](), tmp_path, name)
+    png, pdf = style.save(DRAWINGS[name](), tmp_path, name)
     assert png.read_bytes().startswith(b"\x89PNG") and pdf.read_bytes().startswith(b"%PDF")
     assert b"CreationDate" not in pdf.read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"{name}.pdf", f"{name}.png"]
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
-    first = [p.read_bytes() for p in figures.save(DRAWINGS["fig4"](), tmp_path / "a", "x")]
-    assert first == [p.read_bytes() for p in figures.save(DRAWINGS["fig4"](), tmp_path / "b", "x")]
+    first = [p.read_bytes() for p in style.save(DRAWINGS["panel"](), tmp_path / "a", "x")]
+    assert first == [p.read_bytes() for p in style.save(DRAWINGS["panel"](), tmp_path / "b", "x")]
 
 
 def test_known_methods_differ_in_colour_or_line_and_in_marker() -> None:
-    styles = list(figures.STYLES.values())
+    styles = list(style.STYLES.values())
     assert len({s.marker for s in styles}) == len(styles)
     assert len({(s.colour, str(s.line)) for s in styles}) == len(styles)
 
 
 def test_an_unknown_method_keeps_its_style_between_processes() -> None:
-    code = "from benchmark.exhibits.figures import style_of; print(style_of('mine'))"
+    code = "from benchmark.exhibits.parts.style import style_of; print(style_of('mine'))"
     told = [
         subprocess.run(
             [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, env=env
         ).stdout
         for env in ({"PYTHONHASHSEED": "1"}, {"PYTHONHASHSEED": "2"})
     ]
-    assert told[0] == told[1] == f"{figures.style_of('mine')}\n"
+    assert told[0] == told[1] == f"{style.style_of('mine')}\n"
 
 
 def test_the_band_spans_the_seeds_and_an_unfinished_seed_ends_where_it_ends() -> None:
     epochs = make_epochs()
     epochs = epochs[~((epochs.seed == 2) & (epochs.epoch > 3))]
-    line = figures.series(epochs, figures.Curve("", "glyphs", "cel"), "test_accuracy")
+    line = panels.series(epochs, Curve("", "glyphs", "cel"), "test_accuracy")
     assert line["count"].tolist() == [3, 3, 3, 3, 2, 2]
     assert (line["max"] - line["min"]).tolist() == [2, 2, 2, 2, 1, 1]
 
@@ -108,43 +114,30 @@ def test_the_band_spans_the_seeds_and_an_unfinished_seed_ends_where_it_ends() ->
 def test_nan_is_not_drawn_as_a_value() -> None:
     epochs = make_epochs()
     epochs.loc[epochs.epoch == 2, "test_accuracy"] = math.nan
-    assert 2 not in figures.series(epochs, figures.Curve("", "glyphs", "cel"), "test_accuracy").index
+    assert 2 not in panels.series(epochs, Curve("", "glyphs", "cel"), "test_accuracy").index
 
 
 def test_no_runs_and_an_unknown_metric_are_one_sentence_each() -> None:
-    with pytest.raises(ValueError, match="nothing to draw"):
-        figures.method_curves(make_epochs().iloc[:0], PLAN)
-    with pytest.raises(ValueError, match="nothing to draw"):
-        figures.selection(make_runs().iloc[:0], PLAN)
-    with pytest.raises(ValueError, match="nothing to draw"):
-        figures.fig5(make_points().iloc[:0], TITLES, DEFAULTS)
-    with pytest.raises(ValueError, match="recorded are loss, test_accuracy"):
-        figures.fig4(make_epochs(), PLAN, "glyphs", "accuracy")
-    with pytest.raises(ValueError, match="not in profile quick"):
-        figures.fig4(make_epochs(), PLAN, "cub200")
-
-
-def test_sensitivity_takes_runs_that_change_one_parameter_and_the_default_for_all() -> None:
-    base = make_runs().query("method == 'cel' and dataset == 'glyphs' and seed == 0")
-    changes = [{}, {"method.alpha": 0.1}, {"alpha": 1.0}, {"alpha": 0.1, "beta": 0.1}, {"train.lr": 0.1}]
-    runs = pd.concat([base.assign(overrides=json.dumps(c)) for c in changes])
-    points = figures.sensitivity_points(runs, "cel", {"alpha": 0.5, "beta": 1.0})
-    assert sorted(zip(points.parameter, points.value, strict=True)) == [
-        ("alpha", 0.1),
-        ("alpha", 0.5),
-        ("alpha", 1.0),
-        ("beta", 1.0),
-    ]
+    with pytest.raises(CandidError, match="nothing to draw"):
+        method_curves(make_epochs().iloc[:0], CONTENTS)
+    with pytest.raises(CandidError, match="nothing to draw"):
+        rules(make_runs().iloc[:0], CONTENTS)
+    with pytest.raises(CandidError, match="nothing to draw"):
+        sensitivity(make_points().iloc[:0], fig5.TITLES, TITLES, DEFAULTS)
+    with pytest.raises(CandidError, match="recorded are loss, test_accuracy"):
+        curve_panels(make_epochs(), [Panel("Glyphs", CURVES)], "accuracy")
 
 
 @given(some.lists(some.floats(0, 100), min_size=1, max_size=15))
 def test_labels_do_not_overlap_and_keep_their_order(positions: list[float]) -> None:
-    placed = figures.spread(positions, 5.0, 0.0, 100.0)
+    placed = panels.spread(positions, 5.0, 0.0, 100.0)
     order = np.argsort(positions, kind="stable")
     assert (np.diff(np.array(placed)[order]) >= 5.0 - 1e-6).all()
     assert min(placed) >= -1e-6 and max(placed) <= 100 + 1e-6
 
 
 def test_figures_import_neither_torch_nor_matplotlib_until_used() -> None:
-    code = "import sys, benchmark.exhibits.figures; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    code = (
+        "import sys, benchmark.exhibits.parts.panels; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

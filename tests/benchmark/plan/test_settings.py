@@ -10,12 +10,11 @@ import pytest
 from benchmark.errors import UsageError
 from benchmark.plan.profile import load_profile, profile_names
 from benchmark.plan.sections import Train, fields_of
-from benchmark.plan.selection import select
+from benchmark.plan.selection import Choice, select
 from benchmark.plan.spec import resolve
 from benchmark.run.devices import parse_jobs
-from benchmark.run.options import RunOptions
 from benchmark.store import canonical
-from methods.registry import discover, load
+from methods.registry import discover
 from tests.conftest import TINY
 
 
@@ -23,7 +22,7 @@ def choose(folder: Path, text: str = TINY, **words: Any) -> Any:
     """The selection that a command line with this profile gives."""
     profile = folder / "tiny.toml"
     profile.write_text(text)
-    return select(profile=str(profile), place=RunOptions(folder / "results", folder / "data"), devices=["cpu"], **words)
+    return select(str(profile), Choice(**words))
 
 
 def refusal(folder: Path, text: str = TINY, **words: Any) -> str:
@@ -177,18 +176,3 @@ def test_a_variant_with_the_profile_s_own_value_is_the_plain_run() -> None:
     other = resolve(profile, cel, "glyphs", 0, variant={"embedding_length": 2 * length})
     assert (same.digest, same.label, same.overrides) == (plain.digest, "cel", {})
     assert other.digest != plain.digest and other.label == f"cel[embedding_length={2 * length}]"
-
-
-def test_an_added_field_at_its_default_is_no_part_of_the_identity() -> None:
-    """Runs recorded before CEL had `first_refresh` keep theirs; training sees the default."""
-    profile, cel = load_profile("quick"), discover().get("cel")
-    assert [name for name, setting in cel.config.items() if setting.added] == ["first_refresh"]
-    assert cel.config["first_refresh"].parse("3") == 3
-    plain = resolve(profile, cel, "glyphs", 0)
-    typed = resolve(profile, cel, "glyphs", 0, variant={"first_refresh": 0})
-    later = resolve(profile, cel, "glyphs", 0, variant={"first_refresh": 3})
-    assert "first_refresh" not in plain.config.method_config and typed.digest == plain.digest
-    assert later.config.method_config == {**plain.config.method_config, "first_refresh": 3}
-    assert load(cel).Config(**plain.config.method_config) == load(cel).Config(
-        **{**later.config.method_config, "first_refresh": 0}
-    )

@@ -21,7 +21,7 @@ import pytest
 
 from benchmark.cli.main import parser
 from benchmark.errors import CandidError
-from benchmark.exhibits.figures import style_of
+from benchmark.exhibits.parts.style import style_of
 from benchmark.plan.spec import Override
 from benchmark.report.curves import MISSING, curves, epoch_grid, quantise, thin
 from benchmark.report.page import MARK, compact, embed, fingerprint, up_to_date, write_report
@@ -127,7 +127,7 @@ def test_the_command_of_a_cell_is_understood_by_the_command_line(store: Path) ->
     assert variant["command"].endswith("--set method.beta=0.5") and variant["label"] == "cel[beta=0.5]"
     other = cell(views["quick with train.epochs=30"], "cc", "digits")["command"]
     for command in (plain, variant["command"], other):
-        assert parser().parse_args(shlex.split(command)[1:]).command == "run"
+        assert parser().parse_args(shlex.split(command)[1:]).command.name == "run"
     assert other.endswith("--set train.epochs=30")
 
 

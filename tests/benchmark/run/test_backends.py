@@ -54,7 +54,7 @@ def test_the_old_word_for_this_machine_is_understood(tiny_benchmark: TinyBenchma
 
 def test_a_dask_worker_uses_the_device_that_was_asked_for(tiny_benchmark: TinyBenchmark) -> None:
     options = RunOptions(tiny_benchmark.results, tiny_benchmark.folder / "data", device="cuda:99")
-    spec = select(profile=str(tiny_benchmark.profile), place=options, devices=["cpu"]).specs()[0]
+    spec = select(str(tiny_benchmark.profile)).specs()[0]
     outcome = dask.execute_here(*dask.as_plain(spec, options))
     assert outcome["status"] == "failed" and "--device cuda:99" in outcome["reason"]
 

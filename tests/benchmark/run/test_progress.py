@@ -18,7 +18,7 @@ import pytest
 
 from benchmark.plan.selection import select
 from benchmark.plan.spec import RunSpec
-from benchmark.run.options import Outcome, RunOptions
+from benchmark.run.options import Outcome
 from benchmark.run.progress import Lines, Progress, Terminal
 from tests.conftest import ROOT, TINY, TinyBenchmark, make_tiny
 
@@ -87,7 +87,7 @@ def test_elsewhere_there_are_plain_lines_alone(forked_benchmark: Make) -> None:
 
 
 def specs_in(folder: Path) -> list[RunSpec]:
-    return select(profile=str(make_tiny(folder).profile), place=RunOptions(folder, folder), devices=["cpu"]).specs()
+    return select(str(make_tiny(folder).profile)).specs()
 
 
 def test_many_jobs_and_a_narrow_terminal_never_scroll_the_display(

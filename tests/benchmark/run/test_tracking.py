@@ -13,7 +13,6 @@ import pytest
 from benchmark.errors import UsageError
 from benchmark.plan.selection import select
 from benchmark.plan.spec import RunSpec
-from benchmark.run.options import RunOptions
 from benchmark.run.tracking import check_tracker, following, numbers
 from tests.conftest import TINY, TinyBenchmark, make_tiny
 
@@ -21,8 +20,7 @@ Make = Callable[..., TinyBenchmark]
 
 
 def spec_of(folder: Path) -> RunSpec:
-    profile = make_tiny(folder).profile
-    return select(profile=str(profile), place=RunOptions(folder, folder), devices=["cpu"]).specs()[0]
+    return select(str(make_tiny(folder).profile)).specs()[0]
 
 
 def record(epoch: int, accuracy: float) -> dict[str, Any]:

@@ -21,11 +21,10 @@ import pytest
 
 from benchmark import store
 from benchmark.cli.main import parser
-from benchmark.exhibits.base import need_of
+from benchmark.exhibits.base import all_exhibits
 from benchmark.plan.profile import PROFILES
 from benchmark.plan.sections import SECTIONS, fields_of
 from benchmark.plan.selection import select
-from benchmark.run.options import RunOptions
 from benchmark.tools import docs as generated
 from methods.registry import discover
 from tests.conftest import ROOT, TinyBenchmark, make_tiny
@@ -150,10 +149,8 @@ def test_the_numbers_of_runs_are_those_of_the_plan() -> None:
     text = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
     extra: dict[str, list[int]] = {}
     for profile in ("paper", "quick"):
-        selection = select(profile=profile, place=RunOptions(Path("results"), Path("data")), devices=["cpu"])
-        needs = {
-            w: {s.digest for s in need_of(w, selection).specs} for w in ("table2", "table4", "fig2", "fig5", "fig6")
-        }
+        selection = select(profile)
+        needs = {e.name: {spec.digest for spec in e.runs(selection, e.Options()).specs} for e in all_exhibits()}
         assert re.search(rf"^\| `{profile}` .*\| {len(needs['table2'])} \|$", text, re.M), (
             profile,
             len(needs["table2"]),

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from benchmark.plan.selection import select
 from benchmark.plan.spec import RunSpec
-from benchmark.run.options import RunOptions
 from benchmark.store import RunFolder
 from benchmark.train import checkpoint
 from benchmark.train.loading import dataset_of, entry_of
@@ -92,9 +91,8 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         profile = make_tiny(folder, TINY).profile
-        place = RunOptions(folder / "results", folder / "data")
-        self.specs = select(profile=str(profile), place=place, devices=["cpu"]).specs()
-        self.dataset = dataset_of(self.specs[0], place.data)
+        self.specs = select(str(profile)).specs()
+        self.dataset = dataset_of(self.specs[0], folder / "data")
         classes = self.dataset.num_classes
         self.candidates = torch.rand(len(self.dataset.train), classes, generator=torch.manual_seed(0)) < 0.3
         self.candidates[torch.arange(len(self.dataset.train)), self.dataset.train.labels] = True

@@ -153,7 +153,7 @@ from benchmark.run.options import RunOptions
 
 folder, jobs, methods = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")
 place = RunOptions(folder / "results", folder / "data")
-selection = select(profile=str(folder / "tiny.toml"), place=place, devices=["cpu"])
+selection = select(str(folder / "tiny.toml"))
 done = Local(("cpu",) * jobs).run([spec for name in methods for spec in selection.specs([name])], place)
 sys.exit(any(outcome.status != "done" for _, outcome in done.outcomes))
 """

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from benchmark.files import atomic_write
+from benchmark.exhibits.parts.style import save
 from datasets.base import Dataset, plural
 from datasets.labels.candidates import CandidateSet, Statistics, statistics
 
@@ -44,15 +43,7 @@ def text(dataset: Dataset, candidates: CandidateSet) -> str:
 
 def write(dataset: Dataset, candidates: CandidateSet, stem: Path) -> list[Path]:
     """Write the card as `stem`.png and `stem`.pdf."""
-    figure = _figure(dataset, candidates)
-    written = []
-    for suffix, options in ((".png", {"dpi": 130}), (".pdf", {"metadata": {"CreationDate": None}})):
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=suffix[1:], **options)  # type: ignore[arg-type]
-        # Not with_suffix: the name may hold a rate such as 0.1, whose decimals would be taken for a suffix.
-        written.append(stem.with_name(stem.name + suffix))
-        atomic_write(written[-1], buffer.getvalue())
-    return written
+    return save(_figure(dataset, candidates), stem.parent, stem.name, dpi=130)
 
 
 def noun(dataset: Dataset) -> str:

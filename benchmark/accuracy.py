@@ -1,0 +1,59 @@
+"""The accuracies of a run: which epoch each one reads, and how every part of the program calls and draws it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """One rule for the epoch whose test accuracy is reported."""
+
+    key: str  # in run.json's summary and in frames of runs
+    word: str  # of `--accuracy`
+    caption: str  # "Test accuracy (%) …"
+    legend: str
+    mark: str  # matplotlib's marker
+    colour: str
+    chosen_by: str = ""  # metric on held-out candidate labels whose best epoch it takes
+    warning: str = ""  # what a table must say loudly before anything else
+
+
+LAST = Accuracy("accuracy", "last", "after the last epoch", "last epoch", "o", "#000000")
+ACCURACIES = (
+    LAST,
+    Accuracy("accuracy_last10", "last10", "as the mean of the last 10 epochs", "mean of the last 10", "|", "#0072B2"),
+    Accuracy(
+        "accuracy_covering",
+        "covering",
+        "at the epoch chosen by covering rate, without true labels",
+        "chosen by covering rate",
+        "^",
+        "#009E73",
+        chosen_by="covering_rate",
+    ),
+    Accuracy(
+        "accuracy_approximated",
+        "approximated",
+        "at the epoch chosen by approximated accuracy, without true labels",
+        "chosen by approximated accuracy",
+        "s",
+        "#CC79A7",
+        chosen_by="approximated_accuracy",
+    ),
+    Accuracy(
+        "accuracy_oracle",
+        "oracle",
+        "at the best test epoch",
+        "best test epoch (oracle)",
+        "x",
+        "#D55E00",
+        warning="ORACLE: best test epoch, chosen with test labels; not a result.",
+    ),
+)
+WORDS = tuple(accuracy.word for accuracy in ACCURACIES)
+SELECTING = {accuracy.word: accuracy.chosen_by for accuracy in ACCURACIES if accuracy.chosen_by}
+
+
+def by_word(word: str) -> Accuracy:
+    return next(accuracy for accuracy in ACCURACIES if accuracy.word == word)

@@ -1,0 +1,78 @@
+"""What a table or figure is to contain, and how it calls methods, data sets and tests. Needs neither NumPy nor torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmark.plan.selection import Selection
+
+REFERENCE = "cel"  # the method under study, unless somebody names another
+MAIN_KINDS = ("IDPLL", "PLL")
+TEST_NAMES = {
+    "paired": "paired t-test by seed",
+    "student": "pooled two-sample t-test",
+    "welch": "Welch's t-test",
+    "wilcoxon": "Wilcoxon's signed-rank test by seed",
+}
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """A method as tables show it; kind is IDPLL, PLL, control or reference."""
+
+    name: str
+    title: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """A data set as tables show it; `published_name` is its name in the paper, None if it is not there."""
+
+    name: str
+    title: str
+    group: str
+    published_name: str | None = None
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is to be shown. `registered`: all known method names; None means that `methods` are all there are."""
+
+    profile: str
+    methods: tuple[MethodInfo, ...]
+    datasets: tuple[DatasetInfo, ...]
+    seeds: tuple[int, ...]
+    device: str
+    identities: frozenset[str] | None = None  # if given, only these runs count
+    registered: frozenset[str] | None = None
+    reference: str = REFERENCE  # the method that is marked and compared with the others
+
+    @property
+    def main_methods(self) -> tuple[MethodInfo, ...]:
+        return tuple(m for m in self.methods if m.kind in MAIN_KINDS)
+
+    @property
+    def other_methods(self) -> tuple[MethodInfo, ...]:
+        return tuple(m for m in self.methods if m.kind not in MAIN_KINDS)
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """Of methods and data sets, by name."""
+        return {m.name: m.title for m in self.methods} | {d.name: d.title for d in self.datasets}
+
+
+def contents_of(selection: Selection, device: str) -> Contents:
+    """A selection of runs as tables want it."""
+    entries = [selection.entry(name) for name in selection.methods]
+    sources = [selection.source(name) for name in selection.datasets]
+    return Contents(
+        selection.profile.name,
+        tuple(MethodInfo(e.name, e.title, e.kind) for e in entries),
+        tuple(DatasetInfo(s.name, s.title, s.group, s.title) for s in sources),
+        selection.seeds,
+        device,
+        registered=frozenset(selection.catalogue.entries),
+    )

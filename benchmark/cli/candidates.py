@@ -1,0 +1,37 @@
+"""`candidates`: build or inspect candidate sets, and draw the data card."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmark.cli.options import SELECTION, Command, Request
+from benchmark.cli.training import place_of, selection_of
+from benchmark.errors import COMPLETE, INCOMPLETE
+from benchmark.flags import flag
+
+
+@dataclass(frozen=True)
+class Own:
+    out: Path | None = flag(None, "default: results/cards", kind=Path, metavar="FOLDER")
+
+
+def run(request: Request, own: Own) -> int:
+    """Text and data card of every selected data set and the first seed."""
+    from benchmark.exhibits.parts import card
+    from benchmark.run.sets import selected_sets
+
+    out, code = own.out or request.results / "cards", COMPLETE
+    for name, found in selected_sets(selection_of(request), place_of(request)):
+        if isinstance(found, str):
+            print(f"{name} has no card: {found}", file=sys.stderr)
+            code = INCOMPLETE
+            continue
+        print(card.text(*found))
+        for path in card.write(*found, out / name):
+            print(f"Written: {path}")
+    return code
+
+
+COMMANDS = (Command("candidates", "build or inspect candidate sets, with a data card", run, SELECTION, Own),)

@@ -1,0 +1,114 @@
+"""`table1` … `fig6` and whatever else exhibits/ holds, and `all`: run what is missing, then write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmark.analysis.table import Table
+from benchmark.cli.options import TRAINING, Command, Request
+from benchmark.cli.training import announce, place_of, selection_of, train
+from benchmark.errors import COMPLETE, INCOMPLETE, MissingRuns, UsageError
+from benchmark.exhibits.base import Exhibit, Made, Material, Need, NoFlags, all_exhibits
+
+if TYPE_CHECKING:
+    from benchmark.plan.selection import Selection
+
+Chosen = Mapping[Exhibit, Any]  # exhibits with their options
+
+
+def one(exhibit: Exhibit, request: Request, own: Any) -> int:
+    """One table or figure."""
+    made = exhibit.without_runs(own)
+    if made is not None:
+        show(made, request)
+        return COMPLETE
+    return make(request, exhibit.title, {exhibit: own})
+
+
+def every(request: Request, own: NoFlags) -> int:
+    """`all`: those that these data can have, the others are left out with a sentence."""
+    return make(request, "Every table and figure", with_defaults())
+
+
+def with_defaults() -> Chosen:
+    return {exhibit: exhibit.Options() for exhibit in all_exhibits()}
+
+
+def needs_of(chosen: Chosen, selection: Selection) -> dict[Exhibit, Need]:
+    """What each exhibit needs. Of several, one that these methods or data cannot have does not stop the others."""
+    needs = {}
+    for exhibit, options in chosen.items():
+        try:
+            needs[exhibit] = exhibit.runs(selection, options)
+        except UsageError as error:
+            if len(chosen) == 1:
+                raise
+            print(f"{exhibit.name} is left out: {error}")
+    return needs
+
+
+def make(request: Request, title: str, chosen: Chosen) -> int:
+    """Run what is missing, unless told not to, then make and write."""
+    selection = selection_of(request)
+    announce(request, title, selection)
+    needs = needs_of(chosen, selection)
+    if not request.no_run:
+        unique = {spec.digest: spec for need in needs.values() for spec in need.specs}
+        if unique:
+            train(request, selection, list(unique.values()))
+        elif request.dry_run:
+            print(f"Plan: {title} needs no training; candidate sets are built if they are missing.")
+    if request.dry_run:
+        return COMPLETE
+    complete = not selection.unusable
+    for exhibit, need in needs.items():
+        material = Material(selection, need, place_of(request))
+        try:
+            content = exhibit.make(material, chosen[exhibit])
+        except MissingRuns as error:
+            if len(chosen) == 1:
+                raise
+            print(f"Not drawn: {error}")
+            complete = False
+            continue
+        show(Made(content, selection.profile.name, exhibit.name), request)
+        complete &= content.complete if isinstance(content, Table) else not material.standing.todo
+    return COMPLETE if complete else INCOMPLETE
+
+
+def show(made: Made, request: Request) -> None:
+    """Write an exhibit in all its forms; a table is also printed."""
+    if not isinstance(made.content, Table):
+        from benchmark.exhibits.parts.style import save
+
+        for path in save(made.content, request.results / "figures" / made.folder, made.stem):
+            print(f"Written: {path}")
+        return
+    from benchmark.analysis import table as rendering
+
+    folder: Path = request.results / "tables" / made.folder
+    paths = rendering.write(made.content, folder, made.stem)
+    print(rendering.to_text(made.content, colour=sys.stdout.isatty()))
+    if not request.quiet:
+        kinds = ", ".join(path.suffix for path in paths)
+        print(f"Written: {folder / made.stem} ({kinds})")
+
+
+COMMANDS = (
+    *(
+        Command(
+            exhibit.name,
+            f"run what is missing for {exhibit.title} of the paper, then {'write' if exhibit.kind == 'table' else 'draw'} it",
+            partial(one, exhibit),
+            (*TRAINING, "no_run"),
+            exhibit.Options,
+        )
+        for exhibit in all_exhibits()
+        if exhibit.kind != "plot"
+    ),
+    Command("all", "every table and figure", every, (*TRAINING, "no_run")),
+)

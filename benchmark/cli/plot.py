@@ -1,0 +1,65 @@
+"""`plot curves|selection|ranks` from what a results folder holds."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from benchmark.cli.exhibits import show
+from benchmark.cli.options import SELECTION, Command, Request
+from benchmark.cli.training import place_of, selection_of
+from benchmark.errors import COMPLETE, CandidError, UsageError
+from benchmark.exhibits.base import Exhibit, FolderPlot, Made, Material, all_exhibits
+
+
+def of_profile(exhibit: Exhibit, request: Request, own: Any) -> int:
+    """A plot of the runs that a profile plans."""
+    selection = selection_of(request)
+    material = Material(selection, exhibit.runs(selection, own), place_of(request))
+    show(Made(exhibit.make(material, own), selection.profile.name, exhibit.name), request)
+    return COMPLETE
+
+
+def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
+    """A plot of whatever runs are there."""
+    from benchmark import store
+    from benchmark.exhibits.parts.style import save
+    from benchmark.plan.profile import TUNING
+
+    results = request.results
+    frame = store.load(results, request.profile)
+    if request.profile is None:  # a grid search is drawn when it is named, not between the results
+        frame = frame[~frame["profile"].str.endswith(TUNING)]
+    if frame.empty:
+        raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
+    for option, column, names in (("methods", "method", request.methods), ("datasets", "dataset", request.datasets)):
+        if names:
+            wanted = names.split(",")
+            there = set(frame[column]) | set(frame["label"])
+            unknown = [w for w in wanted if w not in there]
+            if unknown:
+                known = ", ".join(sorted(set(frame[column])))
+                raise UsageError(f"--{option}: no run of '{unknown[0]}' in {results}; there are {known}.")
+            frame = frame[frame[column].isin(wanted) | frame["label"].isin(wanted)]
+    out = exhibit.file(results / "figures" / store.profile_name(request.profile or "all"), own)
+    figure = exhibit.draw(frame, (request.methods or "").split(","), own)
+    for path in save(figure, out.parent, out.stem):
+        print(f"Written: {path}")
+    return COMPLETE
+
+
+def _command(exhibit: Exhibit) -> Command:
+    if isinstance(exhibit, FolderPlot):
+        takes: tuple[str, ...] = ("profile", "results", "methods", "datasets")
+        return Command(exhibit.name, exhibit.title, partial(of_folder, exhibit), takes, exhibit.Options)
+    takes = tuple(name for name in SELECTION if name != "data")
+    return Command(exhibit.name, exhibit.title, partial(of_profile, exhibit), takes, exhibit.Options)
+
+
+COMMANDS = (
+    Command(
+        "plot",
+        "accuracy curves with seed bands, ranks, selection rules, from the results folder",
+        parts=tuple(_command(exhibit) for exhibit in all_exhibits() if exhibit.kind == "plot"),
+    ),
+)

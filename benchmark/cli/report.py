@@ -1,0 +1,29 @@
+"""`report`: results/report.html."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmark.cli.options import Command, Request
+from benchmark.errors import COMPLETE
+from benchmark.flags import flag
+
+
+@dataclass(frozen=True)
+class Own:
+    out: Path | None = flag(None, "default: results/report.html", kind=Path, metavar="FILE")
+
+
+def run(request: Request, own: Own) -> int:
+    from benchmark.report.page import up_to_date, write_report
+
+    path = own.out or request.results / "report.html"
+    if up_to_date(request.results, path, request.profile):
+        print(f"Unchanged: {path} was made from the same runs by the same code.")
+    else:
+        print(f"Written: {write_report(request.results, path, request.profile)}")
+    return COMPLETE
+
+
+COMMANDS = (Command("report", "results/report.html: one self-contained page", run, ("profile", "results"), Own),)

@@ -1,0 +1,36 @@
+"""`speed`: throughput of each method against the bare loop of its networks, and of views, losses and neighbour search."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from benchmark.cli.options import SELECTION, Command, Request
+from benchmark.cli.training import announce, place_of, selection_of
+from benchmark.flags import flag
+
+
+@dataclass(frozen=True)
+class Own:
+    views: bool = flag(False, "batched views against one picture at a time")
+    losses: bool = flag(False, "vectorised losses and state against loops")
+    knn: bool = flag(False, "VALEN's neighbour graph: seconds and memory")
+    levers: bool = flag(False, "ways to train faster: what each gains here")
+    rounds: int = flag(5, "medians are of so many (default: 5)", kind=int, metavar="N")
+    docs: bool = flag(False, "renew docs/speed.md and docs/cost.json")
+
+
+def run(request: Request, own: Own) -> int:
+    from benchmark.speed import command
+
+    request = dataclasses.replace(request, profile=request.profile or "quick", datasets=request.datasets or "glyphs")
+    parts = tuple(name for name in (*command.PARTS, "levers") if getattr(own, name))
+    selection = selection_of(request)
+    if not parts:
+        announce(request, "Speed of training", selection)
+    return command.run(selection, place_of(request), command.SpeedRequest(parts, own.rounds, own.docs, request.quiet))
+
+
+COMMANDS = (
+    Command("speed", "throughput of each method against the bare loop, in one run", run, (*SELECTION, "quiet"), Own),
+)

@@ -1,0 +1,83 @@
+"""`status`: per profile what is there, live from another shell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from benchmark.cli.options import CHOICE, Command, Request
+from benchmark.cli.training import selection_of
+from benchmark.errors import COMPLETE, UsageError
+from benchmark.exhibits.base import NoFlags
+from benchmark.store import RunFolder, profile_name
+
+
+def run(request: Request, own: NoFlags) -> int:
+    from benchmark.plan.profile import load_profile
+    from benchmark.run.standing import readable
+
+    by_profile: dict[str, list[tuple[RunFolder, dict[str, Any], str]]] = {}
+    for folder, document, state in readable(request.results, request.profile):
+        by_profile.setdefault(document["profile"], []).append((folder, document, state))
+    if request.profile and not by_profile:
+        load_profile(request.profile)  # an unknown name without any run is a slip of the keyboard
+    wanted = [request.profile] if request.profile else sorted({*by_profile, "quick"})
+    for name in wanted:
+        entries = by_profile.get(profile_name(name), [])
+        counts = Counter(state for _, _, state in entries)
+        missing = _missing(name, request)
+        if missing is not None:
+            counts["missing from table2"] = missing
+        print(f"{name}: " + (", ".join(f"{n} {state}" for state, n in counts.items() if n) or "nothing yet"))
+        _print_unfinished(entries)
+    return COMPLETE
+
+
+def _print_unfinished(entries: list[tuple[RunFolder, dict[str, Any], str]]) -> None:
+    for folder, document, state in entries:
+        head = f"  {document['dataset']} {document['label']} seed {document['seed']}"
+        if state == "running":
+            print(f"{head}: {_live(folder, document)}")
+        elif state != "done":
+            print(f"{head}: {state}{': ' + document['reason'] if document.get('reason') else ''}")
+    left = sum(_seconds_left(folder, document) for folder, document, state in entries if state == "running")
+    if left:
+        from benchmark.run.progress import duration
+
+        print(f"  about {duration(left)} of computing left in running jobs")
+
+
+def _missing(profile: str, request: Request) -> int | None:
+    from benchmark.run.standing import standing
+
+    try:
+        return standing(selection_of(request, profile).specs(), request.results).count("missing")
+    except UsageError:
+        return None  # a profile of somebody else's, known here only by its runs
+
+
+def _live(folder: RunFolder, document: dict[str, Any]) -> str:
+    epochs = folder.epochs()
+    total = document["config"]["train"]["epochs"]
+    accuracy = next((e["result"]["test_accuracy"] for e in reversed(epochs) if "test_accuracy" in e["result"]), None)
+    shown = f", {accuracy:.1f} %" if accuracy is not None else ""
+    return f"epoch {len(epochs)}/{total}{shown} on {document['time'].get('host', '?')}"
+
+
+def _seconds_left(folder: RunFolder, document: dict[str, Any]) -> float:
+    epochs = folder.epochs()
+    if not epochs:
+        return 0.0
+    per_epoch = sorted(e["time"]["seconds"] for e in epochs)[len(epochs) // 2]
+    return per_epoch * (document["config"]["train"]["epochs"] - len(epochs))
+
+
+COMMANDS = (
+    Command(
+        "status",
+        "per profile: done, running, missing, failed with reasons",
+        run,
+        ("profile", "results", *CHOICE),
+        writes=False,
+    ),
+)

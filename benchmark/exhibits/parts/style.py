@@ -1,0 +1,116 @@
+"""How figures look, and how they are saved. matplotlib is imported on first use; no torch.
+
+A method has the same colour, line style and marker in every figure. Colours are from Okabe and Ito's and Tol's
+colour-blind-safe sets; line styles and markers tell the methods apart in grey print.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmark.errors import MissingRuns
+from benchmark.files import atomic_write
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a method is drawn."""
+
+    colour: str
+    line: Any
+    marker: str
+
+
+DASH, DOT, DASH_DOT, LONG = (0, (4, 1.5)), (0, (1, 1.3)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2))
+STYLES = {
+    "cel": Style("#D55E00", "-", "o"),
+    "dirk": Style("#0072B2", DASH, "s"),
+    "nepll": Style("#009E73", DASH_DOT, "^"),
+    "pop": Style("#AA4499", LONG, "D"),
+    "idgp": Style("#56B4E9", "-", "v"),
+    "able": Style("#882255", DOT, "P"),
+    "valen": Style("#999933", DASH, "X"),
+    "pico": Style("#332288", "-", "<"),
+    "cr-dpll": Style("#CC79A7", DASH_DOT, ">"),
+    "lws": Style("#117733", LONG, "p"),
+    "proden": Style("#000000", DASH, "h"),
+    "rc": Style("#B8860B", DOT, "*"),
+    "cc": Style("#666666", "-", "d"),
+    "average": Style("#9A9A9A", DOT, "1"),
+    "supervised": Style("#444444", LONG, "2"),
+}
+_OTHER_COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#882255", "#117733", "#332288", "#8C564B", "#44AA99")
+_OTHER_LINES = ("-", DASH, DOT, DASH_DOT, LONG)
+_OTHER_MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h")
+
+RC: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "axes.edgecolor": "#555555",
+    "axes.linewidth": 0.8,
+    "xtick.color": "#333333",
+    "ytick.color": "#333333",
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+}
+
+
+def style_of(name: str) -> Style:
+    """Style of a method (or of a label such as "cel[beta=0]"): fixed for known ones, else from a digest of the name."""
+    if name in STYLES:
+        return STYLES[name]
+    digest = hashlib.sha256(name.encode()).digest()
+    return Style(
+        _OTHER_COLOURS[digest[0] % len(_OTHER_COLOURS)],
+        _OTHER_LINES[digest[1] % len(_OTHER_LINES)],
+        _OTHER_MARKERS[digest[2] % len(_OTHER_MARKERS)],
+    )
+
+
+def save(figure: Figure, folder: Path, stem: str, dpi: int = 150) -> list[Path]:
+    """Write `stem`.png and `stem`.pdf atomically, without dates in them: the same figure gives the same bytes."""
+    paths = []
+    for suffix, metadata in (
+        (".png", {"Software": None}),
+        (".pdf", {"CreationDate": None, "Creator": None, "Producer": None}),
+    ):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=suffix[1:], dpi=dpi, metadata=metadata)
+        # Not with_suffix: the stem may hold a rate such as 0.1, whose decimals would be taken for a suffix.
+        paths.append(folder / f"{stem}{suffix}")
+        atomic_write(paths[-1], buffer.getvalue())
+    return paths
+
+
+def canvas(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, np.ndarray]:
+    """A figure without pyplot's global state, and its axes (rows, columns)."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(RC):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        engine = figure.get_layout_engine()
+        assert engine is not None
+        engine.set(w_pad=0.09, h_pad=0.06)  # type: ignore[call-arg]
+        axes = figure.subplots(rows, columns, squeeze=False, **options)
+    return figure, axes
+
+
+def nothing(what: str) -> MissingRuns:
+    return MissingRuns(
+        f"There is nothing to draw for {what}: no finished epoch of such a run is in the results folder."
+    )

@@ -1,0 +1,141 @@
+"""Table 1: the data sets and their candidate labels as measured here, beside the published ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from benchmark.analysis.contents import DatasetInfo
+from benchmark.analysis.table import NONE, Table, row
+from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags
+
+if TYPE_CHECKING:
+    from benchmark.plan.selection import Selection
+    from benchmark.run.options import RunOptions
+
+COLUMNS = {
+    "train": "Train",
+    "test": "Test",
+    "size": "Size",
+    "classes": "Classes",
+    "rate": "Rate",
+    "avg_cls": "Avg. CLs",
+}
+
+
+class Table1(Exhibit):
+    name, title, kind = "table1", "Table 1", "table"
+
+    def runs(self, selection: Selection, options: NoFlags) -> Need:
+        return Need()  # candidate sets are built if they are missing, nothing is trained but their annotators
+
+    def make(self, material: Material, options: NoFlags) -> Table:
+        measured = measure(material.selection, material.place)
+        return table1(measured, material.contents.datasets, material.selection.profile.name)
+
+
+def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
+    """What each data set and its candidate labels look like here, or how to get it."""
+    import torch
+
+    from benchmark.run.sets import selected_sets
+    from datasets.labels.candidates import statistics
+
+    rows: list[dict[str, Any]] = []
+    for name, found in selected_sets(selection, place):
+        if isinstance(found, str):
+            rows.append({"dataset": name, "missing": found})
+            continue
+        dataset, candidates = found
+        numbers = statistics(candidates.matrix, dataset.train.labels)
+        images, sizes = dataset.train.batch(torch.arange(1))
+        if dataset.recipe is None:
+            side: Any = f"{images.shape[1]} features"
+        else:  # images of many sizes are measured by their views
+            side = images.shape[-1] if sizes is None else dataset.recipe.size
+        rows.append(
+            {
+                "dataset": name,
+                "train": len(dataset.train),
+                "test": len(dataset.test),
+                "size": side,
+                "classes": dataset.num_classes,
+                "rate": candidates.meta.get("rate"),  # none where the data bring their own candidates
+                "avg_cls": numbers.average_size,
+                "ambiguity": numbers.ambiguity,
+                "singletons": numbers.singletons,
+            }
+        )
+    return rows
+
+
+def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo], profile: str = "paper") -> Table:
+    """Data sets: sizes and candidate labels as measured, beside the published ones.
+
+    `measured` has a dict per data set, with `dataset` (its name) and either `missing` (how to get it) or train, test,
+    size, classes, rate, avg_cls, ambiguity (degree) and singletons (share of samples with one candidate).
+    """
+    from benchmark.analysis import published
+
+    printed = {r["dataset"]: r for r in published.load("table1").to_dict("records")}
+    by_name = {m["dataset"]: m for m in measured}
+    rows, data, notes, complete = [], [], [], True
+    previous = None
+    for info in datasets:
+        ours = by_name.get(info.name, {"missing": "not measured"})
+        paper = printed.get(info.published_name or "", {})
+        gone = ours.get("missing")
+        complete &= not gone
+        texts = []
+        for key in COLUMNS:
+            texts.append(_text(key, ours.get(key), paper.get(key), gone is not None))
+            if not gone and key in ("train", "test", "classes") and key in paper and ours.get(key) != paper[key]:
+                notes.append(f"{info.title}: the paper prints {paper[key]} for {key}, the files have {ours.get(key)}.")
+        extra = [_number(ours.get("ambiguity"), 3), _percent(ours.get("singletons"))]
+        rows.append(
+            row(info.group if info.group != previous else "", info.title, *texts, *extra, rule=_new(info, previous))
+        )
+        previous = info.group
+        if gone:
+            notes.append(f"{info.title} has no numbers: {gone}")
+        record = {"dataset": info.name, "group": info.group, **{k: ours.get(k) for k in COLUMNS}}
+        record |= {"ambiguity": ours.get("ambiguity"), "singletons": ours.get("singletons"), "missing": gone}
+        data.append(record | {f"published_{k}": paper.get(k) for k in COLUMNS})
+    caption = (
+        f"Data sets of profile {profile}, as measured; published values in parentheses where the paper has them. "
+        "Avg. CLs: candidate labels per training sample. Ambiguity: the largest probability with which a wrong label "
+        "comes along with the true one. Singletons: training samples with one candidate."
+    )
+    columns = ("Group", "Data set", *COLUMNS.values(), "Ambiguity", "Singletons")
+    summary = {"table": "table1", "profile": profile}
+    return Table(
+        "Table 1", caption, columns, tuple(rows), tuple(notes), (), tuple(data), summary, complete, text_columns=2
+    )
+
+
+def _new(info: DatasetInfo, previous: str | None) -> bool:
+    return previous is not None and info.group != previous
+
+
+def _number(value: Any, digits: int) -> str:
+    return NONE if value is None or (isinstance(value, float) and math.isnan(value)) else f"{value:.{digits}f}"
+
+
+def _percent(value: Any) -> str:
+    return NONE if value is None else f"{100 * value:.1f} %"
+
+
+def _text(key: str, ours: Any, paper: Any, gone: bool) -> str:
+    def show(value: Any) -> str:
+        if value is None:
+            return NONE
+        if key == "size":
+            return f"{value}×{value}" if isinstance(value, int | float) else str(value)
+        return f"{value:.2f}" if key == "avg_cls" else f"{value:g}" if key == "rate" else str(value)
+
+    if paper is None:
+        return NONE if gone else show(ours)
+    if gone:
+        return f"({show(paper)})"
+    return show(ours) if show(ours) == show(paper) and key != "avg_cls" else f"{show(ours)} ({show(paper)})"

@@ -1,0 +1,108 @@
+"""Table 2: accuracy of every method on every data set, beside the published number for profile `paper`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from benchmark.accuracy import LAST, Accuracy, by_word
+from benchmark.analysis.contents import MAIN_KINDS, TEST_NAMES, Contents, MethodInfo
+from benchmark.analysis.table import Row, Table, row
+from benchmark.exhibits.base import Exhibit, Material, Need, OfComparison
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from benchmark.plan.selection import Selection
+
+REFERENCE_MARK, GONE_MARK = "★", "†"
+
+
+class Table2(Exhibit):
+    name, title, kind = "table2", "Table 2", "table"
+    Options = OfComparison
+
+    def runs(self, selection: Selection, options: OfComparison) -> Need:
+        need = Need()
+        need.add(selection.specs())
+        return need
+
+    def make(self, material: Material, options: OfComparison) -> Table:
+        contents = replace(material.contents, reference=options.reference)
+        return material.annotated(table2(material.runs, contents, options.test, by_word(options.accuracy)))
+
+
+def table2(
+    runs: pd.DataFrame,
+    contents: Contents,
+    test: str = "paired",
+    accuracy: Accuracy = LAST,
+    show_published: bool | None = None,
+) -> Table:
+    """Accuracy of every method on every data set; methods that no file defines any more stand last."""
+    from benchmark.analysis import published
+    from benchmark.analysis.comparisons import ALPHA, mixture_notes, relevant, unregistered
+    from benchmark.exhibits.parts import cells
+
+    runs = relevant(runs, contents)
+    gone = unregistered(runs, contents)
+    sections = [[m for m in contents.main_methods if m.kind == kind] for kind in MAIN_KINDS]
+    sections += [list(contents.other_methods), list(gone)]
+    labels = [m.name for section in sections for m in section]
+    grid = cells.grid_of(runs, contents, labels, [m.name for m in contents.main_methods], accuracy)
+    beside = contents.profile == "paper" if show_published is None else show_published
+    paper = published.accuracies() if beside else {}
+
+    rows: list[Row] = []
+    data: list[dict[str, Any]] = []
+    for section in sections:
+        for i, m in enumerate(section):
+            fields = {"kind": m.kind, "method": m.name}
+            line = grid.line(m.name, fields, lambda d, m=m: paper.get((m.title.lower(), d.published_name or "")))  # type: ignore[misc]
+            first = i == 0 or section[i - 1].kind != m.kind
+            rows.append(row(m.kind if first else "", _title(m, contents), *line.cells, rule=i == 0 and bool(rows)))
+            if any(line.below):
+                rows.append(row("", "  published", *line.below))
+            data += line.records
+
+    wanted = [grid.cells[m.name, d.name] for m in contents.methods for d in contents.datasets]
+    complete = all(c.complete for c in wanted)
+    notes = _notes(contents, complete, gone, beside and bool(paper)) + mixture_notes(
+        runs[runs["label"] == runs["method"]]
+    )
+    caption = (
+        f"{cells.accuracy_caption(contents, accuracy)} Best in bold, second best underlined, among PLL and IDPLL methods "
+        f"with all seeds. Differences are tested in Table 3 ({TEST_NAMES[test]}, {ALPHA:g}): "
+        f"{cells.test_limits(test, len(contents.seeds), ALPHA)}."
+    )
+    summary = cells.summary_of(contents, accuracy, "table2") | {
+        "test": test,
+        "alpha": ALPHA,
+        "reference": contents.reference,
+        "cells_done": sum(c.complete for c in wanted),
+        "cells": len(wanted),
+    }
+    columns = ("Type", "Method", *(d.title for d in contents.datasets))
+    problems = grid.problems(contents.titles)
+    return Table(
+        "Table 2", caption, columns, tuple(rows), tuple(notes), problems, tuple(data), summary, complete, text_columns=2
+    )
+
+
+def _title(method: MethodInfo, contents: Contents) -> str:
+    mark = f"{REFERENCE_MARK} " if method.name == contents.reference else ""
+    return f"{mark}{method.title}{GONE_MARK if method.kind == 'unregistered' else ''}"
+
+
+def _notes(contents: Contents, complete: bool, gone: Sequence[MethodInfo], beside: bool) -> list[str]:
+    from benchmark.exhibits.parts.cells import reading_notes
+
+    notes = []
+    if contents.reference in contents.titles:
+        notes.append(f"{REFERENCE_MARK} the method under study, {contents.titles[contents.reference]}.")
+    notes += reading_notes(complete, False)
+    if gone:
+        names = ", ".join(m.name for m in gone)
+        notes.append(f"{GONE_MARK} no longer registered ({names}): shown from stored runs, not ranked.")
+    return notes + reading_notes(True, beside)

@@ -1,0 +1,231 @@
+"""Table 3: win/tie/loss of one method against every other, by group of data sets; or derived from the published Table 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from benchmark.accuracy import LAST, Accuracy, by_word
+from benchmark.analysis.contents import TEST_NAMES, Contents
+from benchmark.analysis.table import NONE, Cell, Row, Table, row
+from benchmark.errors import UsageError
+from benchmark.exhibits.base import Exhibit, Made, Material, Need, OfComparison
+from benchmark.flags import flag
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from benchmark.plan.selection import Selection
+
+
+class Table3(Exhibit):
+    name, title, kind = "table3", "Table 3", "table"
+
+    @dataclass(frozen=True)
+    class Options(OfComparison):
+        from_paper: bool = flag(False, "re-derive it from the published Table 2")
+
+    def runs(self, selection: Selection, options: Options) -> Need:
+        if options.reference not in selection.methods:
+            raise UsageError(f"--reference {options.reference} is not among the methods of this table.")
+        need = Need()
+        need.add(selection.specs())
+        return need
+
+    def make(self, material: Material, options: Options) -> Table:
+        contents = replace(material.contents, reference=options.reference)
+        return material.annotated(table3(material.runs, contents, options.test, by_word(options.accuracy)))
+
+    def without_runs(self, options: Options) -> Made | None:
+        if not options.from_paper:
+            return None
+        test = "student" if options.test == "paired" else options.test
+        return Made(table3_from_paper(test), "published", f"table3-from-paper-{test}")
+
+
+def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accuracy: Accuracy = LAST) -> Table:
+    """Win/tie/loss of the contents' reference against every other main method."""
+    from benchmark.analysis import statistics as st
+    from benchmark.analysis.comparisons import ALPHA, compare_runs, mixture_notes, relevant
+    from benchmark.exhibits.parts import cells
+
+    reference, titles = contents.reference, contents.titles
+    others = [m for m in contents.main_methods if m.name != reference]
+    if reference not in {m.name for m in contents.methods} or not others:
+        known = ", ".join(m.name for m in contents.methods)
+        raise UsageError(f"Table 3 compares '{reference}' with other methods of the table, which has {known}.")
+    records = compare_runs(runs, contents, test, accuracy)
+    counted = Counted.of(records, [m.name for m in others], {d.name: d.group for d in contents.datasets})
+    several = len(counted.groups) > 2  # the line of a single group would only repeat the total
+    rows = [
+        row(name, *map(cells.counts_text, counted.raw[g], counted.missing[g]), rule=several and name == "Total")
+        for g, name in enumerate(counted.groups)
+        if several or name == "Total"
+    ]
+    rows.append(row("Total, Holm", *map(cells.counts_text, counted.holm[-1], counted.missing[-1])))
+    made = sum(r["outcome"] != st.MISSING for r in records)
+    caption = (
+        f"{cells.warned(accuracy)}Win/tie/loss of {titles[reference]} against each method: {TEST_NAMES[test]} at {ALPHA:g} "
+        f"on test accuracy {accuracy.caption}, {cells.seeds_text(contents)}; "
+        f"{cells.test_limits(test, len(contents.seeds), ALPHA)}. "
+        f"The last line adjusts for {made} tests by Holm's method. Profile {contents.profile}, device {contents.device}."
+    )
+    own = relevant(runs, contents)
+    notes = _notes(records, titles, test, len(contents.seeds)) + mixture_notes(own[own["label"] == own["method"]])
+    summary = {
+        "table": "table3",
+        "profile": contents.profile,
+        "device": contents.device,
+        "test": test,
+        "alpha": ALPHA,
+        "reference": reference,
+        "accuracy": accuracy.key,
+        "seeds": list(contents.seeds),
+        "family": made,
+        "missing": int(counted.missing[-1, -1]),
+        "total": counted.raw[-1, -1].tolist(),
+        "total_holm": counted.holm[-1, -1].tolist(),
+    }
+    complete = all(r["n"] == r["expected"] for r in records)
+    columns = ("", *(m.title for m in others), "Total")
+    return Table("Table 3", caption, columns, tuple(rows), tuple(notes), (), tuple(records), summary, complete)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Win/tie/loss by group and method, (G+1, M+1, 3) each, the last of either being the total; and what is missing."""
+
+    groups: list[str]
+    raw: Any
+    holm: Any
+    missing: Any  # (G+1, M+1)
+
+    @classmethod
+    def of(cls, records: Sequence[Mapping[str, Any]], methods: Sequence[str], group_of: Mapping[str, str]) -> Counted:
+        """Records come method by method, in the order of the data sets of `group_of`."""
+        import numpy as np
+
+        from benchmark.analysis import statistics as st
+
+        groups = list(dict.fromkeys(group_of.values()))
+        ids = [groups.index(group) for group in group_of.values()]
+        shape = (len(methods), len(ids))
+        raw, missing = st.win_tie_loss(np.reshape([r["outcome"] for r in records], shape), ids)
+        holm, _ = st.win_tie_loss(np.reshape([r["outcome_holm"] for r in records], shape), ids)
+        return cls([*groups, "Total"], raw, holm, missing)
+
+
+def _notes(records: Sequence[Mapping[str, Any]], titles: Mapping[str, str], test: str, seeds: int) -> list[str]:
+    from benchmark.analysis.statistics import MISSING
+
+    def cells(chosen: Sequence[Mapping[str, Any]]) -> str:
+        return ", ".join(f"{titles[r['method']]} on {titles[r['dataset']]}" for r in chosen)
+
+    notes = []
+    absent = [r for r in records if r["outcome"] == MISSING]
+    if absent:
+        notes.append(
+            f"?k and {NONE}: comparisons that could not be made for want of seeds; they are not ties ({cells(absent)})."
+        )
+    short = [r for r in records if r["outcome"] != MISSING and r["n"] < seeds]
+    if short:
+        notes.append(f"Warning: fewer than {seeds} seeds on both sides: {cells(short)}.")
+    flat = [r for r in records if "zero_variance" in r["flags"]]
+    if flat:
+        notes.append(f"Warning: seeds make no difference in {cells(flat)}; are these runs copies of each other?")
+    if test in ("student", "welch"):
+        notes.append("The two samples are treated as independent although the runs share seeds.")
+    return notes
+
+
+# from the published Table 2 -------------------------------------------------------------------------------------------
+def table3_from_paper(test: str = "student") -> Table:
+    """Table 3 derived from the published Table 2, beside the printed one, with the cells that differ."""
+    from benchmark.analysis import published
+    from benchmark.analysis.comparisons import ALPHA
+    from benchmark.exhibits.parts.cells import counts_text
+
+    if test not in ("student", "welch"):
+        raise UsageError(
+            f"The published means and deviations do not allow a {test} test: it needs the runs; use student or welch."
+        )
+    records = published_records(test)
+    methods = list(dict.fromkeys(r["method"] for r in records))
+    counted = Counted.of(records, methods, {r["dataset"]: r["group"] for r in records})
+    printed = published.win_tie_loss()
+    rows: list[Row] = []
+    notes: list[str] = []
+    for g, group in enumerate(counted.groups):
+        derived = dict(zip([*methods, "Total"], counted.raw[g].tolist(), strict=True))
+        differs = {m: tuple(derived[m]) != printed[group, m] for m in derived}
+        rows.append(row(f"{group}, printed", *(counts_text(printed[group, m]) for m in derived), rule=g > 0))
+        rows.append(row(f"{group}, derived", *(Cell(counts_text(derived[m]), bold=differs[m]) for m in derived)))
+        for m in methods if group != "Total" else ():
+            if differs[m]:
+                tests = ", ".join(
+                    f"{r['dataset']} t={r['t']:.2f} p={r['p']:.3f}"
+                    for r in records
+                    if (r["method"], r["group"]) == (m, group)
+                )
+                counts = f"printed {counts_text(printed[group, m])}, derived {counts_text(derived[m])}"
+                notes.append(f"{m}, {group}: {counts} ({tests}).")
+    rows.append(row("Total, Holm", *map(counts_text, counted.holm[-1]), rule=True))
+    total = counts_text(counted.raw[-1, -1])
+    notes.append(f"In all: printed {counts_text(printed['Total', 'Total'])}, derived {total}.")
+    notes.append(
+        "Which test the paper used cannot be told: no reading of its Table 2 gives its Table 3, and a two-sided paired test "
+        "on those runs is excluded, since it allows 65 wins at most."
+    )
+    caption = (
+        f"Win/tie/loss of CEL, {TEST_NAMES[test]} at {ALPHA:g} from mean, std (read as the sample form) and n = 3, beside "
+        f"the printed counts. Where they differ the derived count is bold. The last line adjusts for {len(records)} tests "
+        f"by Holm's method."
+    )
+    summary = {
+        "table": "table3",
+        "source": "published Table 2",
+        "test": test,
+        "alpha": ALPHA,
+        "std_ddof": 1,
+        "printed": list(printed["Total", "Total"]),
+        "derived": counted.raw[-1, -1].tolist(),
+        "derived_holm": counted.holm[-1, -1].tolist(),
+    }
+    title = "Table 3 derived from the published Table 2"
+    return Table(title, caption, ("", *methods, "Total"), tuple(rows), tuple(notes), (), tuple(records), summary)
+
+
+def published_records(test: str) -> list[dict[str, Any]]:
+    """CEL against every other published cell, method by method, with Holm's adjustment over all of them."""
+    from benchmark.analysis import published
+    from benchmark.analysis import statistics as st
+    from benchmark.analysis.comparisons import ALPHA, add_holm
+
+    table, info = published.load("table2"), published.load("table1")
+    group_of = dict(zip(info["dataset"], info["group"], strict=True))
+    ours = table[table["method"] == "CEL"].set_index("dataset")
+    others = table[table["method"] != "CEL"].reset_index(drop=True)
+    sides = [
+        st.Summary(*(frame[c].to_numpy(float) for c in ("mean", "std", "n")))
+        for frame in (ours.loc[others["dataset"]], others)
+    ]
+    tested = st.unpaired_t(*sides, equal_var=test == "student", alpha=ALPHA)
+    effect = st.hedges_g(*sides)["hedges_g"]
+    records: list[dict[str, Any]] = [
+        {
+            "reference": "CEL",
+            "method": r["method"],
+            "dataset": r["dataset"],
+            "group": group_of[r["dataset"]],
+            "mean_difference": ours["mean"][r["dataset"]] - r["mean"],
+            "t": float(tested["t"][i]),
+            "df": float(tested["df"][i]),
+            "p": float(tested["p"][i]),
+            "effect": float(effect[i]),
+            "outcome": int(tested["outcome"][i]),
+        }
+        for i, r in enumerate(others.to_dict("records"))
+    ]
+    add_holm(records, ALPHA)
+    return records

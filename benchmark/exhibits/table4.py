@@ -1,0 +1,93 @@
+"""Table 4: ablation of CEL's losses, with the average over data sets where all are complete."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from benchmark.accuracy import LAST, Accuracy, by_word
+from benchmark.analysis.contents import Contents
+from benchmark.analysis.table import NONE, Row, Table, row
+from benchmark.exhibits.base import Exhibit, Material, Need, OfAccuracy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from benchmark.plan.selection import Selection
+
+ABLATION: dict[str, dict[str, Any]] = {  # row as printed: what its runs change
+    "L_cls": {"alpha": 0.0, "beta": 0.0},
+    "L_cls + L_cal": {"beta": 0.0},
+    "L_cls + L_cal + L_pdl": {},
+}
+
+
+def label_of(change: dict[str, Any]) -> str:
+    return "cel" + (f"[{','.join(f'{k}={v:g}' for k, v in change.items())}]" if change else "")
+
+
+ROWS = tuple((title, label_of(change)) for title, change in ABLATION.items())
+
+
+class Table4(Exhibit):
+    name, title, kind = "table4", "Table 4", "table"
+    Options = OfAccuracy
+
+    def runs(self, selection: Selection, options: OfAccuracy) -> Need:
+        need = Need()
+        for change in ABLATION.values():
+            need.add(selection.specs(["cel"], variant=change), label_of(change))
+        return need
+
+    def make(self, material: Material, options: OfAccuracy) -> Table:
+        return material.annotated(table4(material.runs, material.contents, accuracy=by_word(options.accuracy)))
+
+
+def table4(
+    runs: pd.DataFrame,
+    contents: Contents,
+    rows: Sequence[tuple[str, str]] = ROWS,
+    accuracy: Accuracy = LAST,
+) -> Table:
+    """One line per (title, label of the runs)."""
+    from benchmark.analysis import published
+    from benchmark.analysis.comparisons import mixture_notes, relevant
+    from benchmark.analysis.statistics import mean
+    from benchmark.exhibits.parts import cells
+
+    runs = relevant(runs, contents)
+    labels = [label for _, label in rows]
+    grid = cells.grid_of(runs, contents, labels, labels, accuracy)
+    own = {label: [grid.cells[label, d.name] for d in contents.datasets] for label in labels}
+    averages = {label: mean([c.mean for c in line]) for label, line in own.items() if all(c.complete for c in line)}
+    paper = published.ablation() if contents.profile == "paper" else {}
+    places = cells.ranks_of(averages)
+    lines: list[Row] = []
+    data: list[dict[str, Any]] = []
+    for title, label in rows:
+        line = grid.line(label, {"row": title}, lambda d, title=title: paper.get((title, d.published_name or "")))  # type: ignore[misc]
+        average, place = averages.get(label, math.nan), places.get(label)
+        lines.append(row(title, *line.cells, cells.marked(NONE if math.isnan(average) else f"{average:.2f}", place)))
+        printed = paper.get((title, "AVERAGE")) if all(d.published_name for d in contents.datasets) else None
+        below = [*line.below, "" if printed is None else _average_beside(average, printed[0])]
+        if any(below):
+            lines.append(row("  published", *below))
+        data += line.records
+        both = {"row": title, "profile": contents.profile, "label": label}
+        data.append({**both, "dataset": "AVERAGE", "mean": average, "place": place})
+    notes = cells.reading_notes(grid.complete, bool(paper)) + mixture_notes(runs[runs["label"].isin(labels)])
+    caption = (
+        f"Ablation of CEL. {cells.accuracy_caption(contents, accuracy)} Average: mean over the data sets, where all are "
+        "complete. Best in bold, second best underlined."
+    )
+    summary = cells.summary_of(contents, accuracy, "table4") | {"rows": [list(r) for r in rows]}
+    columns = ("Losses", *(d.title for d in contents.datasets), "Average")
+    problems = grid.problems(contents.titles | {label: title for title, label in rows})
+    return Table("Table 4", caption, columns, tuple(lines), tuple(notes), problems, tuple(data), summary, grid.complete)
+
+
+def _average_beside(ours: float, printed: float) -> str:
+    from benchmark.exhibits.parts.cells import signed
+
+    return f"{printed:.2f}" if math.isnan(ours) else f"{printed:.2f} ({signed(ours - printed)})"

@@ -1,0 +1,97 @@
+"""How far a set of runs is, read from the results folder. Needs no torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmark import store
+from benchmark.plan.spec import RunSpec
+from benchmark.store import SCHEMA, RunFolder
+from datasets import registry as data_registry
+from methods.registry import Entry
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass
+class Standing:
+    """How far a set of runs is."""
+
+    specs: list[RunSpec]
+    states: dict[str, str]  # by config digest: done | running | … | missing
+    reasons: dict[str, str]
+
+    def count(self, state: str) -> int:
+        return sum(self.states[s.digest] == state for s in self.specs)
+
+    @property
+    def todo(self) -> list[RunSpec]:
+        return [s for s in self.specs if self.states[s.digest] != "done"]
+
+
+def documents(results: Path, profile: str) -> dict[str, tuple[RunFolder, dict[str, Any]]]:
+    """Every run of a profile by the digest of its configuration; a finished one wins over others of the same digest."""
+    found: dict[str, tuple[RunFolder, dict[str, Any]]] = {}
+    for folder, document in store.documents(results, profile):
+        digest = document.get("config_digest", "")
+        if digest not in found or document["status"] == "done":
+            found[digest] = (folder, document)
+    return found
+
+
+def standing(specs: Sequence[RunSpec], results: Path) -> Standing:
+    unique = {spec.digest: spec for spec in specs}
+    known: dict[str, tuple[RunFolder, dict[str, Any]]] = {}
+    for profile in {spec.profile for spec in specs}:
+        known |= documents(results, profile)
+    states, reasons = {}, {}
+    for digest in unique:
+        if digest in known:
+            states[digest] = store.state_of(*known[digest])
+            reasons[digest] = known[digest][1].get("reason", "")
+        else:
+            states[digest] = "missing"
+    return Standing(list(unique.values()), states, reasons)
+
+
+def frame_of(specs: Sequence[RunSpec], results: Path, labels: Mapping[str, str]) -> pandas.DataFrame:
+    """The runs of a plan, labelled as the table wants them, by config digest."""
+    frame = store.runs(results, specs[0].profile if specs else None)
+    wanted = {spec.digest for spec in specs}
+    frame = frame[frame["config_digest"].isin(wanted)].copy()
+    frame["label"] = frame["config_digest"].map(lambda digest: labels.get(digest, ""))
+    return frame.sort_values("status", key=lambda s: s != "done", kind="stable").drop_duplicates("config_digest")
+
+
+def cost(spec: RunSpec, entry: Entry) -> float:
+    """A number that grows with the length of a run, to start the longest first: passes × images × epochs."""
+    return (1 + 2 * passes_of(entry)) * images_of(spec) * spec.train.epochs
+
+
+def passes_of(entry: Entry) -> float:
+    """Forward passes of a whole network per sample and step, as the method declares them."""
+    digits = "".join(c if c.isdigit() or c == "." else " " for c in entry.forwards).split()
+    return float(digits[0]) if digits else 1.0
+
+
+def images_of(spec: RunSpec) -> float:
+    """Training images of a run, as far as it can be told without loading them."""
+    source = data_registry.get(spec.paths.get("dataset") or spec.dataset)
+    return float(spec.config.dataset_settings.get("train") or source.train_size or 1000)
+
+
+def readable(results: Path, profile: str | None) -> Iterator[tuple[RunFolder, dict[str, Any], str]]:
+    """Every run of this schema with its document and its state now."""
+    other = 0
+    for folder, document in store.documents(results, profile):
+        if document.get("schema", SCHEMA) == SCHEMA:
+            yield folder, document, store.state_of(folder, document)
+        else:
+            other += 1
+    if other:
+        print(f"warning: {other} run(s) of another schema than {SCHEMA} are not shown.", file=sys.stderr)

@@ -1,0 +1,162 @@
+"""Golden ops of PaPi."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmark.plan import optimisation as schedule
+from methods.base import Batch, Clock, Task
+from methods.blocks import soft_cross_entropy, uniform_confidence, unit
+from methods.papi import PaPi, alignment_loss, moved_targets, pseudo_labels
+from methods.pico import updated_prototypes
+from tests.conformance.pico import Encoder
+from tests.conformance.trajectory import PlainSGD
+
+Inputs = dict[str, Tensor]
+Params = dict[str, Any]
+SWITCHES = ("prototype_normalise", "alignment", "tau")
+RAMPS = ("alignment_weight", "phi_start", "phi_end", "gamma_start", "gamma_end", "ramp_lag", "before_first")
+
+
+class GivenMix(PaPi):
+    """Coefficients and partners come from the vector, one of each per step."""
+
+    draws: list[tuple[Tensor, Tensor]]
+
+    def draw_mix(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        return self.draws.pop(0)
+
+
+def build(config: PaPi.Config, candidates: Tensor, dim_in: int, dim_out: int, epochs: int, steps: int) -> GivenMix:
+    task = Task(candidates.shape[1], candidates.bool(), epochs, steps, lambda: Encoder(dim_in, dim_out))
+    method = GivenMix(config, task).double()
+    method.targets.copy_(uniform_confidence(candidates, torch.float64))
+    return method
+
+
+def both(x: Inputs, name: str, end: str = "") -> Tensor:
+    return torch.cat((x[f"{name}_weak{end}"], x[f"{name}_strong{end}"]))
+
+
+def target_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    batch = Batch((), x["candidates"], x["index"])
+    rows = moved_targets(batch.rows(x["targets"]), x["logits_weak"], batch.candidates, params["phi"])
+    batch.store(x["targets"], rows)
+    return {"targets": x["targets"]}
+
+
+def prototype_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    labels = pseudo_labels(both(x, "logits"), x["candidates"])
+    how = (params["gamma"], params["prototype_normalise"])
+    weak, strong = labels.chunk(2)
+    updated = updated_prototypes(x["prototypes"], both(x, "embed"), labels, *how)
+    return {"prototypes": updated, "labels_weak": weak, "labels_strong": strong}
+
+
+def cls_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    logits = x["logits_weak"].requires_grad_()
+    loss = soft_cross_entropy(logits, x["targets"])
+    return {"loss": loss, "grad_logits_weak": torch.autograd.grad(loss, logits)[0]}
+
+
+def alignment(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    weak, strong = (x[f"feat_{view}_mix"].requires_grad_() for view in ("weak", "strong"))
+    given = (x["prototypes"], x["targets"], x["perm"], x["lam"])
+    loss = alignment_loss(unit(torch.cat((weak, strong))), *given, params["tau"], params["alignment"])
+    grads = torch.autograd.grad(loss, (weak, strong))
+    return {"loss": loss, "grad_feat_weak_mix": grads[0], "grad_feat_strong_mix": grads[1]}
+
+
+def schedules(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    epochs = params["epochs"]
+    config = PaPi.Config(rampup=params["rampup_epochs"] / epochs, **{key: params[key] for key in RAMPS})
+    method = build(config, torch.ones(2, 2), 1, 1, epochs, 1)
+    clocks = [Clock(int(e), int(e), epochs, 1) for e in x["epoch"]]
+    return {name: np.array([getattr(method, name)(clock) for clock in clocks]) for name in ("phi", "gamma", "psi")}
+
+
+def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    """The second of two epochs, in which the weight of the alignment has reached its top."""
+    config = PaPi.Config(
+        embed_dim=x["feat_weak"].shape[1],
+        alignment_weight=params["psi"],
+        rampup=0.5,
+        ramp_lag=0,
+        **{f"{name}_{end}": params[name] for name in ("phi", "gamma") for end in ("start", "end")},
+        **{key: params[key] for key in SWITCHES},
+    )
+    method = build(config, x["targets"] > 0, 1, 1, epochs=2, steps=1)
+    method.targets.copy_(x["targets"])
+    method.prototypes.copy_(x["prototypes"])
+    given = {name: value.requires_grad_() for name, value in x.items() if name.startswith(("logits_", "feat_"))}
+    batch, clock = Batch((), x["candidates"].bool(), x["index"]), Clock(1, 1, 2, 1)
+    seen, mixed = unit(both(x, "feat")), unit(both(x, "feat", "_mix"))
+    done = method.losses(both(x, "logits"), seen, mixed, x["perm"], x["lam"], batch, clock)
+    grads = torch.autograd.grad(done.loss, list(given.values()), materialize_grads=True)
+    with torch.no_grad():
+        method.after_step(batch, done, clock)
+    return {f"grad_{name}": grad for name, grad in zip(given, grads, strict=True)} | {
+        "loss": done.loss,
+        "loss_cls": done.logs["classification"],
+        "loss_align": done.logs["alignment"],
+        "targets": method.targets,
+        "prototypes": method.prototypes,
+    }
+
+
+def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    epochs, steps = x["index"].shape[:2]
+    config = PaPi.Config(
+        embed_dim=x["h2_weight"].shape[0],
+        rampup=params["rampup_epochs"] / epochs,
+        **{key: params[key] for key in SWITCHES + RAMPS},
+    )
+    method = build(config, x["candidates"], x["enc_weight"].shape[1], x["enc_weight"].shape[0], epochs, steps)
+    method.draws = list(zip(x["lam"].flatten(), x["perm"].flatten(0, 1), strict=True))
+    network: Any = method.network
+    layers = {
+        "enc": network.backbone.linear,
+        "fc": network.head,
+        "h1": network.projection[0],
+        "h2": network.projection[2],
+    }
+    with torch.no_grad():
+        for name, layer in layers.items():
+            layer.weight.copy_(x[f"{name}_weight"])
+            layer.bias.copy_(x[f"{name}_bias"])
+    optimizer = PlainSGD(method, params | {"momentum": params["sgd_momentum"]})
+    floor = params["lr"] * params["lr_decay_rate"] ** 3
+    losses: dict[str, list[Tensor]] = {"classification": [], "alignment": []}
+    method.train()
+    for epoch in range(epochs):
+        for group in optimizer.sgd.param_groups:
+            group["lr"] = schedule.cosine(params["lr"], epoch, epochs, floor)
+        for k in range(steps):
+            index = x["index"][epoch, k]
+            batch = Batch((x["x_weak"][epoch, k], x["x_strong"][epoch, k]), x["candidates"][index].bool(), index)
+            done = method.update(batch, optimizer, Clock(epoch, epoch * steps + k, epochs, steps))
+            for name, values in losses.items():
+                values.append(done.logs[name])
+    return {
+        "loss_cls": torch.stack(losses["classification"]).view(epochs, steps),
+        "loss_align": torch.stack(losses["alignment"]).view(epochs, steps),
+        "targets": method.targets,
+        "prototypes": method.prototypes,
+        **{f"{name}_weight": layer.weight for name, layer in layers.items()},
+        **{f"{name}_bias": layer.bias for name, layer in layers.items()},
+    }
+
+
+OPS = {
+    "target_update": target_update,
+    "prototype_update": prototype_update,
+    "cls_loss": cls_loss,
+    "alignment_loss": alignment,
+    "schedules": schedules,
+    "step": step,
+    "trajectory": trajectory,
+}

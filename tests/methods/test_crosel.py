@@ -1,0 +1,154 @@
+"""CroSel beyond its golden numbers: what is selected for whom, warm-up, edge cases, precision, resume."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from methods.base import Clock, Task
+from methods.crosel import CroSel, labelled_loss, pushed, select
+from tests.support import tiny, tiny_epochs
+
+CONFIG = CroSel.Config(history=2, threshold=0.5)
+LATER = Clock(3, 15, 4, 5)
+FULL = torch.ones(1, 3, dtype=torch.bool)
+
+
+def selected(probabilities: list[float], classes: list[int], candidates: Tensor = FULL, threshold: float = 0.9) -> int:
+    return int(select(torch.tensor(probabilities)[:, None], torch.tensor(classes)[:, None], candidates, threshold))
+
+
+def trained(task: Task, config: CroSel.Config = CONFIG) -> CroSel:
+    return tiny_epochs.assert_trains_finitely(CroSel, config, task)
+
+
+def test_a_sample_is_selected_when_stable_confident_and_admissible() -> None:
+    assert selected([0.8, 0.95, 0.99], [2, 2, 2]) == 2
+    assert selected([0.8, 0.95, 0.99], [1, 2, 2]) == -1
+    assert selected([0.8, 0.91, 0.92], [2, 2, 2]) == -1
+    assert selected([0.8, 0.95, 0.99], [2, 2, 2], torch.tensor([[True, True, False]])) == -1
+    assert selected([0.5], [2], threshold=0.5) == -1  # above, not at the threshold
+
+
+def test_a_singleton_is_selected_only_if_the_network_agrees() -> None:
+    assert selected([0.99], [1], torch.tensor([[True, False, False]])) == -1
+
+
+def test_nothing_is_selected_from_a_bank_that_is_not_full() -> None:
+    bank, classes = torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int64)
+    for expected in (-1, 0):
+        bank, classes = pushed(bank, torch.tensor([0.99])), pushed(classes, torch.tensor([0]))
+        assert select(bank, classes, FULL, 0.4).item() == expected
+
+
+def test_no_selected_row_gives_no_loss_and_no_gradient() -> None:
+    logits = torch.randn(3, 4, requires_grad=True)
+    loss = labelled_loss(logits, torch.full((3,), -1))
+    assert loss.item() == 0 and not torch.autograd.grad(loss, logits)[0].any()
+
+
+def test_a_network_is_taught_by_the_selection_of_the_other() -> None:
+    task = tiny.tiny_task()
+    method = CroSel(CONFIG, task).train()
+    method.labels[0] = 1
+    done = method.training_step(tiny.tiny_batch(task, range(4), views=3), LATER)
+    assert done.logs["labelled1"] == 0 and done.logs["labelled2"] > 0
+
+
+def test_co_mix_has_no_weight_when_everything_is_selected() -> None:
+    task = tiny.tiny_task()
+    method = CroSel(CONFIG, task).train()
+    method.labels.fill_(1)
+    method.ratio.fill_(1.0)
+    logs = method.training_step(tiny.tiny_batch(task, range(4), views=3), LATER).logs
+    assert logs["network1"] == logs["labelled1"] and logs["comix1"] > 0
+
+
+def test_the_warm_up_fills_the_banks_however_short_unless_it_is_switched_off() -> None:
+    task, clocks = tiny.tiny_task(), [Clock(epoch, 5 * epoch, 4, 5) for epoch in range(4)]
+    assert [CroSel(replace(CONFIG, warmup=0.01), task).warming(clock) for clock in clocks] == [True, True, False, False]
+    assert [CroSel(replace(CONFIG, warmup=0.75), task).warming(clock) for clock in clocks] == [True, True, True, False]
+    assert not any(CroSel(replace(CONFIG, warmup=0.0), task).warming(clock) for clock in clocks)
+
+
+@pytest.mark.parametrize(("view", "at"), [("plain", 2), ("weak", 0)])
+def test_the_warm_up_looks_at_one_view(view: Any, at: int) -> None:
+    task = tiny.tiny_task()
+    method = CroSel(replace(CONFIG, warmup_view=view), task).train()
+    seen: list[Tensor] = []
+    method.networks.get_submodule("0.backbone").register_forward_pre_hook(lambda _, images: seen.append(images[0]))
+    batch = tiny.tiny_batch(task, range(4), views=3)
+    method.training_step(batch, Clock(0, 0, 4, 5))
+    assert len(seen) == 1 and torch.equal(seen[0], batch.views[at])
+
+
+def test_a_step_makes_three_passes_per_network() -> None:
+    task = tiny.tiny_task()
+    method = CroSel(CONFIG, task).train()
+    method.training_step(tiny.tiny_batch(task, range(4), views=3), LATER)
+    assert [method.state_dict()[f"networks.{k}.backbone.layers.1.num_batches_tracked"] for k in range(2)] == [3, 3]
+
+
+def test_the_networks_start_apart_and_predict_by_the_mean_of_their_logits() -> None:
+    task = tiny.tiny_task()
+    method = CroSel(CONFIG, task).eval()
+    images = tiny.tiny_batch(task, range(4)).views[0]
+    single = method.predictions(images)
+    assert not torch.equal(single["network1"], single["network2"])
+    assert torch.equal(method.predict(images), (single["network1"] + single["network2"]) / 2)
+
+
+def test_a_training_selects_labels_inside_the_sets() -> None:
+    task = tiny.tiny_task(epochs=12)
+    method = trained(task)
+    shares = method.diagnostics()
+    assert min(shares.values()) > 0.3 and float(method.ratio) == pytest.approx(sum(shares.values()) / 2)
+    for labels in method.labels:
+        chosen = labels >= 0
+        assert task.candidates[chosen].gather(1, labels[chosen, None]).all()
+
+
+def test_a_training_without_warm_up_mixing_or_labels_stays_finite() -> None:
+    method = trained(tiny.tiny_task(), replace(CONFIG, warmup=0.0, mixup=False, threshold=2.0, sharpen="power"))
+    assert method.ratio == 0 and (method.labels == -1).all()
+
+
+@pytest.mark.parametrize("row", [0, 1], ids=["singleton", "full"])
+def test_a_batch_of_one(row: int) -> None:
+    task = tiny.tiny_task()
+    method = CroSel(CONFIG, task).train()
+    step = method.update(tiny.tiny_batch(task, [row], views=3), tiny.TinyOptimiser(method), LATER)
+    tiny.assert_finite(method, step.loss)
+
+
+def test_extreme_logits_stay_finite() -> None:
+    task = tiny.tiny_task()
+    method = CroSel(CONFIG, task).train()
+    for k in range(2):
+        tiny_epochs.huge_head(method.networks.get_submodule(f"{k}.head"))  # type: ignore[arg-type]
+    for clock in (Clock(0, 0, 4, 5), LATER):
+        step = method.training_step(tiny.tiny_batch(task, range(5), views=3), clock)
+        tiny_epochs.loss_and_gradients_are_finite(method, step.loss)
+
+
+def test_bfloat16_autocast_keeps_banks_and_losses_in_float32() -> None:
+    method = tiny_epochs.assert_trains_finitely(CroSel, CONFIG, tiny.tiny_task(), autocast=True)
+    assert method.top_probability.dtype == torch.float32
+
+
+def test_stopping_anywhere_changes_nothing() -> None:
+    tiny_epochs.assert_stopping_changes_nothing(CroSel, CONFIG, tiny.tiny_task())
+
+
+def test_a_step_never_asks_the_device_for_a_value() -> None:
+    tiny.assert_step_needs_no_value_of_the_device(CroSel, CONFIG, tiny.tiny_task(), LATER)
+
+
+@pytest.mark.parametrize("wrong", [{"history": 0}, {"sharpen_T": 0.0}, {"mixup_alpha": -1.0}])
+def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"crosel: .* must be"):
+        CroSel.Config(**wrong)
