@@ -17,8 +17,6 @@ from scipy import stats
 from benchmark.analysis import published
 from benchmark.analysis.statistics import mean, sample_std, t_interval
 
-PROFILES = tuple(f"realworld-{name}" for name in ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23"))
-SHORT = ("realworld-p20", ("lost", "msrcv2"))  # one source, two sets: minutes
 KEYS = {"last": "accuracy", "last10": "accuracy_last10", "train": "train_accuracy"}  # of a run's summary
 
 Verdict = Literal["agrees", "differs", "not comparable", "incomplete"]
