@@ -11,6 +11,7 @@ class Accuracy:
 
     key: str  # in run.json's summary and in frames of runs
     word: str  # of `--accuracy`
+    title: str  # of a column
     caption: str  # "Test accuracy (%) …"
     legend: str
     mark: str  # matplotlib's marker
@@ -19,13 +20,22 @@ class Accuracy:
     warning: str = ""  # what a table must say loudly before anything else
 
 
-LAST = Accuracy("accuracy", "last", "after the last epoch", "last epoch", "o", "#000000")
+LAST = Accuracy("accuracy", "last", "Last", "after the last epoch", "last epoch", "o", "#000000")
 ACCURACIES = (
     LAST,
-    Accuracy("accuracy_last10", "last10", "as the mean of the last 10 epochs", "mean of the last 10", "|", "#0072B2"),
+    Accuracy(
+        "accuracy_last10",
+        "last10",
+        "Last 10",
+        "as the mean of the last 10 epochs",
+        "mean of the last 10",
+        "|",
+        "#0072B2",
+    ),
     Accuracy(
         "accuracy_covering",
         "covering",
+        "Covering",
         "at the epoch chosen by covering rate, without true labels",
         "chosen by covering rate",
         "^",
@@ -35,6 +45,7 @@ ACCURACIES = (
     Accuracy(
         "accuracy_approximated",
         "approximated",
+        "Approximated",
         "at the epoch chosen by approximated accuracy, without true labels",
         "chosen by approximated accuracy",
         "s",
@@ -44,6 +55,7 @@ ACCURACIES = (
     Accuracy(
         "accuracy_oracle",
         "oracle",
+        "Oracle",
         "at the best test epoch",
         "best test epoch (oracle)",
         "x",

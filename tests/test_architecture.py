@@ -6,6 +6,8 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Collection
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,54 @@ def test_imports_go_one_way(package: str) -> None:
         assert not wrong, f"{path.relative_to(ROOT)} imports {wrong}"
 
 
+def modules() -> dict[str, Path]:
+    """Every module of the three packages by its dotted name."""
+    paths = [path for package in PACKAGES for path in sources(package)]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+def imports_of(path: Path, known: Collection[str], type_only: bool) -> set[str]:
+    """The modules that a file imports, inside functions too, and with `type_only` where only a type checker looks."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if not type_only and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else str(node.module) for name in whole}
+    return found & set(known)
+
+
+def rooms() -> list[list[str]]:
+    """The order of docs/architecture.md: groups from left to right."""
+    picture = (ROOT / "docs" / "architecture.md").read_text().split("<!-- rooms -->")[1]
+    return [group.split() for group in picture.replace("`", " ").split("<")]
+
+
+def test_rooms_import_only_what_stands_left_of_them_in_the_picture() -> None:
+    rank = {room: place for place, group in enumerate(rooms()) for room in group}
+    known = modules()
+    assert set(rank) == {name.split(".")[1] for name in known if name.startswith("benchmark.")} - {"__main__"}
+    for name, path in known.items():
+        room = name.split(".")[1] if name.startswith("benchmark.") else ""
+        for other in imports_of(path, known, type_only=True) if room in rank else ():
+            if other.startswith("benchmark."):
+                target = other.split(".")[1]
+                allowed = target == room or rank[target] < rank[room] or (rank[target] == rank[room] == 0)
+                assert allowed, f"{path.relative_to(ROOT)} imports {other}, which stands right of {room}"
+
+
+def test_no_two_modules_import_each_other() -> None:
+    known = modules()
+    graph = {name: imports_of(path, known, type_only=False) - {name} for name, path in known.items()}
+    assert len(graph) > 100 and graph["benchmark.run.worker"] >= {"benchmark.store", "benchmark.train.trainer"}
+    TopologicalSorter(graph).prepare()  # raises CycleError with the circle in it
+
+
 def test_nothing_outside_its_own_file_branches_on_a_name() -> None:
     names = {*discover().entries, *SOURCES}
     for package in PACKAGES:
@@ -49,7 +99,7 @@ def test_nothing_outside_its_own_file_branches_on_a_name() -> None:
                     mentioned = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} | {
                         n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)
                     }
-                    suspicious = constants and mentioned & {"method", "name", "dataset", "algorithm"}
+                    suspicious = constants and mentioned & {"method", "name", "dataset", "algorithm", "label"}
                     own = path.stem.replace("_", "-") in constants
                     assert not suspicious or own, f"{path.relative_to(ROOT)}:{node.lineno} branches on {constants}"
 

@@ -12,12 +12,12 @@ from benchmark.flags import flag
 
 @dataclass(frozen=True)
 class Own:
-    views: bool = flag(False, "batched views against one picture at a time")
-    losses: bool = flag(False, "vectorised losses and state against loops")
+    views: bool = flag(False, "batched views against one image at a time")
+    losses: bool = flag(False, "vectorised losses against loops")
     knn: bool = flag(False, "VALEN's neighbour graph: seconds and memory")
     levers: bool = flag(False, "ways to train faster: what each gains here")
     rounds: int = flag(5, "medians are of so many (default: 5)", kind=int, metavar="N")
-    docs: bool = flag(False, "renew docs/speed.md and docs/cost.json")
+    docs: bool = flag(False, "renew docs/speed.md, docs/speed.json and docs/cost.json")
 
 
 def run(request: Request, own: Own) -> int:

@@ -32,7 +32,7 @@ from benchmark.plan.profile import load_profile
 from benchmark.plan.sections import Train
 from benchmark.plan.spec import RunSpec, resolve
 from benchmark.train.guard import Diverged
-from benchmark.train.inputs import Pictures
+from benchmark.train.inputs import ViewLoader
 from benchmark.train.seeding import derive
 from benchmark.train.trainer import Hooks, Trainer, weights_digest
 from benchmark.watchdog import TimeUp, watchdog
@@ -139,7 +139,7 @@ def shapes_only() -> Iterator[None]:
         yield
 
 
-class CachedViews(Pictures):
+class CachedViews(ViewLoader):
     """Views made once and handed out as copies: trainings of one examination ask for the same ones again and again."""
 
     kept: ClassVar[dict[Any, tuple[Tensor, ...]]] = {}

@@ -510,8 +510,8 @@
   }
 
   // Selection ---------------------------------------------------------------------------------------------------------
-  const RULES = [["accuracy", "Last", "#000000", "circle", "last epoch"], ["accuracy_last10", "Last 10", "#0072B2", "bar", "mean of the last 10 epochs"], ["accuracy_covering", "Covering", "#009E73", "triangle", "chosen by covering rate"],
-    ["accuracy_approximated", "Approximated", "#CC79A7", "square", "chosen by approximated accuracy"], ["accuracy_oracle", "Oracle", "#D55E00", "cross", "best test epoch"]];
+  const SHAPES = { o: "circle", "|": "bar", "^": "triangle", s: "square", x: "cross" };
+  const RULES = DATA.rules.map(([key, title, colour, mark, legend]) => [key, title, colour, SHAPES[mark], legend]);
   function mark(shape, x, y, colour) {
     const common = { "data-colour": colour, "stroke-width": 1.6 };
     if (shape === "circle") return svg("circle", { cx: x, cy: y, r: 3.2, ...common, "data-paint": "fill" });

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from benchmark import store
+from benchmark.accuracy import ACCURACIES
 from benchmark.analysis import published
 from benchmark.analysis import statistics as st
 from benchmark.analysis.comparisons import ALPHA, add_holm, rank_methods
@@ -651,4 +652,5 @@ def collect(results: Path, profile: str | None, catalogue: Catalogue) -> dict[st
     for entry, own in zip(described, drawn, strict=True):
         labels = [{"name": label, **look(label)} for label in own.pop("labels")]
         entry["curves"] = {**own, "labels": labels}
-    return {"views": described}
+    rules = [[rule.key, rule.title, rule.colour, rule.mark, rule.legend] for rule in ACCURACIES]
+    return {"rules": rules, "views": described}

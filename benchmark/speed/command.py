@@ -1,7 +1,6 @@
 """Measures what was asked for, prints it, writes results/speed/<name>.json.
 
-Everything is a ratio of two things timed in turns in one run, medians over rounds: machines differ and are noisy. On a
-CPU the clock counts seconds of this process, on an accelerator those of the wall.
+Everything is a ratio of two things timed in turns in one run, medians over rounds: machines differ and are noisy.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ def run(selection: Selection, options: RunOptions, request: SpeedRequest) -> int
         raise UsageError(f"--rounds is {rounds}; it must be at least 1.")
     ensure_writable(options.results)
     folder = options.results / "speed"
-    code = COMPLETE
     with one_thread():
         for name in (name for name in PARTS if name in request.parts):
             _finish(folder, name, _about(name, "cpu", rounds) | {"rows": PARTS[name](rounds)})
@@ -61,8 +59,7 @@ def run(selection: Selection, options: RunOptions, request: SpeedRequest) -> int
             spec = selection.specs([training.REFERENCE], selection.datasets)[0]
             about = _about("levers", options.device, rounds) | _setting(selection, options, spec)
             _finish(folder, "levers", about | {"rows": levers.measure(spec, options, rounds)})
-        if not request.parts:
-            code = _training(selection, options, request)
+        code = COMPLETE if request.parts else _training(selection, options, request)
     if request.docs:
         for path in page.write(folder):
             print(f"Written: {path}")

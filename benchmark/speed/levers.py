@@ -20,7 +20,6 @@ from benchmark.run.options import RunOptions
 from benchmark.speed.timing import Work, compare, forked
 from benchmark.speed.training import TimedTrainer
 
-PATIENCE = 600.0  # seconds that a process waits for the other one to be ready
 Pair = tuple[Work, Work]  # without the lever, and with it
 
 
@@ -66,7 +65,7 @@ def _processes(spec: RunSpec, place: RunOptions, steps: int) -> Pair:
     """As many steps by one process with two threads and by two with one thread each; both return seconds of the wall."""
 
     def wall_seconds(processes: int, threads: int, steps: int) -> float:
-        ready = multiprocessing.get_context("fork").Barrier(processes, timeout=PATIENCE)
+        ready = multiprocessing.get_context("fork").Barrier(processes, timeout=600)  # seconds; the other may have died
 
         def train() -> float:
             with silenced():

@@ -39,14 +39,12 @@ def compare(slow: Work, fast: Work, rounds: int, clock: Callable[[Work], float] 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Measure on one thread, with memory that is reused.
-
-    glibc hands freed memory back to the system after every step until a large block has once been freed, as any
-    training does sooner or later; without that, page faults are measured.
-    """
+    """Measure on one thread, with memory that is reused."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    torch.zeros(6 << 20)
+    torch.zeros(
+        6 << 20
+    )  # glibc keeps freed memory only after a large block was freed; before, page faults are measured
     try:
         yield
     finally:

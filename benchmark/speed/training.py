@@ -42,10 +42,8 @@ class TimedTrainer:
         dataset = dataset_of(spec, place.data)
         self.trainer = Trainer(spec, load(entry_of(spec)), dataset, plausible_candidates(dataset), self.device)
         self.trainer.epoch = int(self.trainer.epochs * PROGRESS)
-        self.hooks()
-
-    def seconds(self, work: timing.Work) -> float:
-        return timing.seconds(work, self.device)
+        self.seconds = partial(timing.seconds, device=self.device)
+        self.hooks()  # what a method does once in a training is not measured
 
     def batches(self) -> list[Batch]:
         """Those whose views are made together."""

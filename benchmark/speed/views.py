@@ -7,7 +7,6 @@ adds about half a millisecond of bookkeeping per view, torchvision's own RandAug
 from __future__ import annotations
 
 import io
-import math
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -45,7 +44,7 @@ OPERATIONS: dict[str, tuple[Callable[[Image.Image, float], Image.Image], float, 
     "sharpness": (lambda image, v: ImageEnhance.Sharpness(image).enhance(v), 0.05, 0.95),
     "shear_x": (lambda image, v: image.transform(image.size, AFFINE, (1, v, 0, 0, 1, 0)), -0.3, 0.3),
     "shear_y": (lambda image, v: image.transform(image.size, AFFINE, (1, 0, 0, v, 1, 0)), -0.3, 0.3),
-    "solarize": (lambda image, v: ImageOps.solarize(image, math.ceil(v)), 0, 256),
+    "solarize": (lambda image, v: ImageOps.solarize(image, int(v)), 0, 256),
     "translate_x": (lambda image, v: image.transform(image.size, AFFINE, (1, 0, v * image.width, 0, 1, 0)), -0.3, 0.3),
     "translate_y": (lambda image, v: image.transform(image.size, AFFINE, (1, 0, 0, 0, 1, v * image.height)), -0.3, 0.3),
 }

@@ -1,0 +1,4 @@
+"""For maintainers: `python -m benchmark.tools.docs` renews generated docs, `…tools.pretrain` makes the small network's weights.
+
+May import everything; nothing imports it.
+"""

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import nn
 
-from benchmark.train.inputs import Pictures
+from benchmark.train.inputs import ViewLoader
 from benchmark.train.seeding import derive
 from datasets import glyphs
 from datasets.base import Dataset, Split
@@ -58,7 +58,7 @@ def pretrain(dataset: Dataset, epochs: int = EPOCHS) -> tuple[SmallCNN, float]:
     encoder = SmallCNN()
     layers = (encoder, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(encoder.feature_dim, dataset.num_classes))
     network = nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    pictures = Pictures(dataset, derive(0, "pretraining views"), torch.device("cpu"), channels_last=True)
+    pictures = ViewLoader(dataset, derive(0, "pretraining views"), torch.device("cpu"), channels_last=True)
     steps = len(dataset.train) // BATCH
     sgd = torch.optim.SGD(network.parameters(), PEAK_LR, momentum=0.9, weight_decay=WEIGHT_DECAY, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(sgd, PEAK_LR, total_steps=epochs * steps)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmark.errors import MethodDefect
-from benchmark.train.inputs import Pictures
+from benchmark.train.inputs import ViewLoader
 from datasets.base import Dataset
 from methods.base import Method
 from methods.blocks import masked_softmax
@@ -20,7 +20,7 @@ class Evaluator:
     """Evaluates in eval mode without gradients, over the whole test set."""
 
     def __init__(
-        self, dataset: Dataset, pictures: Pictures, candidates: Tensor, rows: Tensor, held_out: Tensor
+        self, dataset: Dataset, pictures: ViewLoader, candidates: Tensor, rows: Tensor, held_out: Tensor
     ) -> None:
         device = pictures.device
         self.inputs = pictures

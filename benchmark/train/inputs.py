@@ -17,7 +17,7 @@ FEATURES_TOGETHER = 2**15  # features of one view that are made at once: 0.8 MB 
 CACHE_LIMIT = 2**30  # bytes of prepared test pictures that are kept instead of being made anew at every evaluation
 
 
-class Pictures:
+class ViewLoader:
     """Views of the training rows and the prepared test set of one data set.
 
     A training set that is one tensor moves to the device once; pictures of many sizes stay in their memory-mapped file

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 import datasets
-from benchmark.train.inputs import Pictures
+from benchmark.train.inputs import ViewLoader
 from datasets import registry
 from datasets.base import DataError, Dataset, Split, hold_out, permutation, z_score
 from datasets.cifar import SUPERCLASS
@@ -576,7 +576,7 @@ def test_every_view_that_a_method_can_name_is_made_of_images_and_of_features():
 @pytest.mark.parametrize("width", [7, 38, 1280])
 def test_views_of_wide_tables_are_made_in_small_blocks_with_the_same_bits(width):
     data = Split(torch.randn(600, width), torch.zeros(600, dtype=torch.int64))
-    pictures = Pictures(Dataset("table", 2, ("a", "b"), data, data, None), 0, torch.device("cpu"))
+    pictures = ViewLoader(Dataset("table", 2, ("a", "b"), data, data, None), 0, torch.device("cpu"))
     together = pictures.batches_at_once(32)
     assert together == 1 or together * 32 * width <= 2**15
     rows = torch.randperm(600)

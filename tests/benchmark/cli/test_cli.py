@@ -174,6 +174,31 @@ def test_wrong_usage_is_one_sentence_and_exit_code_two(tmp_path: Path, words: tu
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "methods", "--seeds", "0"),
+        ("doctor", "--profile", "quick"),
+        ("fetch", "cifar100", "--results", "x"),
+        ("check", "mine.py", "--epochs", "3"),
+        ("status", "--jobs", "2"),
+        ("report", "--device", "cpu"),
+        ("export", "--methods", "cel"),
+        ("estimate", "table2", "--backend", "dask"),
+        ("table1", "--accuracy", "last"),
+        ("table4", "--reference", "cel"),
+        ("fig4", "--test", "welch"),
+        ("plot", "curves", "--seeds", "0"),
+        ("plot", "ranks", "--metric", "loss"),
+        ("candidates", "--dry-run"),
+    ],
+)
+def test_an_option_that_a_command_does_not_use_is_refused(words: tuple[str, ...]) -> None:
+    done = candid(*words)
+    assert done.returncode == 2
+    assert "unrecognized arguments" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
 def test_plug_ins_that_cannot_be_used_are_one_sentence(tmp_path: Path) -> None:
     syntax = tmp_path / "syntax.py"
     syntax.write_text("def broken(:\n")

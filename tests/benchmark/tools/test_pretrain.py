@@ -44,7 +44,7 @@ def test_it_knows_printed_characters(tmp_path):
     """Unseen drawings of its characters lie nearer to their own class's mean feature than to 70 others."""
     encoder = factory("small-cnn-characters")().eval()
     dataset = pretrain.other_characters(3000, 500)
-    pictures = pretrain.Pictures(dataset, 0, torch.device("cpu"))
+    pictures = pretrain.ViewLoader(dataset, 0, torch.device("cpu"))
     with torch.inference_mode():
         train = pictures.train_views(torch.arange(len(dataset.train)), ("plain",), 0)[0]
         features = encoder(train).mean((2, 3))

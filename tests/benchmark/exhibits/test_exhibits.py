@@ -1,0 +1,131 @@
+"""An exhibit is one file: whoever adds one finds it on the command line, in `all` and in `estimate`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmark.accuracy import ACCURACIES, Accuracy
+from benchmark.exhibits.base import all_exhibits
+from tests.conftest import ROOT, make_tiny
+from tests.support.fake_store import write_store
+
+NEW = '''
+"""How many runs there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from benchmark.analysis.table import Table, row
+from benchmark.exhibits.base import Exhibit, Material, Need
+from benchmark.flags import flag
+
+
+class Count(Exhibit):
+    name, title, kind = "count", "Table 99", "table"
+
+    @dataclass(frozen=True)
+    class Options:
+        word: str = flag("runs", "how to call them")
+
+    def runs(self, selection: Any, options: Options) -> Need:
+        need = Need()
+        need.add(selection.specs(["cc"], selection.datasets[:1], extra=()))
+        return need
+
+    def make(self, material: Material, options: Options) -> Table:
+        return Table("Table 99", "Counted.", ("what", "many"), (row(options.word, str(len(material.runs))),))
+'''
+PROFILE = """
+title = "tiny"
+seeds = [0]
+methods = ["proden"]
+datasets = ["digits"]
+
+[train]
+epochs = 1
+
+[data.digits]
+generator = "uniform"
+rate = 0.2
+"""
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the program with one exhibit more."""
+    folder = tmp_path_factory.mktemp("tree")
+    for name in ("benchmark", "datasets", "methods"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "results").mkdir()
+    shutil.copytree(ROOT / "results" / "paper", folder / "results" / "paper")
+    (folder / "benchmark" / "exhibits" / "count.py").write_text(NEW)
+    return folder
+
+
+def candid(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "benchmark", *words], cwd=tree, env=environment, capture_output=True, text=True
+    )
+
+
+def test_one_file_more_is_on_the_command_line_in_all_and_in_estimate(tree: Path, tmp_path: Path) -> None:
+    assert "run what is missing for Table 99" in candid(tree, "--help").stdout
+    assert "how to call them" in candid(tree, "count", "--help").stdout
+    place = ("--results", str(tmp_path / "results"), "--profile", str(make_tiny(tmp_path, PROFILE).profile))
+    words = (*place, "--device", "cpu", "--dry-run")
+    alone = candid(tree, "estimate", "count", *words)
+    assert alone.returncode == 0 and "Runs             1, of which 0 are done" in alone.stdout
+    for command in (("all",), ("estimate", "all")):
+        more, less = candid(tree, *command, *words), candid(ROOT, *command, *words)
+        assert more.returncode == less.returncode == 0, more.stderr
+        assert many(more.stdout) == many(less.stdout) + 1  # cc is in no other exhibit of this profile
+    (tmp_path / "results").mkdir()
+    made = candid(tree, "count", "--no-run", "--word", "things", *words[:-1])
+    assert made.returncode == 0, made.stderr
+    assert "Table 99. Counted." in made.stdout and "things" in made.stdout
+    assert (tmp_path / "results" / "tables" / "tiny" / "count.md").is_file()
+
+
+def many(text: str) -> int:
+    """Runs of a plan or an estimate."""
+    line = next(line for line in text.splitlines() if line.startswith(("Plan:", "Runs")))
+    return int(line.replace(",", " ").split()[1])
+
+
+def test_every_exhibit_has_a_name_of_its_own_and_reads_its_flags_without_pandas() -> None:
+    names = [exhibit.name for exhibit in all_exhibits()]
+    assert len(set(names)) == len(names) and {"table1", "fig6", "curves", "ranks", "selection"} <= set(names)
+    code = (
+        "import sys; from benchmark.cli.main import parser; parser().format_help();"
+        "sys.exit(bool({'numpy', 'pandas', 'matplotlib', 'scipy', 'torch'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    write_store(folder, profile="quick", methods=["cel", "proden"], epochs=12, candidates=False)
+    return folder
+
+
+@pytest.mark.parametrize("table", ["table2", "table3"])
+@pytest.mark.parametrize("accuracy", ACCURACIES, ids=lambda accuracy: accuracy.word)
+def test_every_accuracy_can_be_asked_for(store: Path, table: str, accuracy: Accuracy) -> None:
+    words = ("--no-run", "--profile", "quick", "--methods", "cel,proden", "--results", str(store))
+    done = candid(ROOT, table, "--accuracy", accuracy.word, *words)
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert accuracy.caption in text
+    loud = "ORACLE: best test epoch, chosen with test labels; not a result." in text
+    assert loud == (accuracy.word == "oracle")
+    assert f'"accuracy": "{accuracy.key}"' in (store / "tables" / "quick" / f"{table}.json").read_text()

@@ -1,0 +1,170 @@
+"""Golden ops of ALIM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from methods.alim import ALIM, margins_of, prior_at, pulled_targets, weighted
+from methods.base import Batch, Clock, Task
+from methods.blocks import uniform_confidence, unit
+from tests.conformance.pico import Encoder
+from tests.conformance.trajectory import PlainSGD
+
+Inputs = dict[str, Tensor]
+Params = dict[str, Any]
+STEP = ("tau", "temperature", "gamma", "normalise", "contrast_weight", "mixup_weight", "denominator_eps")
+STATE = {"targets": "targets", "prototypes": "prototypes", "queue": "queue", "queue_labels": "queue_labels"}
+
+
+class GivenMixing(ALIM):
+    """Mixes as it is told."""
+
+    mixing: tuple[Tensor, Tensor]
+
+    def draw_mixing(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        return self.mixing
+
+
+class NoData:
+    """ALIM asks for no pass over the training set."""
+
+    def infer(self, fn: Any, view: str = "plain") -> Any:
+        raise AssertionError("ALIM needs no inference")
+
+    def reset_momentum(self) -> None:
+        raise AssertionError("ALIM keeps its momentum")
+
+
+def folded(share: Tensor) -> Tensor:
+    return torch.maximum(share, 1 - share)
+
+
+def build(config: ALIM.Config, candidates: Tensor, dim_in: int, dim_out: int, epochs: int, steps: int) -> GivenMixing:
+    task = Task(candidates.shape[1], candidates.bool(), epochs, steps, lambda: Encoder(dim_in, dim_out))
+    method = GivenMixing(config, task).double()
+    method.targets.copy_(uniform_confidence(candidates, torch.float64))
+    return method
+
+
+def prototype_logits(params: Params, x: Inputs) -> Tensor:
+    return x["embed"] @ x["prototypes"].T / params["tau"]
+
+
+def prior_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    margins = margins_of(torch.softmax(prototype_logits(params, x), dim=1), x["candidates"].bool())
+    return {"margin": margins, "prior": prior_at(margins, params["noise_rate"], params["cap"])}
+
+
+def pseudo_label(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"labels": weighted(x["logits"], x["candidates"], params["prior"]).argmax(1)}
+
+
+def target_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    table, index = x["targets"].clone(), x["index"]
+    pull = weighted(prototype_logits(params, x), x["candidates"], params["prior"])
+    table[index] = pulled_targets(table[index], pull, params["phi"], params["normalise"])
+    return {"targets": table}
+
+
+def phi_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    config = ALIM.Config(**{key: params[key] for key in ("phi_start", "phi_end", "phi_first")}, queue_size=4)
+    method = build(config, torch.ones(2, 2), 2, 2, params["epochs"], 1)
+    return {"phi": np.array([method.phi(Clock(int(e), int(e), params["epochs"], 1)) for e in x["epoch"]])}
+
+
+def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    config = ALIM.Config(
+        embed_dim=x["feat_q"].shape[1],
+        queue_size=len(x["queue"]),
+        phi_start=params["phi"],
+        phi_end=params["phi"],
+        **{key: params[key] for key in STEP},
+    )
+    method = build(config, torch.ones(x["targets"].shape), 2, 2, epochs=1, steps=1)
+    for name, buffer in STATE.items():
+        getattr(method, buffer).copy_(x[name])
+    method.queue_pointer.copy_(x["queue_ptr"])
+    method.prior.fill_(params["prior"])
+    leaves = {name: x[name].requires_grad_() for name in ("logits", "feat_q", "logits_mixed")}
+    batch, clock = Batch((), x["candidates"].bool(), x["index"]), Clock(0, 0, 1, 1)
+    done = method.losses(
+        x["logits"],
+        unit(x["feat_q"]),
+        unit(x["feat_k"]),
+        x["logits_mixed"],
+        (folded(x["lam"]), x["perm"]),
+        batch,
+        clock,
+    )
+    grads = torch.autograd.grad(done.loss, tuple(leaves.values()))
+    with torch.no_grad():
+        method.after_step(batch, done, clock)
+    return {
+        "loss": done.loss,
+        "loss_cls": done.logs["classification"],
+        "loss_cont": done.logs["contrast"],
+        "queue_ptr": method.queue_pointer,
+        "margin": batch.rows(method.margins),
+        **{name: getattr(method, buffer) for name, buffer in STATE.items()},
+        **{f"grad_{name}": grad for name, grad in zip(leaves, grads, strict=True)},
+    }
+
+
+def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    epochs, steps = x["index"].shape[:2]
+    same_name = (*STEP, "key_momentum", "phi_start", "phi_end", "phi_first", "noise_rate", "cap", "queue_size")
+    config = ALIM.Config(
+        embed_dim=x["h2_weight"].shape[0],
+        prior_start=params["prior_start_epochs"] / epochs,
+        target_start=params["target_start_epochs"] / epochs,
+        **{key: params[key] for key in same_name},
+    )
+    method = build(config, x["candidates"], x["enc_weight"].shape[1], x["enc_weight"].shape[0], epochs, steps)
+    layers: dict[str, dict[str, Any]] = {
+        net: {"enc": m.backbone.linear, "fc": m.head, "h1": m.projection[0], "h2": m.projection[2]}
+        for net, m in (("query", method.query), ("key", method.key))
+    }
+    with torch.no_grad():
+        method.queue.copy_(x["queue"])
+        for net in layers.values():
+            for name, layer in net.items():
+                layer.weight.copy_(x[f"{name}_weight"])
+                layer.bias.copy_(x[f"{name}_bias"])
+    optimizer = PlainSGD(method, params | {"momentum": params["sgd_momentum"], "lr": 0.0})
+    notes: dict[str, list[Tensor]] = {"loss": [], "loss_cls": [], "loss_cont": [], "prior": []}
+    method.train()
+    for epoch in range(epochs):
+        for group in optimizer.sgd.param_groups:
+            group["lr"] = float(x["lr"][epoch])
+        notes["prior"].append(method.prior.clone())
+        for k in range(steps):
+            index, clock = x["index"][epoch, k], Clock(epoch, epoch * steps + k, epochs, steps)
+            method.mixing = folded(x["lam"][epoch, k]), x["perm"][epoch, k]
+            batch = Batch((x["x_weak"][epoch, k], x["x_strong"][epoch, k]), x["candidates"][index].bool(), index)
+            done = method.update(batch, optimizer, clock)
+            notes["loss"].append(done.loss.detach())
+            notes["loss_cls"].append(done.logs["classification"])
+            notes["loss_cont"].append(done.logs["contrast"])
+        method.on_epoch_end(clock, NoData())
+    prior = torch.stack(notes.pop("prior"))
+    return {
+        "prior": prior,
+        **{name: torch.stack(values).view(epochs, steps) for name, values in notes.items()},
+        **{name: getattr(method, buffer) for name, buffer in STATE.items()},
+        **{f"{net}_{name}_weight": layer.weight for net in layers for name, layer in layers[net].items()},
+        **{f"{net}_{name}_bias": layer.bias for net in layers for name, layer in layers[net].items()},
+    }
+
+
+OPS = {
+    "prior_update": prior_update,
+    "pseudo_label": pseudo_label,
+    "target_update": target_update,
+    "phi_schedule": phi_schedule,
+    "step": step,
+    "trajectory": trajectory,
+}

@@ -1,0 +1,97 @@
+"""Golden ops of FREDIS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from methods.base import Batch, Clock, Task
+from methods.fredis import FREDIS
+from tests.conformance.alim import NoData
+from tests.conformance.pop import Backward, set_head
+from tests.conformance.trajectory import Identity, PlainSGD
+
+Inputs = dict[str, Tensor]
+Params = dict[str, Any]
+FIELDS = ("T", "lam", "alpha", "log_eps", "theta", "delta", "inc", "dec", "times", "eligible")
+
+
+class GivenPriorities(FREDIS):
+    """Draws what it is told."""
+
+    priorities: tuple[Tensor, Tensor]
+
+    def draw_priorities(self) -> tuple[Tensor, Tensor]:
+        return self.priorities
+
+
+def build(params: Params, sets: Tensor, dim: int, epochs: int = 1) -> GivenPriorities:
+    """The method in float64 on `dim` features."""
+    config = FREDIS.Config(
+        change_size=params.get("change_size", 0) / len(sets),
+        warmup=params.get("warmup_epochs", 0) / epochs,
+        update_interval=params.get("update_interval", 1) / epochs,
+        **{key: params[key] for key in FIELDS if key in params},
+    )
+    method = GivenPriorities(config, Task(sets.shape[1], sets.bool(), epochs, 1, lambda: Identity(dim))).double()
+    method.label_weights.copy_(sets.double() / sets.sum(1, keepdim=True))
+    method.posterior.fill_(1 / sets.shape[1])
+    return method.train()
+
+
+def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    views = tuple(x[f"logits{v}"].requires_grad_() for v in range(3))
+    classes = x["confidence"].shape[1]
+    method = build(params, torch.ones(x["confidence"].shape), classes)
+    set_head(method.network.head, torch.eye(classes), torch.zeros(classes))
+    method.sets[x["index"]] = x["candidates"].bool()
+    method.label_weights.copy_(x["confidence"])
+    method.posterior.copy_(x["posterior"])
+    batch = Batch(views, torch.ones(x["candidates"].shape, dtype=torch.bool), x["index"])
+    done = method.update(batch, Backward(), Clock(0, 0, 1, 1))
+    grads = {f"grad_logits{v}": view.grad for v, view in enumerate(views)}
+    return {"loss": done.loss, "confidence": method.label_weights, "posterior": method.posterior} | grads
+
+
+def refine(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    method = build(params, x["candidates"], 1)
+    method.posterior.copy_(x["posterior"])
+    method.visited.fill_(True)
+    method.priorities = x["add_priority"], x["remove_priority"]
+    method.on_epoch_end(Clock(0, 0, 1, 1), NoData())
+    return {
+        "candidates": method.candidate_sets().double(),
+        "confidence": method.confidence(),
+        "theta": method.diagnostics()["theta"],
+        "delta": method.diagnostics()["delta"],
+    }
+
+
+def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    candidates, epochs = x["candidates"].bool(), params["epochs"]
+    method = build(params, x["candidates"], x["x0"].shape[3], epochs)
+    set_head(method.network.head, x["weight"], x["bias"])
+    optimizer = PlainSGD(method, params)
+    losses, thresholds = [], []
+    for epoch, steps in enumerate(x["index"]):
+        clock = Clock(epoch, epoch, epochs, 1)
+        method.priorities = x["add_priority"][epoch], x["remove_priority"][epoch]
+        for k, index in enumerate(steps):
+            batch = Batch(tuple(x[f"x{v}"][epoch, k] for v in range(3)), candidates[index], index)
+            losses.append(method.update(batch, optimizer, clock).loss.detach())
+        method.on_epoch_end(clock, NoData())
+        thresholds.append(method.thresholds.clone())
+    return {
+        "losses": torch.stack(losses).view(epochs, -1),
+        "thresholds": torch.stack(thresholds),
+        "candidates": method.candidate_sets().double(),
+        "confidence": method.confidence(),
+        "posterior": method.posterior,
+        "weight": method.network.head.weight,
+        "bias": method.network.head.bias,
+    }
+
+
+OPS = {"step": step, "refine": refine, "linear_training": linear_training}

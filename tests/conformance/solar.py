@@ -1,0 +1,149 @@
+"""Golden ops of SoLar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from methods.base import Batch, Clock, Task
+from methods.solar import SoLar, sinkhorn, updated_prior
+from tests.conformance.alim import folded
+from tests.conformance.pop import Backward, set_head
+from tests.conformance.trajectory import Identity, PlainSGD
+
+Inputs = dict[str, Tensor]
+Params = dict[str, Any]
+FIELDS = ("eta", "rho_start", "rho_end", "tau", "power", "iterations")
+
+
+class GivenLogits(nn.Module):
+    """Hands the logits through that it is shown as images, but for the third pass of a step, that of the mixed ones."""
+
+    def __init__(self, mixed: Tensor) -> None:
+        super().__init__()
+        self.mixed, self.passes = mixed, 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.passes += 1
+        if self.passes < 3:
+            return images
+        return self.mixed[torch.arange(len(images)) % len(self.mixed)]  # in turn, as the trusted
+
+
+class Given(SoLar):
+    """Mixes as it is told, and shows what it trusts."""
+
+    mixing: tuple[Tensor, Tensor]
+    chosen: Tensor
+
+    def draw_mixing(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        return self.mixing
+
+    def refine(self, logits: Tensor, batch: Batch, clock: Clock) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        found = super().refine(logits, batch, clock)
+        self.chosen = found[1]
+        return found
+
+
+class Data:
+    """The training set as the end of an epoch sees it."""
+
+    def __init__(self, images: Tensor) -> None:
+        self.images = images
+
+    def infer(self, fn: Any, view: str = "plain") -> Any:
+        with torch.no_grad():
+            return fn(self.images)
+
+    def reset_momentum(self) -> None:
+        raise AssertionError("there is one stage")
+
+
+def build(params: Params, candidates: Tensor, dim: int, epochs: int, rows: int) -> Given:
+    """The method in float64 on `dim` features with a queue of so many rows."""
+    config = SoLar.Config(
+        warmup=params["warmup_epochs"] / epochs,
+        queue_size=rows,
+        gamma2=params.get("gamma", 0.01),
+        **{key: params[key] for key in FIELDS if key in params},
+    )
+    method = Given(config, Task(candidates.shape[1], candidates.bool(), epochs, 1, lambda: Identity(dim))).double()
+    method.label_weights.copy_(candidates.double() / candidates.sum(1, keepdim=True))
+    return method.train()
+
+
+def transport(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    assert params["relaxation"] == 1e-5
+    used = torch.ones(len(x["prediction"]), dtype=torch.bool)
+    found = sinkhorn(x["prediction"], x["class_prior"], used, params["power"], params["iterations"])
+    return {"labels": found[0], "relaxed": found[1].long()}
+
+
+def prior_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"class_prior": updated_prior(x["class_prior"], x["logits_plain"], x["candidates"], params["gamma"])}
+
+
+def schedules(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    epochs = len(x["epoch"])
+    method = build(params, torch.ones(2, 2), 2, epochs, 0)
+    found = torch.tensor([method.eta_rho(Clock(int(e), int(e), epochs, 1)) for e in x["epoch"]], dtype=torch.float64)
+    return {"eta": found[:, 0], "rho": found[:, 1]}
+
+
+def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    epochs, (rows, classes) = 10, x["logits_weak"].shape
+    method = build(params, torch.ones(x["confidence"].shape), classes, epochs, len(x.get("queue", ())))
+    method.network = GivenLogits(x["logits_mixed"])  # type: ignore[assignment]
+    method.label_weights.copy_(x["confidence"])
+    method.class_prior.copy_(x["class_prior"])
+    if "queue" in x:
+        method.queue.copy_(x["queue"])
+    leaves = {name: x[name].requires_grad_() for name in ("logits_weak", "logits_strong", "logits_mixed")}
+    order = torch.zeros(rows, dtype=torch.int64)
+    order[: len(x["perm"])] = x["perm"].argsort()
+    method.mixing = folded(x["lam"]), order
+    batch = Batch((x["logits_weak"], x["logits_strong"]), x["candidates"].bool(), x["index"])
+    done = method.update(batch, Backward(), Clock(params["epoch"], params["epoch"], epochs, 1))
+    return {
+        "loss": done.loss,
+        "chosen": method.chosen.double() * (params["epoch"] > 0),
+        "confidence": method.label_weights,
+        "queue": method.queue,
+        **{f"grad_{n}": torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for n, leaf in leaves.items()},
+    }
+
+
+def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    candidates, epochs, size = x["candidates"].bool(), params["epochs"], x["index"].shape[2]
+    method = build(params, x["candidates"], x["x_plain"].shape[1], epochs, params["queue_batches"] * size)
+    set_head(method.network.head, x["weight"], x["bias"])
+    optimizer, data = PlainSGD(method, params), Data(x["x_plain"])
+    losses, priors = [], []
+    for epoch, steps in enumerate(x["index"]):
+        clock = Clock(epoch, epoch, epochs, 1)
+        method.on_epoch_start(clock, data)
+        for k, index in enumerate(steps):
+            method.mixing = folded(x["lam"][epoch, k]), x["mix_order"][epoch, k]
+            batch = Batch((x["x_weak"][epoch, k], x["x_strong"][epoch, k]), candidates[index], index)
+            losses.append(method.update(batch, optimizer, clock).loss.detach())
+        method.on_epoch_end(clock, data)
+        priors.append(method.class_prior.clone())
+    return {
+        "losses": torch.stack(losses).view(epochs, -1),
+        "class_prior": torch.stack(priors),
+        "confidence": method.confidence(),
+        "weight": method.network.head.weight,
+        "bias": method.network.head.bias,
+        "queue": method.queue,
+    }
+
+
+OPS = {
+    "sinkhorn": transport,
+    "prior_update": prior_update,
+    "schedules": schedules,
+    "step": step,
+    "linear_training": linear_training,
+}

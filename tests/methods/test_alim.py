@@ -1,0 +1,95 @@
+"""ALIM beyond its golden numbers: the prior, the estimated noise rate, edge cases, resume, learning from noisy sets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from methods.alim import ALIM, margins_of, points_outside, prior_at, weighted
+from methods.base import Clock
+from tests.support.tiny import assert_step_needs_no_value_of_the_device, tiny_batch, tiny_task
+from tests.support.tiny_epochs import TinyData, assert_stopping_changes_nothing, assert_trains_finitely, run, start
+
+CONFIG = ALIM.Config(queue_size=16, embed_dim=4, gamma=0.9, key_momentum=0.9, prior_start=0.25)
+
+
+def test_without_a_prior_no_label_leaves_the_set_and_with_one_it_may() -> None:
+    logits, candidates = torch.tensor([[-200.0, 200.0, -150.0]]), torch.tensor([[True, False, True]])
+    assert weighted(logits, candidates, 0.0).argmax(1).item() == 2
+    assert weighted(logits, candidates, 1e-3).argmax(1).item() == 1
+    assert torch.equal(weighted(logits, candidates, 1.0), logits)
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(0.0, 0.0), (0.25, 0.5), (0.5, 1.0), (1.0, 1.0)])
+def test_the_prior_is_the_margin_at_the_noise_rate(rate: float, expected: float) -> None:
+    assert prior_at(torch.tensor([2.0, 0.1, 3.0, 0.5]), rate, cap=True) == pytest.approx(expected)
+    assert prior_at(torch.tensor([2.0]), 1.0, cap=False) == 2.0
+
+
+def test_a_full_set_has_a_huge_finite_margin_and_points_nowhere_else() -> None:
+    scores, full = torch.full((1, 4), 0.25), torch.ones(1, 4, dtype=torch.bool)
+    assert 1e8 < margins_of(scores, full).item() < 1e9
+    assert not points_outside(scores, full).any()
+
+
+def test_the_noise_rate_is_estimated_from_samples_of_this_epoch_that_both_point_outside() -> None:
+    task = tiny_task(samples=8, epochs=2, steps=1)
+    method, _ = start(ALIM, replace(CONFIG, prior_start=0.0), task)
+    method.margins[:5] = torch.tensor([0.1, 0.2, 0.3, 5.0, 6.0])
+    method.doubted[[0, 1, 7]] = True  # the last was not visited
+    method.on_epoch_end(Clock(0, 0, 2, 1), TinyData(task))
+    assert method.diagnostics() == pytest.approx({"noise_rate": 0.4, "prior": 0.3})
+    assert (method.margins < 0).all()
+
+
+@pytest.mark.parametrize(("changes", "prior"), [({"noise_rate": 0.0}, 0.0), ({"prior_fixed": 0.4}, 0.4)])
+def test_a_given_rate_or_prior_is_taken_as_it_is_from_its_epoch_on(changes: dict[str, Any], prior: float) -> None:
+    task = tiny_task(epochs=4, steps=2)
+    method, optimiser = start(ALIM, replace(CONFIG, prior_start=0.5, **changes), task)
+    seen = []
+    for epoch in range(4):
+        seen.append(method.diagnostics()["prior"])
+        run(method, task, optimiser, range(2 * epoch, 2 * epoch + 2))
+    assert seen == pytest.approx([0.0, 0.0, prior, prior])
+
+
+def test_targets_may_leave_the_set_only_once_there_is_a_prior() -> None:
+    task = tiny_task(epochs=3, steps=4)
+    method, optimiser = start(ALIM, replace(CONFIG, prior_start=0.34, prior_fixed=1.0), task)
+    run(method, task, optimiser, range(4))
+    assert not method.confidence()[~task.candidates].any()
+    run(method, task, optimiser, range(4, 12))
+    assert method.confidence()[~task.candidates].any()
+    torch.testing.assert_close(method.confidence().sum(1), torch.ones(task.num_samples))
+
+
+@pytest.mark.parametrize("changes", [{}, {"normalise": "scale"}, {"noise_rate": 1.0, "cap": False}])
+@pytest.mark.parametrize("how", [{}, {"autocast": True}, {"size": 1}])
+def test_training_stays_finite(changes: dict[str, Any], how: dict[str, int]) -> None:
+    assert_trains_finitely(ALIM, replace(CONFIG, **changes), tiny_task(epochs=4, steps=2), **how)
+
+
+def test_stopping_and_going_on_equals_not_stopping() -> None:
+    assert_stopping_changes_nothing(ALIM, CONFIG, tiny_task(epochs=4, steps=2))
+
+
+def test_a_step_reads_no_value_of_the_device() -> None:
+    assert_step_needs_no_value_of_the_device(ALIM, CONFIG, tiny_task(), Clock(1, 5, 4, 5))
+
+
+@pytest.mark.parametrize("wrong", [{"noise_rate": 1.5}, {"prior_fixed": -1.0}])
+def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="alim:"):
+        ALIM.Config(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_tiny_training_lowers_the_loss() -> None:
+    task = tiny_task(epochs=30, steps=4)
+    method, optimiser = start(ALIM, replace(CONFIG, noise_rate=0.0), task)
+    losses = [step.logs["classification"] for step in run(method, task, optimiser, range(120), size=20)]
+    assert torch.stack(losses[-10:]).mean() < 0.8 * torch.stack(losses[:10]).mean()
+    found = method.eval().predict(tiny_batch(task, range(task.num_samples), 2).views[0]).argmax(1)
+    assert task.candidates[torch.arange(task.num_samples), found].float().mean() > 0.8

@@ -1,0 +1,151 @@
+"""FREDIS beyond its golden numbers: sets that lose and gain labels but never empty, thresholds, edge cases, resume."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from methods.base import Clock
+from methods.fredis import FREDIS, chosen, lowered, view_loss
+from tests.support.tiny import assert_step_needs_no_value_of_the_device, tiny_batch, tiny_task
+from tests.support.tiny_epochs import (
+    TinyData,
+    all_steps,
+    assert_stopping_changes_nothing,
+    assert_trains_finitely,
+    huge_head,
+    loss_and_gradients_are_finite,
+    run,
+    start,
+)
+
+EAGER = FREDIS.Config(warmup=0.25, update_interval=0.0, theta=0.05, delta=0.5, inc=0.05, dec=0.05, change_size=0.5)
+
+
+def after_round(config: FREDIS.Config, candidates: torch.Tensor, posterior: torch.Tensor) -> FREDIS:
+    """The method after one refinement of these sets."""
+    task = tiny_task(samples=len(candidates), classes=candidates.shape[1], epochs=1)
+    method, _ = start(FREDIS, replace(config, warmup=0.0), task)
+    method.sets.copy_(candidates)
+    method.posterior.copy_(posterior)
+    method.visited.fill_(True)
+    method.on_epoch_end(Clock(0, 0, 1, 1), TinyData(task))
+    return method
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 10_000), st.sampled_from([1e-6, 0.2, 1.0]), st.sampled_from([0.01, 0.5]), st.sampled_from([0.1, 1e3])
+)
+@pytest.mark.parametrize("eligible", ["changing", "all"])
+def test_no_set_is_emptied_and_weights_stay_on_the_sets(
+    eligible: Any, seed: int, theta: float, delta: float, spread: float
+) -> None:
+    task = tiny_task(samples=8, classes=4, seed=seed)
+    posterior = torch.softmax(spread * torch.randn(8, 4, generator=torch.Generator().manual_seed(seed)), 1)
+    config = replace(EAGER, theta=theta, delta=delta, eligible=eligible, change_size=0.2)
+    method = after_round(config, task.candidates, posterior)
+    assert method.candidate_sets().any(1).all()
+    assert not method.confidence()[~method.candidate_sets()].any()
+    torch.testing.assert_close(method.confidence().sum(1), torch.ones(8))
+    assert method.diagnostics()["joined"] <= 2 and method.diagnostics()["left"] <= 4
+
+
+def test_a_true_label_that_was_left_out_joins_and_a_wrong_one_leaves() -> None:
+    candidates = torch.tensor([[True, False, True], [True, False, False]])
+    posterior = torch.tensor([[0.01, 0.98, 0.01], [0.99, 0.01, 0.0]])
+    method = after_round(replace(EAGER, times=1, change_size=1.0), candidates, posterior)
+    assert method.candidate_sets().tolist() == [[False, True, False], [True, False, False]]
+    assert method.diagnostics()["joined"] == 1 and method.diagnostics()["left"] == 2
+
+
+def test_a_label_that_joins_for_a_lone_one_leaves_no_empty_set_when_the_draw_passes_it_over() -> None:
+    candidates, posterior = torch.tensor([[True, False]] * 4), torch.tensor([[0.1, 0.9]] * 4)
+    method = after_round(replace(EAGER, change_size=0.25, times=4), candidates, posterior)
+    sets = method.candidate_sets()
+    assert sorted(sets.tolist()) == [[False, True]] + [[True, False]] * 3
+
+
+def test_at_most_the_wanted_number_is_drawn_by_priority() -> None:
+    meets, changes = torch.tensor([[True, True, True, False]]), torch.tensor([[False, True, True, True]])
+    priority = torch.tensor([[0.1, 0.3, 0.2, 0.0]])
+    assert chosen(meets, changes, priority, 1, "changing").tolist() == [[False, False, True, False]]
+    assert chosen(meets, changes, priority, 1, "all").tolist() == [[True, False, False, False]]
+    assert chosen(meets, changes, priority, 2, "changing").tolist() == [[False, True, True, False]]
+
+
+def test_the_threshold_for_leaving_falls_until_enough_leave_and_stops_at_zero() -> None:
+    distances = torch.tensor([0.9, 0.65, 0.3])
+    assert lowered(1.0, distances, 0, 0.1) == 1.0
+    assert lowered(1.0, distances, 2, 0.1) == pytest.approx(0.6)
+    assert lowered(1.0, distances, 4, 0.1) == 0.0  # more than there are labels: the release never ends
+    assert lowered(1.0, torch.zeros(3), 1, 1e-5) == 0.0
+
+
+def test_samples_never_visited_keep_their_sets() -> None:
+    task = tiny_task(samples=6, epochs=1)
+    method, _ = start(FREDIS, replace(EAGER, warmup=0.0), task)
+    method.on_epoch_end(Clock(0, 0, 1, 1), TinyData(task))
+    assert torch.equal(method.candidate_sets(), task.candidates)  # their posterior is uniform: all labels are close
+
+
+def test_sets_stay_during_the_warm_up_and_rounds_lie_an_interval_apart() -> None:
+    task = tiny_task(epochs=8, steps=4)
+    method, optimiser = start(FREDIS, replace(EAGER, warmup=0.5, update_interval=0.25), task)
+    changed = []
+    for epoch in range(8):
+        before = method.candidate_sets().clone()
+        run(method, task, optimiser, range(4 * epoch, 4 * epoch + 4))
+        changed.append(not torch.equal(method.candidate_sets(), before))
+    assert changed == [False, False, False, False, True, False, True, False]
+
+
+def test_a_full_set_has_no_complementary_loss_and_certainty_outside_a_bounded_one() -> None:
+    logits, full = torch.randn(4, 3), torch.ones(4, 3, dtype=torch.bool)
+    assert view_loss(logits, torch.softmax(logits, 1), full, 1.0, 1.0, 1e-7).abs() < 1e-5
+    sure, sets = torch.tensor([[500.0, 0.0, 0.0]]), torch.tensor([[False, True, True]])
+    assert view_loss(sure, torch.zeros(1, 3), sets, 1.0, 1.0, 1e-7).item() == pytest.approx(16.118, abs=0.01)
+
+
+@pytest.mark.parametrize("config", [EAGER, replace(EAGER, eligible="all", T=3.0), FREDIS.Config()])
+@pytest.mark.parametrize("how", [{}, {"autocast": True}, {"size": 1}])
+def test_training_stays_finite(config: FREDIS.Config, how: dict[str, Any]) -> None:
+    assert_trains_finitely(FREDIS, config, tiny_task(epochs=5, steps=2), **how)
+
+
+def test_logits_of_ten_thousand_stay_finite() -> None:
+    task = tiny_task(epochs=4, steps=1)
+    method, _ = start(FREDIS, EAGER, task)
+    huge_head(method.network.head)
+    batch = tiny_batch(task, range(task.num_samples), 3)
+    for epoch in range(4):
+        clock = Clock(epoch, epoch, 4, 1)
+        step = method.training_step(batch, clock)
+        loss_and_gradients_are_finite(method, step.loss)
+        with torch.no_grad():
+            method.after_step(batch, step, clock)
+        method.on_epoch_end(clock, TinyData(task))
+    assert method.candidate_sets().any(1).all() and torch.isfinite(method.confidence()).all()
+
+
+def test_stopping_and_going_on_equals_not_stopping() -> None:
+    task = tiny_task(classes=5, epochs=6, steps=2)
+    assert_stopping_changes_nothing(FREDIS, EAGER, task)
+    method, optimiser = start(FREDIS, EAGER, task)
+    run(method, task, optimiser, all_steps(task))
+    assert not torch.equal(method.candidate_sets(), task.candidates)  # the stops lay around real rounds
+
+
+def test_a_step_reads_no_value_of_the_device() -> None:
+    assert_step_needs_no_value_of_the_device(FREDIS, EAGER, tiny_task(), Clock(1, 5, 4, 5))
+
+
+@pytest.mark.parametrize("wrong", [{"dec": 0.0}, {"T": 0.0}, {"times": -1}])
+def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="fredis:"):
+        FREDIS.Config(**wrong)

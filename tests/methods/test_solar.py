@@ -1,0 +1,189 @@
+"""SoLar beyond its golden numbers: transport, trust, mixing in turn, two stages, edge cases, resume."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from methods.base import Clock
+from methods.blocks import uniform_confidence
+from methods.solar import SoLar, sinkhorn, trusted, trusted_in_turn
+from tests.support.tiny import TinyOptimiser, assert_step_needs_no_value_of_the_device, tiny_batch, tiny_task
+from tests.support.tiny_epochs import (
+    TinyData,
+    assert_stopping_changes_nothing,
+    assert_trains_finitely,
+    huge_head,
+    loss_and_gradients_are_finite,
+    run,
+    start,
+)
+
+CONFIG = SoLar.Config(queue_size=16, warmup=0.5, gamma2=0.1)
+
+
+def random_predictions(seed: int, rows: int, classes: int, spread: float) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    candidates = torch.rand(rows, classes, generator=generator) < 0.4
+    candidates[torch.arange(rows), torch.randint(classes, (rows,), generator=generator)] = True
+    p = torch.softmax(spread * torch.randn(rows, classes, generator=generator), 1)
+    return torch.where(candidates, p.clamp(min=1e-20), 0.0)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([1, 2, 12]), st.sampled_from([0.1, 3.0, 1e4]))
+@pytest.mark.parametrize("absent_class", ["relax", "skip"])
+def test_labels_are_finite_stay_on_the_candidates_and_have_mass_one_unless_relaxed(
+    absent_class: Any, seed: int, rows: int, spread: float
+) -> None:
+    prediction = random_predictions(seed, rows, 5, spread)
+    prior = torch.tensor([0.6, 0.3, 0.1, 0.0, 0.0])
+    labels, absent = sinkhorn(prediction, prior, torch.ones(rows, dtype=torch.bool), absent_class=absent_class)
+    assert torch.isfinite(labels).all() and not labels[prediction == 0].any()
+    assert absent == (prediction == 0).all(0).any()
+    sums = labels.sum(1)
+    if absent_class == "skip" or not absent:
+        torch.testing.assert_close(sums, torch.ones_like(sums))
+    assert (sums < 1 + 1e-9).all()
+
+
+def test_classes_get_the_shares_of_the_prior() -> None:
+    prediction, prior = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]), torch.tensor([0.5, 0.5])
+    labels, _ = sinkhorn(prediction, prior, torch.ones(4, dtype=torch.bool))
+    assert labels.argmax(1).tolist() == [0, 0, 1, 1]
+    torch.testing.assert_close(labels.mean(0), prior.double(), rtol=1e-3, atol=0)
+
+
+def test_rows_of_a_queue_that_is_not_full_count_for_nothing() -> None:
+    fresh, prior = random_predictions(1, 6, 4, 1.0), torch.full((4,), 0.25)
+    empty = torch.zeros(8, 4)
+    used = torch.arange(14) >= 8
+    alone, absent = sinkhorn(fresh, prior, used[8:])
+    behind, absent_behind = sinkhorn(torch.cat((empty, fresh)), prior, used)
+    torch.testing.assert_close(behind[8:], alone)
+    assert absent == absent_behind and not behind[:8].any()
+
+
+def test_the_quota_takes_the_smallest_losses_of_each_class_and_confidence_adds_to_it() -> None:
+    labels = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.1, 0.9], [0.2, 0.8]])
+    losses, agreement = torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0]), torch.tensor([0.1, 0.2, 0.3, 0.995, 0.99])
+    found = trusted(labels, losses, agreement, torch.tensor([2.0, 0.0]), tau=0.99)
+    assert found.tolist() == [False, True, True, True, True]  # a class has one at least; 0.99 is not above τ
+
+
+def test_the_trusted_are_forwarded_in_turn_with_partners_among_themselves() -> None:
+    chosen = torch.tensor([False, True, False, True, True, False, False])
+    rows, partners = trusted_in_turn(chosen, torch.tensor([2, 0, 1, 6, 5, 4, 3]))
+    assert rows.tolist() == [1, 3, 4, 1, 3, 4, 1]
+    assert partners.tolist() == [3, 4, 1, 3, 4, 1, 3]
+    one, itself = trusted_in_turn(torch.tensor([False, True]), torch.tensor([1, 0]))
+    assert one.tolist() == itself.tolist() == [1, 1]
+
+
+def test_images_in_turn_are_to_batch_norm_what_each_of_them_once_is() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).double()
+    other, images = copy.deepcopy(net), torch.randn(3, 3, dtype=torch.float64)
+    net(images).square().mean().backward()
+    other(images.repeat(4, 1))[:3].square().mean().backward()
+    for one, two in zip(net.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, two.grad)
+
+
+def test_the_queue_shifts_and_is_used_only_when_full() -> None:
+    task = tiny_task(epochs=4, steps=4)
+    method, optimiser = start(SoLar, CONFIG, task)
+    run(method, task, optimiser, range(3))
+    assert not method.queue[15:].any() and method.queue[:15].any(1).all()
+    before = method.queue.clone()
+    run(method, task, optimiser, range(3, 4))
+    assert torch.equal(method.queue[5:], before[:11])
+
+
+def test_the_first_epoch_is_proden_and_later_ones_trust() -> None:
+    task = tiny_task(epochs=4, steps=4)
+    method, optimiser = start(SoLar, CONFIG, task)
+    steps = run(method, task, optimiser, range(8))
+    assert all(not step.logs for step in steps[:4])
+    assert all(0 < step.logs["trusted"] <= 1 for step in steps[4:])
+    assert method.eta_rho(Clock(0, 0, 4, 4)) == (0.0, 0.2)
+    assert method.eta_rho(Clock(2, 8, 4, 4)) == pytest.approx((0.9, 0.5))
+
+
+class Resettable(TinyData):
+    """Counts how often momentum is forgotten."""
+
+    resets = 0
+
+    def reset_momentum(self) -> None:
+        self.resets += 1
+
+
+def test_the_second_stage_starts_anew_but_for_the_prior() -> None:
+    task = tiny_task(epochs=4, steps=2)
+    method, optimiser = start(SoLar, replace(CONFIG, estimate=0.5, gamma1=0.5), task)
+    first = {name: value.clone() for name, value in method.network.state_dict().items()}
+    run(method, task, optimiser, range(4))
+    prior, data = method.class_prior.clone(), Resettable(task)
+    assert not torch.equal(prior, torch.full_like(prior, 1 / 3))
+    method.on_epoch_start(Clock(2, 4, 4, 2), data)
+    assert data.resets == 1 and torch.equal(method.class_prior, prior) and not method.queue.any()
+    assert all(torch.equal(value, first[name]) for name, value in method.network.state_dict().items())
+    assert torch.equal(method.confidence(), uniform_confidence(task.candidates))
+    method.on_epoch_start(Clock(3, 6, 4, 2), data)
+    assert data.resets == 1 and method.eta_rho(Clock(2, 4, 4, 2))[0] == 0.0
+
+
+@pytest.mark.parametrize("changes", [{}, {"absent_class": "skip"}, {"queue_size": 0}, {"gamma2": 1.0}])
+@pytest.mark.parametrize("how", [{}, {"autocast": True}, {"size": 2}])
+def test_training_stays_finite(changes: dict[str, Any], how: dict[str, Any]) -> None:
+    assert_trains_finitely(SoLar, replace(CONFIG, **changes), tiny_task(epochs=4, steps=2), **how)
+
+
+def test_logits_of_ten_thousand_stay_finite() -> None:
+    task = tiny_task(epochs=4, steps=1)
+    method, _ = start(SoLar, CONFIG, task)
+    huge_head(method.network.head)
+    batch = tiny_batch(task, range(task.num_samples), 2)
+    for epoch in range(4):
+        clock = Clock(epoch, epoch, 4, 1)
+        step = method.training_step(batch, clock)
+        loss_and_gradients_are_finite(method, step.loss)
+        with torch.no_grad():
+            method.after_step(batch, step, clock)
+
+
+def test_stopping_and_going_on_equals_not_stopping() -> None:
+    assert_stopping_changes_nothing(SoLar, CONFIG, tiny_task(epochs=4, steps=2))
+
+
+def test_the_copy_for_the_second_stage_is_saved() -> None:
+    task = tiny_task(epochs=4, steps=2)
+    config = replace(CONFIG, estimate=0.5)
+    method, optimiser = start(SoLar, config, task)
+    run(method, task, optimiser, range(2))
+    other, _ = start(SoLar, config, task, seed=9)
+    other.load_state_dict(method.state_dict())
+    for one in (method, other):
+        one.on_epoch_start(Clock(2, 4, 4, 2), Resettable(task))
+    for key, value in method.state_dict().items():
+        assert torch.equal(other.state_dict()[key], value), key
+    trained = {id(p) for group in TinyOptimiser(method).sgd.param_groups for p in group["params"]}
+    assert trained == {id(p) for p in method.network.parameters()}
+
+
+def test_a_step_reads_no_value_of_the_device() -> None:
+    assert_step_needs_no_value_of_the_device(SoLar, CONFIG, tiny_task(), Clock(1, 5, 4, 5))
+
+
+@pytest.mark.parametrize("wrong", [{"iterations": 0}, {"estimate": 1.0}])
+def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="solar:"):
+        SoLar.Config(**wrong)
