@@ -11,9 +11,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import math
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,6 +97,19 @@ def printable(value: Any) -> Any:
     return value
 
 
+def unpacked(path: Path, limit: int = 1 << 27) -> bytes:
+    """A gzip file's content; of a damaged one, or one that unpacks to more than `limit` bytes, nothing."""
+    try:
+        with gzip.open(path) as stream:
+            content = stream.read(limit + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        content = b""
+    if not 0 < len(content) <= limit:
+        warn(f"{path} is damaged or too large; its epochs are left out.")
+        return b""
+    return content
+
+
 @dataclass
 class RunFolder:
     """One run on disk."""
@@ -112,6 +127,10 @@ class RunFolder:
     @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
+
+    @property
+    def packed_metrics(self) -> Path:
+        return self.path / "metrics.jsonl.gz"
 
     def read(self) -> dict[str, Any] | None:
         """run.json, or None if there is none; a damaged one is set aside with one warning."""
@@ -144,7 +163,7 @@ class RunFolder:
     def epochs(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl that are whole and in sequence: a cut-off tail is not an epoch."""
         try:
-            lines = self.metrics.read_bytes().removesuffix(b"\n").split(b"\n")
+            lines = self._metrics_bytes().removesuffix(b"\n").split(b"\n")
         except FileNotFoundError:
             return []
         try:  # one call to the parser takes half the time of one per line
@@ -163,6 +182,13 @@ class RunFolder:
                 break
             found.append(record)
         return found
+
+    def _metrics_bytes(self) -> bytes:
+        """Their content; a reference run keeps them compressed."""
+        try:
+            return self.metrics.read_bytes()
+        except FileNotFoundError:
+            return unpacked(self.packed_metrics)
 
     def truncate_epochs(self, count: int) -> None:
         """Keep the first `count` epochs: what a checkpoint does not know of will be run again."""
@@ -241,7 +267,7 @@ def runs(results: Path | str = "results", profile: str | None = None) -> pandas.
 def _row_columns() -> tuple[str, ...]:
     return (
         "profile", "dataset", "method", "label", "seed", "identity", "config_digest", "candidates_sha256", "status",
-        "reason", "epochs", "epochs_done", *SUMMARY, "commit", "code_version", "schema", "seconds_per_epoch",
+        "reason", "epochs", "epochs_done", *SUMMARY, "train_accuracy", "commit", "code_version", "schema", "seconds_per_epoch",
         "images_per_second", "peak_memory_mb", "overrides", "device", "weights_sha256", "path",
     )  # fmt: skip
 
@@ -251,7 +277,7 @@ def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
     environment = document.get("environment") or {}
     status = state_of(folder, document)
     row = {key: document.get(key) for key in _row_columns()}
-    row |= {key: summary.get(key, math.nan) if status == "done" else math.nan for key in SUMMARY}
+    row |= {key: summary.get(key, math.nan) if status == "done" else math.nan for key in (*SUMMARY, "train_accuracy")}
     row |= {key: cost.get(key, math.nan) for key in ("seconds_per_epoch", "images_per_second", "peak_memory_mb")}
     row |= {
         "status": status,

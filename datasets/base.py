@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from datasets.views.recipes import Recipe
+    from datasets.views.recipes import Noise, Recipe
 
 Group = Literal["Embedded", "Common", "Fine-Grained", "Tabular", "Own"]
 GROUPS: tuple[str, ...] = get_args(Group)  # in the order of a list
@@ -81,6 +81,7 @@ class Dataset:
     candidates: Tensor | None = None  # (N, C) bool, when the data bring their own
     backbone: str = "resnet18-cifar"
     notes: tuple[str, ...] = ()  # what a reader of the results should know, e.g. rows left out
+    noise: Noise | None = None  # of the strong view of feature rows; None: the views' own
 
 
 @dataclass(frozen=True)
@@ -246,16 +247,6 @@ def hold_out(count: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarra
     return np.sort(order[held:]), np.sort(order[:held])
 
 
-def fold_of_ten(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Training and test rows of fold `seed % 10` in shuffle `seed // 10`: seeds 0 … 9 are one ten-fold validation."""
-    import numpy as np
-
-    order = permutation(count, seed // 10)
-    folds = np.array_split(order, 10)
-    test = folds.pop(seed % 10)
-    return np.sort(np.concatenate(folds)), np.sort(test)
-
-
 def z_score(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both parts scaled with the mean and deviation of the training part alone; constant columns become 0."""
     import numpy as np
@@ -265,3 +256,12 @@ def z_score(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray
     constant = deviation <= 1e-10 * np.maximum(np.abs(mean), 1.0)
     scale = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
     return ((train - mean) * scale).astype(np.float32), ((test - mean) * scale).astype(np.float32)
+
+
+def min_max(fitted: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:
+    """Parts scaled so that the fitted rows lie in [0, 1]; constant columns become 0."""
+    import numpy as np
+
+    low, span = fitted.min(0), np.ptp(fitted, axis=0)
+    span = np.where(span < 1e-10, 1.0, span)
+    return [((part - low) / span).astype(np.float32) for part in parts]

@@ -1,10 +1,12 @@
 """Real-world partial-label sets as feature vectors in `.mat` files: `data` n×d, `partial_target` and `target` q×n.
 
-These sets bring their own candidates. Features are scaled to mean 0 and deviation 1 on the training rows.
+These sets bring their own candidates. How rows are split, features scaled and rare classes left out are settings: the
+defaults are ours, the others are what publications did.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,13 +20,14 @@ from datasets.base import (
     Split,
     check_candidates,
     check_finite,
-    fold_of_ten,
-    hold_out,
+    min_max,
     plural,
     read_mat,
     rows_without_truth,
     z_score,
 )
+from datasets.splits import SPLITS, Options, rows_of
+from datasets.views.recipes import NOISE, Noise
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,17 +47,55 @@ class Table:
     classes: int
     stems: tuple[str, ...]  # file names in use, lower case, letters and digits only
     confirmed: bool = True
+    fetched: bool = False  # whether datasets.storage.fetch knows where to get it
+    labels_digest: str = ""  # of candidates and labels in row order: the published splits are splits of these rows
+    features_digest: str = ""
 
 
 TABLES = (
-    Table("lost", "Lost", 1_122, 108, 16, ("lost",)),
-    Table("msrcv2", "MSRCv2", 1_758, 48, 23, ("msrcv2",)),
-    Table("birdsong", "BirdSong", 4_998, 38, 13, ("birdsong",)),
-    Table("soccer", "Soccer Player", 17_472, 279, 171, ("soccer", "soccerplayer")),
-    Table("yahoo", "Yahoo! News", 22_991, 163, 219, ("yahoo", "yahoonews")),
+    Table(
+        "lost",
+        "Lost",
+        1_122,
+        108,
+        16,
+        ("lost",),
+        True,
+        True,
+        "1e64cfde008a3a807a7065928956006568d3eca5ed5edd948723b370b463eb0a",
+        "3512f065eef6d0be4d83f16bc99596063f2e9a51c1c34763b20743edd9e2b438",
+    ),
+    Table(
+        "msrcv2",
+        "MSRCv2",
+        1_758,
+        48,
+        23,
+        ("msrcv2",),
+        True,
+        True,
+        "f579a8cd5ba9d3c3bf8c1b3612ad61747a4105a4c6d3ca322c30a12d1b6eb840",
+        "ebf66a7be8cba6232d318cc56e83ffa2cf4f8097bd1ecf0886afbe2dd7686f72",
+    ),
+    Table(
+        "birdsong",
+        "BirdSong",
+        4_998,
+        38,
+        13,
+        ("birdsong",),
+        True,
+        True,
+        "e6452ef2d102ae9612ab6d34850f3beba2f2e0cfe9d8b4e81d3375acfbcfe182",
+        "4fa8408a0a1f68d767ce138f1616c0196bf1933e9f13b9a214be5d9c75803715",
+    ),
+    Table("soccer", "Soccer Player", 17_472, 279, 171, ("soccer", "soccerplayer"), fetched=True),
+    Table("yahoo", "Yahoo! News", 22_991, 163, 219, ("yahoo", "yahoonews"), fetched=True),
     Table("fgnet", "FG-NET", 1_002, 262, 78, ("fgnet",), confirmed=False),
-    Table("mirflickr", "Mirflickr", 2_780, 1_536, 14, ("mirflickr",), confirmed=False),
+    Table("mirflickr", "Mirflickr", 2_780, 1_536, 14, ("mirflickr",), confirmed=False, fetched=True),
     Table("malagasy", "Malagasy", 5_303, 384, 44, ("malagasy",), confirmed=False),
+    Table("italian", "Italian", 21_878, 519, 90, ("italian",), confirmed=False),
+    Table("english", "English", 24_000, 300, 45, ("english",), confirmed=False),
 )
 
 
@@ -146,12 +187,20 @@ def load(
     root: Path,
     seed: int = 0,
     *,
-    split: Literal["ten-fold", "hold-out"] = "ten-fold",
+    split: str = "ten-fold",
+    folds: int = 5,
     test_share: float = 0.2,
+    validation_share: float = 0.0,
+    classes: Literal["all", "present", "frequent"] = "all",
+    scaling: Literal["z-score", "min-max", "none"] = "z-score",
+    scaling_from: Literal["train", "all"] = "train",
+    strong_noise: float = NOISE["strong"].deviation,
+    strong_dropout: float = NOISE["strong"].dropped,
+    fixed_views: bool = False,
     missing_truth: Literal["refuse", "drop"] = "refuse",
     check_sizes: bool = True,
 ) -> Dataset:
-    """One set, split by seed: fold `seed % 10` of shuffle `seed // 10`, or `test_share` of the rows held out."""
+    """One set, split by seed: `split` names a recipe of `datasets.splits`, `classes` a filter of `chosen_classes`."""
     import numpy as np
     import torch
 
@@ -159,38 +208,133 @@ def load(
     if path is None:
         raise DataError(f"{table.name}: {table.stems[0]}.mat is not in {Path(root) / table.name}; {_how(table)}.")
     data, candidates, labels, notes = orient(path)
-    stated = (table.rows, table.features, table.classes)
-    if check_sizes and (*data.shape, candidates.shape[1]) != stated:
-        form = "{} rows × {} features, {} classes"
-        message = f"{path} has {form.format(*data.shape, candidates.shape[1])}; {form.format(*stated)} are known"
-        if table.confirmed:
-            raise DataError(message + ".")
-        notes.append(message)
+    if check_sizes:
+        notes += check_known(table, path, data, candidates, labels, split in SPLITS and SPLITS[split].published)
     if missing_truth == "drop":
         lacking = rows_without_truth(candidates, labels)
         if len(lacking):
             notes.append(f"{plural(len(lacking), 'row')} without the true label among the candidates left out")
         data, candidates, labels = (np.delete(array, lacking, axis=0) for array in (data, candidates, labels))
-    check_candidates(str(path), candidates, labels, candidates.shape[1])
-    if split not in ("ten-fold", "hold-out"):
-        raise DataError(f"{table.name}: the split '{split}' is unknown; it is 'ten-fold' or 'hold-out'.")
-    rows, held = fold_of_ten(len(labels), seed) if split == "ten-fold" else hold_out(len(labels), seed, test_share)
-    train, test = z_score(data[rows], data[held])
+    used = chosen_classes(str(path), candidates, labels, classes)
+    keep = np.isin(labels, used)
+    if len(used) < candidates.shape[1]:
+        rare = f"{len(used)} of {candidates.shape[1]} classes kept, {plural(int((~keep).sum()), 'row')} left out"
+        notes.append(f"{rare} (classes={classes})")
+    data, candidates, labels = data[keep], candidates[keep][:, used], np.searchsorted(used, labels[keep])
+    check_candidates(str(path), candidates, labels, len(used))
+    stored = stored_folds(path, len(labels)) if split == "stored" else ()
+    options = Options(folds, test_share, validation_share, stored)
+    rows, held = rows_of(table.name, split, labels, seed, options)
+    train, test = scaled(data, rows, held, scaling, scaling_from)
     return Dataset(
         name=table.name,
-        num_classes=candidates.shape[1],
-        class_names=tuple(f"class {number}" for number in range(1, candidates.shape[1] + 1)),
+        num_classes=len(used),
+        class_names=tuple(f"class {number + 1}" for number in used),
         train=Split(torch.from_numpy(train), torch.from_numpy(labels[rows])),
         test=Split(torch.from_numpy(test), torch.from_numpy(labels[held])),
         recipe=None,
         candidates=torch.from_numpy(candidates[rows]),
         backbone="mlp",
         notes=tuple(notes),
+        noise=Noise(strong_noise, strong_dropout, fixed_views),
     )
 
 
+def check_known(
+    table: Table, path: Path, data: np.ndarray, candidates: np.ndarray, labels: np.ndarray, published: bool
+) -> list[str]:
+    """Notes on a file that is not as known; DataError where its numbers would not be those of the set's name."""
+    stated, found = (table.rows, table.features, table.classes), (*data.shape, candidates.shape[1])
+    if found != stated:
+        form = "{} rows × {} features, {} classes"
+        message = f"{path} has {form.format(*found)}; {form.format(*stated)} are known"
+        if table.confirmed:
+            raise DataError(message + ".")
+        return [message]
+    if not table.labels_digest:
+        return []
+    if content_digest(candidates, labels) != table.labels_digest:
+        message = f"{path} has other labels, candidates or another order of rows than the known copy"
+        if published:
+            raise DataError(
+                f"{message}, so this split would not be the published one; run `./reproduce.sh fetch {table.name}` in "
+                f"another data folder, or pass --set dataset.check_sizes=false."
+            )
+        return [message]
+    if content_digest(data) != table.features_digest:
+        return [f"{path} has other features than the known copy: another scale or sign of columns, or other numbers"]
+    return []
+
+
+def content_digest(*arrays: np.ndarray) -> str:
+    """SHA-256 of the arrays' content, as little-endian float64 in row order."""
+    import numpy as np
+
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+    return digest.hexdigest()
+
+
+def chosen_classes(
+    where: str, candidates: np.ndarray, labels: np.ndarray, rule: Literal["all", "present", "frequent"]
+) -> np.ndarray:
+    """Columns in use, ascending. Rows whose true label is in no other column are left out by the caller.
+
+    "present": classes with a true example. "frequent": as many as cover 99 % of the true labels, but those that are
+    candidates most often (the released code of Fuchs and Kalinke, UAI 2025).
+    """
+    import numpy as np
+
+    total = candidates.shape[1]
+    examples = np.bincount(labels, minlength=total)
+    if rule == "all":
+        used = np.arange(total)
+    elif rule == "present":
+        used = np.flatnonzero((examples > 0) & candidates.any(0))
+    else:
+        covered = np.cumsum(np.sort(examples)[::-1] / len(labels)) > 0.99
+        count = min(int(np.flatnonzero(covered)[0]) + 1, total)
+        used = np.sort(np.argsort(np.count_nonzero(candidates, axis=0))[-count:])
+    left = np.unique(labels[np.isin(labels, used)])
+    if len(left) < 2:
+        raise DataError(f"{where}: classes={rule} leaves {len(left)} with examples; two classes are needed.")
+    return used
+
+
+def scaled(
+    data: np.ndarray, rows: np.ndarray, held: np.ndarray, scaling: str, scaling_from: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Training and test features. Both sources of min-max leave columns out that are constant over the whole set."""
+    import numpy as np
+
+    fitted = data if scaling_from == "all" else data[rows]
+    if scaling == "z-score":
+        return z_score(fitted, data[rows])[1], z_score(fitted, data[held])[1]
+    if scaling == "min-max":
+        varies = data.std(0) > 1e-10 * np.maximum(np.abs(data).max(0), 1e-10)
+        train, test = min_max(fitted[:, varies], data[rows][:, varies], data[held][:, varies])
+        return train, test
+    return data[rows].astype(np.float32), data[held].astype(np.float32)
+
+
+def stored_folds(path: Path, count: int) -> tuple[np.ndarray, ...]:
+    """Test rows of the folds that a file may bring as `te`: a list of row numbers from 1 for each."""
+    import numpy as np
+    from scipy.io import whosmat
+
+    if "te" not in (name for name, *_ in whosmat(path)):
+        return ()
+    cells = read_mat(path, "te", squeeze=True)[0]
+    folds = tuple(np.sort(np.atleast_1d(cell).astype(np.int64).ravel()) - 1 for cell in cells)
+    if not np.array_equal(np.sort(np.concatenate(folds)), np.arange(count)):
+        raise DataError(f"{path}: the folds in `te` do not hold every one of the {count:,} rows once.")
+    return folds
+
+
 def _how(table: Table) -> str:
-    return f"unpack {table.title} from {PAGE} and put the .mat file there, see docs/data.md"
+    by_hand = f"unpack {table.title} from {PAGE} and put the .mat file there, see docs/data.md"
+    return f"run `./reproduce.sh fetch {table.name}`, or {by_hand}" if table.fetched else by_hand
 
 
 def find(table: Table, root: Path) -> Availability:

@@ -24,6 +24,7 @@ class Backbone(nn.Module):
 
     feature_dim: int
     input_features: int | None = None  # d where the inputs are features, None where they are images
+    xavier: bool = False  # whether the classifier on top starts with Xavier-uniform weights
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,8 @@ class Classifier(nn.Module):
         self.backbone: Backbone = task.backbone()
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(self.backbone.feature_dim, task.num_classes)
+        if self.backbone.xavier:
+            nn.init.xavier_uniform_(self.head.weight)
 
     def features(self, images: Tensor) -> Tensor:
         """(B, D) pooled features."""

@@ -19,12 +19,12 @@ removals.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData
+from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData, ViewName
 from methods.blocks import (
     Classifier,
     at_least_float32,
@@ -65,7 +65,7 @@ class POP(Method):
 
     name = "pop"
     about = About("POP", "IDPLL", venue="ICML", year=2023, forwards="3", state="N×C sets, weights and their window sum")
-    views = ("plain", "strong", "strong")
+    views: ClassVar[tuple[ViewName, ...]] = ("plain", "strong", "strong")
 
     @dataclass(frozen=True)
     class Config:
@@ -174,3 +174,16 @@ class POP(Method):
 
     def diagnostics(self) -> dict[str, float]:
         return {"threshold": float(self.threshold), "removed": float(self.removed)}
+
+
+@register
+class POPOneView(POP):
+    """On the plain view alone, and removed labels come back at the next visit: how POP has been run on feature tables
+    (Fuchs and Kalinke, UAI 2025, released code)."""
+
+    name = "pop-one-view"
+    about = About("POP (one view)", "control", forwards="1", state="N×C sets, weights and their window sum")
+    views = ("plain",)
+
+    def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
+        batch.store(self.label_weights, candidate_softmax(step.carry, batch.candidates))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmark.cli.exhibits import needs_of, with_defaults
+from benchmark.cli.exhibits import every_one, needs_of, under_its_profile, with_defaults
 from benchmark.cli.options import SELECTION, Command, Request
 from benchmark.cli.training import announce, place_of, selection_of
 from benchmark.errors import COMPLETE
@@ -32,11 +32,14 @@ class Own:
 
 
 def run(request: Request, own: Own) -> int:
+    wanted = every_one() if own.what == "all" else with_defaults()
+    chosen = {e: options for e, options in wanted.items() if own.what in (e.name, "all")}
+    if len(chosen) == 1:
+        request = under_its_profile(request, next(iter(chosen)))
     selection = selection_of(request)
     announce(request, f"Estimate for {own.what}", selection)
     if own.what == "run":
         return print_estimate(request, selection, selection.specs())
-    chosen = {e: options for e, options in with_defaults().items() if own.what in (e.name, "all")}
     needs = needs_of(chosen, selection)
     return print_estimate(request, selection, [spec for need in needs.values() for spec in need.specs])
 

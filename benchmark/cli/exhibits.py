@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,12 +27,22 @@ def one(exhibit: Exhibit, request: Request, own: Any) -> int:
     if made is not None:
         show(made, request)
         return COMPLETE
-    return make(request, exhibit.title, {exhibit: own})
+    return make(under_its_profile(request, exhibit), exhibit.title, {exhibit: own})
 
 
 def every(request: Request, own: NoFlags) -> int:
     """`all`: those that these data can have, the others are left out with a sentence."""
-    return make(request, "Every table and figure", with_defaults())
+    return make(request, "Every table and figure", every_one())
+
+
+def every_one() -> Chosen:
+    """What `all` makes: an exhibit with a profile of its own has data of its own too."""
+    return {exhibit: options for exhibit, options in with_defaults().items() if exhibit.profile is None}
+
+
+def under_its_profile(request: Request, exhibit: Exhibit) -> Request:
+    """An exhibit with a profile of its own is made under it, unless somebody names another."""
+    return request if request.profile or not exhibit.profile else replace(request, profile=exhibit.profile)
 
 
 def with_defaults() -> Chosen:
@@ -102,7 +113,7 @@ COMMANDS = (
     *(
         Command(
             exhibit.name,
-            f"run what is missing for {exhibit.title} of the paper, then {'write' if exhibit.kind == 'table' else 'draw'} it",
+            f"run what is missing for {exhibit.title}{' of the paper' * (exhibit.profile is None)}, then {'write' if exhibit.kind == 'table' else 'draw'} it",
             partial(one, exhibit),
             (*TRAINING, "no_run"),
             exhibit.Options,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from benchmark.cli.exhibits import show
+from benchmark.cli.exhibits import show, under_its_profile
 from benchmark.cli.options import SELECTION, Command, Request
 from benchmark.cli.training import place_of, selection_of
 from benchmark.errors import COMPLETE, CandidError, UsageError
@@ -14,7 +14,7 @@ from benchmark.exhibits.base import Exhibit, FolderPlot, Made, Material, all_exh
 
 def of_profile(exhibit: Exhibit, request: Request, own: Any) -> int:
     """A plot of the runs that a profile plans."""
-    selection = selection_of(request)
+    selection = selection_of(under_its_profile(request, exhibit))
     material = Material(selection, exhibit.runs(selection, own), place_of(request))
     show(Made(exhibit.make(material, own), selection.profile.name, exhibit.name), request)
     return COMPLETE

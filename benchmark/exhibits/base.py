@@ -169,6 +169,7 @@ class Exhibit:
     title: ClassVar[str]
     kind: ClassVar[Literal["table", "figure", "plot"]]  # a plot is drawn by `plot NAME`, the others are commands
     Options: ClassVar[type] = NoFlags  # frozen dataclass whose fields are made by `flag`
+    profile: ClassVar[str | None] = None  # that it is made under unless another is named; `all` leaves such ones out
 
     def runs(self, selection: Selection, options: Any) -> Need:
         """What must be trained for it; UsageError if these methods and data sets cannot have it."""

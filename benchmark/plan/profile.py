@@ -64,6 +64,9 @@ def load_profile(name: str) -> Profile:
         for key in ("method", "dataset", "source"):
             if key not in entry:
                 raise UsageError(f"Profile {base}: every [[values]] entry needs '{key}'; one lacks it: {entry}")
+        for key in ("backbone", "settings"):
+            if not isinstance(entry.get(key, {}), dict):
+                raise UsageError(f"Profile {base}: '{key}' in a [[values]] entry must be a table: {entry}")
     return Profile(
         name=base,
         title=raw.get("title", base),

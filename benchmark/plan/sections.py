@@ -78,6 +78,12 @@ class Network:
     name: str = ""  # empty: the data set's own
     pretrained: bool = True  # only where the encoder has published weights
     weights: str = ""  # a local state-dict file instead of a download; its SHA-256 in the configuration of a run
+    # The shape of `mlp`, see methods.parts.backbones.Layers; the last holds for `linear` too.
+    width: int = setting(500, AT_LEAST_ONE, later=True)
+    depth: int = setting(1, AT_LEAST_ONE, later=True)
+    order: Literal["bn-relu", "relu-bn"] = setting("bn-relu", later=True)
+    features: int = setting(0, NOT_NEGATIVE, later=True)
+    xavier: bool = setting(False, later=True)
 
 
 @dataclass(frozen=True)

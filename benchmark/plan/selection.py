@@ -139,6 +139,9 @@ def _check_settings(source: Source, profile: Profile, overrides: Sequence[Overri
         return  # passes its settings on to another set's `load`, which will say what it thinks of them
     known = {p.name: Setting(str(p.annotation), p.default) for p in parameters if p.kind is p.KEYWORD_ONLY}
     given = dict(profile.data.get(source.name, {}).get("settings", {}))
+    for entry in profile.values:
+        if entry["dataset"] in (source.name, "*"):
+            given |= entry.get("settings", {})
     given |= {override.key: literal(override.text) for override in overrides}
     for key, value in given.items():
         if key not in known:

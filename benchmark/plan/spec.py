@@ -204,7 +204,13 @@ def resolve(
     for values in profile.values:
         if values["method"] in (entry.name, "*") and values["dataset"] in (dataset, identified["name"], "*"):
             for key, value in values.items():
-                if key not in ("method", "dataset", "source"):
+                if key == "settings":
+                    dataset_settings |= value
+                    provenance.update({f"dataset.{name}": values["source"] for name in value})
+                elif key == "backbone":
+                    for name, part in value.items():
+                        put("backbone", name, part, values["source"])
+                elif key not in ("method", "dataset", "source"):
                     put("method" if key in entry.config else "train", key, value, values["source"])
     for key, value in (variant or {}).items():
         usual = sections["method"].get(key)

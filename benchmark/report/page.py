@@ -81,7 +81,7 @@ def fingerprint(results: Path, profile: str | None) -> str:
 
 
 def _code(profile: str | None) -> Iterator[Path]:
-    for pattern in (*SOURCES, "results/paper/*.csv"):
+    for pattern in (*SOURCES, "results/published/*.csv"):
         yield from sorted(ROOT.glob(pattern))
     if profile is not None and profile.endswith(".toml") and Path(profile).is_file():
         yield Path(profile)

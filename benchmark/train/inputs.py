@@ -27,6 +27,7 @@ class ViewLoader:
     def __init__(self, dataset: Dataset, seed: int, device: torch.device, channels_last: bool = False) -> None:
         self.device = device
         self.seed = seed
+        self.noise = dataset.noise
         self.views = None if dataset.recipe is None else Views(dataset.recipe, seed)
         self.format = torch.channels_last if channels_last else torch.contiguous_format
         self.train = _on_device(dataset.train, device)
@@ -39,7 +40,9 @@ class ViewLoader:
         rows = rows.to(self.device)
         if self.views is None:
             return tuple(
-                feature_views(images, name, seed=self.seed + names[:k].count(name), epoch=epoch, index=rows)
+                feature_views(
+                    images, name, seed=self.seed + names[:k].count(name), epoch=epoch, index=rows, strong=self.noise
+                )
                 for k, name in enumerate(names)
             )
         return tuple(

@@ -29,7 +29,7 @@ from benchmark.train.seeding import derive
 from benchmark.train.stray_tensors import check_no_stray_tensors
 from datasets.base import Dataset
 from methods.base import Backbone, Batch, Clock, Method, Task
-from methods.parts.backbones import factory
+from methods.parts.backbones import Layers, factory
 from methods.supervised import sees_truth
 
 CHECKPOINT_SHARE = 0.01  # of the time may go into checkpoints
@@ -146,6 +146,7 @@ class Trainer:
             3 if features.dtype == torch.uint8 else features.shape[1],
             network.pretrained,
             self.spec.paths.get("weights", ""),
+            Layers(network.width, network.depth, network.order, network.features, network.xavier),
         )
         calls = iter(range(1_000_000))
 

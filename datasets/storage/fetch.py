@@ -42,10 +42,28 @@ class Archive:
     urls: tuple[str, ...] = ()
     sha256: str = ""
     md5: str = ""
+    git_blob: str = ""  # git's SHA-1 of the file
     size: int | None = None
     origin: str = ""
+    terms: str = ""  # what its provider allows, said before the download
     folder: str = ""  # below <root>/<name>, where it is unpacked
     unpack: bool = True
+
+
+def _table(file: str, sha256: str = "", git_blob: str = "") -> tuple[Archive]:
+    """A `.mat` file of a public repository that publishes results on it, at the commit of those results."""
+    where = "mathefuchs/pll-with-conformal-candidate-cleaning/0bc1124707aa902bfb4faad872b34abebea07d21"
+    return (
+        Archive(
+            file,
+            (f"https://raw.githubusercontent.com/{where}/data/realworld-datasets/{file}",),
+            origin="the repository's commit",
+            unpack=False,
+            terms="its provider, PALM at Southeast University, allows academic use; cite the set's authors",
+            sha256=sha256,
+            git_blob=git_blob,
+        ),
+    )
 
 
 _DOGS = "http://vision.stanford.edu/aditya86/ImageNetDogs/"
@@ -125,6 +143,12 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
             unpack=False,
         ),
     ),
+    "lost": _table("lost.mat", sha256="42a8cc43e05578087e7b8ca194647829ec535dc4d0a86cf47f357c5eb3146e4f"),
+    "msrcv2": _table("msrc-v2.mat", sha256="948e4d443a5450308f05aa689bc82d9bcc7af699a113a6a81c40ef337a20c393"),
+    "birdsong": _table("bird-song.mat", sha256="2170d46765a151ac80623d9a1242e0299802236e5574442bdb596bef90f50743"),
+    "soccer": _table("soccer.mat", git_blob="3372e7350e06eba374c715e07fbd18e2555e00ec"),
+    "yahoo": _table("yahoo-news.mat", git_blob="c9c3c35a6562ece4dffca8e7997c4c9cdcd12354"),
+    "mirflickr": _table("mir-flickr.mat", git_blob="4e35e2ac7d16120722a2f2ec6e7baa99138ddbd0"),
 }
 SAME_FILES = {"cifar100h": "cifar100"}
 
@@ -160,6 +184,8 @@ def fetch(
     if not archives:
         advice = here.how or PAGES
         raise DataError(f"{name} cannot be downloaded by this command; {advice}.")
+    for terms in dict.fromkeys(archive.terms for archive in archives if archive.terms):
+        print(f"{name}: {terms}.", file=sys.stderr)
     work = root / f".fetch-{name}"
     try:
         with locked(root / f".fetch-{name}.lock"):
@@ -199,7 +225,7 @@ def _obtain(name: str, archive: Archive, target: Path, work: Path, progress: Pro
     part = work / (archive.file + ".part")
     problems: list[str] = []
     for url in archive.urls:
-        if part.exists() and problems and not (archive.sha256 or archive.md5):
+        if part.exists() and problems and not (archive.sha256 or archive.md5 or archive.git_blob):
             part.unlink()  # nothing would show that the halves of two sources do not fit
         went_on = part.exists()
         problem = _attempt(url, part, archive, progress, pause)
@@ -238,17 +264,21 @@ def _check_space(work: Path, archive: Archive) -> None:
 
 def _mismatch(path: Path, archive: Archive) -> str:
     """What is wrong with a file, or nothing."""
-    for kind, expected in (("sha256", archive.sha256), ("md5", archive.md5)):
-        if expected:
-            digest = hashlib.new(kind, usedforsecurity=False)
+    size = path.stat().st_size
+    expected = {"sha256": archive.sha256, "md5": archive.md5, "git blob": archive.git_blob}
+    for kind, wanted in expected.items():
+        if wanted:
+            digest = hashlib.new("sha1" if kind == "git blob" else kind, usedforsecurity=False)
+            if kind == "git blob":
+                digest.update(b"blob %d\0" % size)
             with path.open("rb") as stream:
                 while chunk := stream.read(CHUNK):
                     digest.update(chunk)
-            if digest.hexdigest() != expected:
-                return f"has {kind} {digest.hexdigest()[:12]}…, not the published {expected[:12]}…"
+            if digest.hexdigest() != wanted:
+                return f"has {kind} {digest.hexdigest()[:12]}…, not the published {wanted[:12]}…"
             return ""
-    if archive.size is not None and path.stat().st_size != archive.size:
-        return f"has {path.stat().st_size:,} bytes, not {archive.size:,}"
+    if archive.size is not None and size != archive.size:
+        return f"has {size:,} bytes, not {archive.size:,}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""How the images of one kind of data are augmented. Needs no torch: a data set's file may state its own recipe."""
+"""How images and feature rows of one kind of data are augmented. Needs no torch: a data set's file may state its own recipe."""
 
 from __future__ import annotations
 
@@ -48,3 +48,16 @@ GLYPHS = Recipe(
     distill="strong",
 )
 DIGITS = replace(GLYPHS, size=16)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a view of feature rows adds."""
+
+    deviation: float  # of the Gaussian noise added, in units of the scaled feature
+    dropped: float  # share of features set to 0, their mean
+    fixed: bool = False  # one noisy copy for the whole training instead of one per epoch
+
+
+# Our choice: no augmentation is published for feature tables. Every other view is the features themselves.
+NOISE = {"strong": Noise(0.1, 0.2), "distill": Noise(0.2, 0.0)}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -42,13 +43,38 @@ class SmallCNN(Backbone):
         return self.layers(images)
 
 
-class MLP(Backbone):
-    """Features (B, d) -> (B, D, 1, 1): one hidden layer with batch norm, or the features themselves (`linear`)."""
+@dataclass(frozen=True)
+class Layers:
+    """The shape of a network for features."""
 
-    def __init__(self, dim: int, hidden: int = 500) -> None:
+    width: int = 500  # of a hidden layer
+    depth: int = 1  # hidden layers
+    order: Literal["bn-relu", "relu-bn"] = "bn-relu"  # what follows a hidden layer
+    features: int = 0  # a last linear layer to so many numbers before the classifier; 0: none
+    xavier: bool = False  # Xavier-uniform weights, the classifier's too; else torch's own
+
+
+USUAL = Layers()
+
+
+class MLP(Backbone):
+    """Features (B, d) -> (B, D, 1, 1): hidden layers with batch norm, or the features themselves (`Linear`)."""
+
+    def __init__(self, dim: int, shape: Layers = USUAL) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(dim, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True))
-        self.feature_dim, self.input_features = hidden, dim
+        layers: list[nn.Module] = []
+        for before, after in pairwise([dim, *[shape.width] * shape.depth]):
+            norm, relu = nn.BatchNorm1d(after), nn.ReLU(inplace=shape.order == "bn-relu")
+            layers += [nn.Linear(before, after), *((norm, relu) if shape.order == "bn-relu" else (relu, norm))]
+        if shape.features:
+            layers.append(nn.Linear(shape.width, shape.features))
+        self.layers = nn.Sequential(*layers)
+        self.feature_dim, self.input_features = shape.features or shape.width, dim
+        self.xavier = shape.xavier
+        if shape.xavier:
+            for layer in layers:
+                if isinstance(layer, nn.Linear):
+                    nn.init.xavier_uniform_(layer.weight)
 
     def forward(self, features: Tensor) -> Tensor:
         return self.layers(features)[:, :, None, None]
@@ -57,9 +83,10 @@ class MLP(Backbone):
 class Linear(Backbone):
     """Features as they are, so that a linear head makes a linear model."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, shape: Layers = USUAL) -> None:
         super().__init__()
         self.feature_dim = self.input_features = dim
+        self.xavier = shape.xavier
 
     def forward(self, features: Tensor) -> Tensor:
         return features[:, :, None, None]
@@ -155,7 +182,9 @@ def load_weights(network: nn.Module, path: Path) -> None:
 NAMES = ("small-cnn", "small-cnn-characters", "resnet18-cifar", "resnet34-imagenet", "mlp", "linear", "timm:NAME")
 
 
-def factory(name: str, input_dim: int = 3, pretrained: bool = True, weights: str = "") -> Callable[[], Backbone]:
+def factory(
+    name: str, input_dim: int = 3, pretrained: bool = True, weights: str = "", shape: Layers = USUAL
+) -> Callable[[], Backbone]:
     """A function that builds the named encoder; `input_dim` is channels for images, features for tables."""
     known: dict[str, Callable[[], Backbone]] = {
         "small-cnn": partial(SmallCNN, input_dim),
@@ -163,8 +192,8 @@ def factory(name: str, input_dim: int = 3, pretrained: bool = True, weights: str
         "resnet18-cifar": resnet18_cifar,
         # The torchvision ImageNet weights, not timm's default recipe of the same network.
         "resnet34-imagenet": partial(from_timm, "resnet34.tv_in1k", pretrained, weights),
-        "mlp": partial(MLP, input_dim),
-        "linear": partial(Linear, input_dim),
+        "mlp": partial(MLP, input_dim, shape),
+        "linear": partial(Linear, input_dim, shape),
     }
     if name.startswith("timm:"):
         return partial(from_timm, name.removeprefix("timm:"), pretrained, weights)

@@ -21,8 +21,9 @@ from PIL import Image
 import datasets
 from benchmark.train.inputs import ViewLoader
 from datasets import registry
-from datasets.base import DataError, Dataset, Split, fold_of_ten, hold_out, permutation, z_score
+from datasets.base import DataError, Dataset, Split, hold_out, permutation, z_score
 from datasets.cifar import SUPERCLASS
+from datasets.splits import k_fold
 from datasets.storage import cache
 from datasets.views.features import feature_views
 from datasets.views.recipes import CIFAR
@@ -449,9 +450,9 @@ def test_seeds_zero_to_nine_are_a_ten_fold_validation(tmp_path):
     table(tmp_path)
     parts = [registry.get("lost").load(tmp_path, seed=seed, check_sizes=False) for seed in range(10)]
     assert [len(part.test) for part in parts] == [4] * 10 and all(len(part.train) == 36 for part in parts)
-    rows = np.concatenate([fold_of_ten(40, seed)[1] for seed in range(10)])
+    rows = np.concatenate([k_fold(40, seed, 10)[1] for seed in range(10)])
     assert sorted(rows) == list(range(40))
-    assert sorted(fold_of_ten(40, 10)[1]) != sorted(fold_of_ten(40, 0)[1])
+    assert sorted(k_fold(40, 10, 10)[1]) != sorted(k_fold(40, 0, 10)[1])
     held = registry.get("lost").load(tmp_path, seed=1, check_sizes=False, split="hold-out", test_share=0.25)
     assert len(held.test) == 10 and held.candidates.shape == (30, 4) and held.recipe is None
     assert held.candidates[torch.arange(30), held.train.labels].all()

@@ -18,7 +18,8 @@ from typing import Literal
 import pytest
 
 from datasets.base import Availability, DataError
-from datasets.storage.fetch import ARCHIVES, Archive, extract, fetch
+from datasets.storage import fetch as fetching
+from datasets.storage.fetch import ARCHIVES, Archive, _mismatch, extract, fetch
 
 
 class Server:
@@ -231,8 +232,8 @@ def test_stanford_cars_says_what_to_put_where(tmp_path):
 
 
 def test_a_set_without_a_download_says_where_it_comes_from(tmp_path):
-    with pytest.raises(DataError, match="lost cannot be downloaded by this command; unpack Lost from https://palm"):
-        fetch("lost", tmp_path)
+    with pytest.raises(DataError, match="fgnet cannot be downloaded by this command; unpack FG-NET from https://palm"):
+        fetch("fgnet", tmp_path)
     with pytest.raises(DataError, match="Unknown data set"):
         fetch("nonsense", tmp_path)
 
@@ -240,7 +241,7 @@ def test_a_set_without_a_download_says_where_it_comes_from(tmp_path):
 def test_every_archive_of_the_table_has_a_published_hash():
     for archives in ARCHIVES.values():
         for entry in archives:
-            assert len(entry.sha256) == 64 or len(entry.md5) == 32
+            assert len(entry.sha256) == 64 or len(entry.md5) == 32 or len(entry.git_blob) == 40
             assert entry.origin
 
 
@@ -318,3 +319,19 @@ def test_files_that_the_archive_locks_can_be_read_and_replaced(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar(locked, ("top/b.txt", b"x")))
     extract(tmp_path / "a.tar", tmp_path)
     assert (tmp_path / "top" / "a.txt").stat().st_mode & 0o600 == 0o600
+
+
+def test_git_s_own_id_of_a_file_verifies_it(tmp_path):
+    path = tmp_path / "hello.mat"
+    path.write_bytes(b"hello\n")
+    entry = Archive("hello.mat", git_blob="ce013625030ba8dba906f756967f9e9ca394464a")  # git hash-object of that line
+    assert not _mismatch(path, entry)
+    path.write_bytes(b"hallo\n")
+    assert "has git blob" in _mismatch(path, entry)
+
+
+def test_the_terms_of_a_table_are_said_before_the_download(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(fetching, "_obtain", lambda *_: (_ for _ in ()).throw(DataError("no network here")))
+    with pytest.raises(DataError, match="no network here"):
+        fetch("lost", tmp_path)
+    assert "academic use" in capsys.readouterr().err

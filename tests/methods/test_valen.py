@@ -16,7 +16,7 @@ from torch import Tensor
 from methods import blocks, registry, valen
 from methods.base import Clock, Method, Task, ViewName
 from methods.parts import knn
-from methods.parts.backbones import MLP
+from methods.parts.backbones import MLP, Layers
 from methods.parts.knn import nearest_neighbours
 from methods.valen import Valen, ValenThreeViews
 from methods.valen_paper import ValenPaper, propagate
@@ -152,7 +152,7 @@ def test_pixels_are_pooled_only_where_larger_than_the_target() -> None:
 def test_features_are_decoded_as_they_are() -> None:
     features = torch.randn(2, 20)
     assert torch.equal(valen.input_target(features, 20), features)
-    task = replace(tiny.tiny_task(), backbone=lambda: MLP(20, hidden=8))
+    task = replace(tiny.tiny_task(), backbone=lambda: MLP(20, Layers(width=8)))
     decoder = Valen(Valen.Config(), task).decoder
     assert decoder is not None and decoder.size == 20
     assert sum(p.numel() for p in decoder.parameters()) == 20 * (3 + 1) + 20 * (20 + 1)

@@ -14,10 +14,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 from scipy import stats
 
+from benchmark.analysis import published as printed
 from benchmark.analysis import statistics as st
 from tests.conftest import ROOT
 
-PAPER = ROOT / "results" / "paper"
 SLEEP_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
 SLEEP_2 = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
 # Demšar 2006, table 6: C4.5, C4.5+m, C4.5+cf, C4.5+m+cf on 14 data sets, "voting" separated in the fourth decimal.
@@ -41,7 +41,7 @@ accuracies = some.floats(0, 100, allow_nan=False).map(lambda x: round(x, 2))
 
 
 def published() -> pd.DataFrame:
-    return pd.read_csv(PAPER / "table2.csv")
+    return printed.load("table2")
 
 
 def published_comparisons(**options: Any) -> dict[str, np.ndarray]:
@@ -321,4 +321,4 @@ def test_hedges_correction_at_three_runs() -> None:
 
 def test_the_module_needs_no_torch() -> None:
     code = "import sys, benchmark.analysis.statistics; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=PAPER.parents[1], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -150,7 +150,8 @@ def test_the_numbers_of_runs_are_those_of_the_plan() -> None:
     extra: dict[str, list[int]] = {}
     for profile in ("paper", "quick"):
         selection = select(profile)
-        needs = {e.name: {spec.digest for spec in e.runs(selection, e.Options()).specs} for e in all_exhibits()}
+        part_of_all = [e for e in all_exhibits() if e.profile is None]
+        needs = {e.name: {spec.digest for spec in e.runs(selection, e.Options()).specs} for e in part_of_all}
         assert re.search(rf"^\| `{profile}` .*\| {len(needs['table2'])} \|$", text, re.M), (
             profile,
             len(needs["table2"]),

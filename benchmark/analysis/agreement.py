@@ -1,0 +1,112 @@
+"""Published numbers beside ours: the difference, its 95 % interval, and a verdict in words.
+
+Where the rows of every split and the value on each are known, differences are taken split by split; elsewhere the two
+means are compared with the spread that is printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+from scipy import stats
+
+from benchmark.analysis import published
+from benchmark.analysis.statistics import mean, sample_std, t_interval
+
+KEYS = {"last": "accuracy", "last10": "accuracy_last10", "train": "train_accuracy"}  # of a run's summary
+
+Verdict = Literal["agrees", "differs", "not comparable", "incomplete"]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One published number and what came out here."""
+
+    printed: Mapping[str, Any]  # its row of results/published
+    values: tuple[float, ...]  # ours, one per split
+    planned: int
+    low: float = math.nan  # 95 % interval of ours − theirs
+    high: float = math.nan
+    how: str = ""
+    verdict: Verdict = "incomplete"
+    why: str = ""
+
+    @property
+    def mean(self) -> float:
+        return mean(self.values) if self.values else math.nan
+
+    @property
+    def std(self) -> float:
+        return sample_std(self.values) if len(self.values) > 1 else math.nan
+
+    @property
+    def difference(self) -> float:
+        return self.mean - self.printed["mean"]
+
+
+def per_split(text: str) -> list[float]:
+    return [float(word) for word in text.split()]
+
+
+def interval(printed: Mapping[str, Any], ours: Sequence[float]) -> tuple[float, float, str]:
+    """95 % interval of our mean minus theirs, and how it was had."""
+    theirs = per_split(printed["values"])
+    if len(theirs) == len(ours) > 1:
+        low, high = t_interval([a - b for a, b in zip(ours, theirs, strict=True)])
+        return low, high, f"paired over {len(ours)} splits"
+    n = int(printed["n"])
+    spread = printed["std"] * (math.sqrt(n / (n - 1)) if printed["spread"].endswith("divisor n") else 1.0)
+    squares = [spread**2 / n, sample_std(ours) ** 2 / len(ours)]
+    if not sum(squares):
+        return math.nan, math.nan, ""
+    freedom = sum(squares) ** 2 / (squares[0] ** 2 / (n - 1) + squares[1] ** 2 / (len(ours) - 1))
+    bound = float(stats.t.ppf(0.975, freedom)) * math.sqrt(sum(squares))
+    difference = mean(ours) - printed["mean"]
+    return difference - bound, difference + bound, f"two-sample, {n} and {len(ours)}"
+
+
+def agreement(printed: Mapping[str, Any], ours: Mapping[int, float], seeds: Sequence[int]) -> Agreement:
+    """The verdict on one number. `ours`: what the finished runs gave, by seed."""
+    values = tuple(ours[seed] for seed in seeds if seed in ours)
+    if not printed["ours"] or (printed["caveat"] and not values):
+        why = printed["caveat"] or "nothing here regenerates it"
+        return Agreement(printed, values, len(seeds), verdict="not comparable", why=why)
+    if len(values) < max(2, len(seeds)):
+        return Agreement(printed, values, len(seeds), why=f"{len(values)} of {len(seeds)} runs are done")
+    if math.isnan(printed["std"]):
+        why = "no spread is printed"
+        return Agreement(printed, values, len(seeds), verdict="not comparable", why=why)
+    low, high, how = interval(printed, values)
+    if printed["caveat"]:
+        return Agreement(printed, values, len(seeds), low, high, how, "not comparable", printed["caveat"])
+    inside = math.isnan(low) or low <= 0 <= high
+    return Agreement(printed, values, len(seeds), low, high, how, "agrees" if inside else "differs")
+
+
+def agreements(profile: str, runs: pd.DataFrame, titles: Mapping[str, str], seeds: Sequence[int]) -> list[Agreement]:
+    """All numbers that a profile regenerates, on the data sets named by `titles` (name -> title).
+
+    `runs` has a row per run with its label (the method), dataset, seed, status and accuracies.
+    """
+    found = []
+    done = runs[runs["status"] == "done"]
+    names = {title: name for name, title in titles.items()}
+    for printed in published.of_profile(profile):
+        if printed["dataset"] not in names:
+            continue
+        key = KEYS["train" if printed["metric"] == "train" else printed["accuracy"]]
+        here = done[(done["dataset"] == names[printed["dataset"]]) & (done["label"] == printed["ours"])]
+        ours = {int(seed): float(value) for seed, value in zip(here["seed"], here[key], strict=True)}
+        ours = {seed: value for seed, value in ours.items() if not math.isnan(value)}
+        found.append(agreement(printed, ours, seeds))
+    return found
+
+
+def count(found: Iterable[Agreement]) -> str:
+    """How many of those that can agree do: "11 of 12 cells agree"."""
+    judged = [one.verdict for one in found if one.verdict in ("agrees", "differs")]
+    return f"{judged.count('agrees')} of {len(judged)} comparable cells agree"

@@ -1,0 +1,78 @@
+"""Published accuracies and ours as dots, one line per number, each with its 95 % interval."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from benchmark.errors import MissingRuns
+from benchmark.exhibits import realworld
+from benchmark.exhibits.base import Exhibit, Material, Need
+from benchmark.exhibits.realworld import OfSources, agreements
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from benchmark.analysis.agreement import Agreement
+    from benchmark.plan.selection import Selection
+
+THEIRS, OURS = ("#666666", "D", "published"), ("#0072B2", "o", "ours")
+
+
+class AgreementPlot(Exhibit):
+    name, title, kind = "agreement", "Published real-world accuracies and ours", "plot"
+    profile = "realworld"
+    Options = OfSources
+
+    def runs(self, selection: Selection, options: OfSources) -> Need:
+        return realworld.Realworld().runs(selection, options)
+
+    def make(self, material: Material, options: OfSources) -> Figure:
+        found = [
+            one for one in agreements(material, options) if len(one.values) > 1 and not math.isnan(one.printed["std"])
+        ]
+        if not found:
+            raise MissingRuns(
+                f"There are no finished runs for realworld in {material.place.results}; run `realworld` first."
+            )
+        return draw(found)
+
+
+def draw(found: list[Agreement]) -> Figure:
+    """Sources from top to bottom; differing cells are printed bold."""
+    from matplotlib import rc_context
+
+    from benchmark.analysis.agreement import count
+    from benchmark.exhibits.parts.style import RC, canvas
+
+    figure, grid = canvas(1, 1, 7.5, 1.2 + 0.24 * len(found))
+    axes = grid[0, 0]
+    with rc_context(RC):
+        for k, one in enumerate(found):
+            theirs = (one.printed["mean"], one.printed["std"], int(one.printed["n"]))
+            ours = (one.mean, one.std, len(one.values))
+            for (middle, deviation, n), (colour, marker, label), shift in ((theirs, THEIRS, -0.14), (ours, OURS, 0.14)):
+                bar = half_width(deviation, n)
+                axes.errorbar(middle, k + shift, xerr=bar, color=colour, marker=marker, markersize=4, linewidth=1,
+                              label=label if k == 0 else None)  # fmt: skip
+        names = [f"{o.printed['source'].split(',')[0]}  {title(o)}" for o in found]
+        axes.set_yticks(range(len(found)), names, fontsize=7)
+        for tick, one in zip(axes.get_yticklabels(), found, strict=True):
+            tick.set_fontweight("bold" if one.verdict == "differs" else "normal")
+        axes.set_ylim(len(found) - 0.4, -0.6)
+        axes.set_xlabel("accuracy (%), mean and 95 % interval")
+        axes.legend(loc="lower left", fontsize=7, frameon=False)
+        figure.supxlabel(count(found), fontsize=7, color="#666666", x=0.99, ha="right")
+    return figure
+
+
+def title(one: Agreement) -> str:
+    labels = ", training labels" if one.printed["metric"] == "train" else ""
+    return f"{one.printed['method']}{labels}, {one.printed['dataset']}"
+
+
+def half_width(deviation: float, n: int) -> float:
+    """Of the 95 % t interval of a mean."""
+    from benchmark.analysis.statistics import critical_t
+
+    return critical_t(n) * deviation / math.sqrt(n)

@@ -1,0 +1,159 @@
+"""Published real-world tables beside ours: every number with its difference, interval and verdict.
+
+Each source is a profile of its own; see benchmark/analysis/agreement.py for the verdicts and results/published for the
+numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from benchmark.analysis.table import NONE, Row, Table, row
+from benchmark.errors import UsageError
+from benchmark.exhibits.base import Exhibit, Material, Need
+from benchmark.flags import flag
+from benchmark.plan.profile import load_profile
+from methods.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from benchmark.analysis.agreement import Agreement
+    from benchmark.plan.selection import Selection
+
+SOURCES = ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23")
+USUAL_SOURCES = "f25,k25,p20,v21"  # the others do not publish their learning rates
+USUAL_SETS = ("lost", "msrcv2", "birdsong")
+SHORT_SOURCES, SHORT_SETS = "p20", ("lost", "msrcv2")
+
+
+@dataclass(frozen=True)
+class OfSources:
+    """Which published tables."""
+
+    sources: str = flag(USUAL_SOURCES, f"comma list of {', '.join(SOURCES)}", metavar="A,B")
+    short: bool = flag(False, "one source and two data sets, minutes")
+
+
+class Realworld(Exhibit):
+    name, title, kind = "realworld", "the published real-world tables", "table"
+    profile = "realworld"
+    Options = OfSources
+
+    def runs(self, selection: Selection, options: OfSources) -> Need:
+        need = Need()
+        for part in selections(selection, options):
+            need.add(part.specs())
+        return need
+
+    def make(self, material: Material, options: OfSources) -> Table:
+        return table(agreements(material, options))
+
+
+def selections(selection: Selection, options: OfSources) -> list[Selection]:
+    """One selection per source: the methods and data sets that it has numbers of, as far as the command line leaves them."""
+    from benchmark.analysis import published
+
+    words = SHORT_SOURCES if options.short else options.sources
+    own = selection.profile
+    usual: tuple[str, ...] = SHORT_SETS if options.short else USUAL_SETS
+    sets = usual if selection.datasets == own.datasets else selection.datasets
+    found = []
+    for word in filter(None, (word.strip() for word in words.split(","))):
+        if word not in SOURCES:
+            raise UsageError(f"--sources: unknown '{word}'.{did_you_mean(word, SOURCES)} Known: {', '.join(SOURCES)}.")
+        profile = load_profile(f"realworld-{word}")
+        here = tuple(name for name in profile.datasets if name in sets)
+        titles = {selection.source(name).title for name in here}
+        printed = {number["ours"] for number in published.of_profile(profile.name) if number["dataset"] in titles}
+        methods = tuple(name for name in profile.all_methods if name in printed)
+        if selection.methods != own.all_methods:
+            methods = tuple(name for name in methods if name in selection.methods)
+        seeds = profile.seeds if selection.seeds == own.seeds else selection.seeds
+        if here and methods:
+            found.append(replace(selection, profile=profile, methods=methods, datasets=here, seeds=seeds))
+    if not found:
+        raise UsageError(
+            "None of these methods and data sets has a published number in these sources; see list profiles."
+        )
+    return found
+
+
+def agreements(material: Material, options: OfSources) -> list[Agreement]:
+    """Every published number of the chosen sources with what came out here."""
+    from benchmark.analysis import agreement
+    from benchmark.run.standing import frame_of
+
+    found = []
+    for part in selections(material.selection, options):
+        specs = part.specs()
+        frame = frame_of(specs, material.place.results, {spec.digest: spec.method for spec in specs})
+        titles = {name: part.source(name).title for name in part.datasets}
+        known = agreement.agreements(part.profile.name, frame, titles, part.seeds)
+        found += [one for one in known if not one.printed["ours"] or one.printed["ours"] in part.methods]
+    return found
+
+
+def table(found: list[Agreement]) -> Table:
+    """One line per number, sources parted by rules."""
+    from benchmark.analysis.agreement import count
+
+    rows: list[Row] = []
+    for k, one in enumerate(found):
+        printed = one.printed
+        new = k == 0 or printed["source"] != found[k - 1].printed["source"]
+        what = printed["method"] + (", training labels" if printed["metric"] == "train" else "")
+        rows.append(
+            row(
+                printed["source"].split(",")[0] if new else "",
+                what,
+                printed["dataset"],
+                printed["model"],
+                spread(printed["mean"], printed["std"]),
+                spread(one.mean, one.std)
+                + (f" ({len(one.values)}/{one.planned})" if one.verdict == "incomplete" else ""),
+                number(one.difference),
+                NONE if math.isnan(one.low) else f"{number(one.low)} … {number(one.high)}",
+                one.verdict,
+                rule=new and k > 0,
+            )
+        )
+    reasons = dict.fromkeys(
+        f"{one.printed['source'].split(',')[0]}, {one.printed['method']}: {one.verdict}, {one.why}."
+        for one in found
+        if one.why
+    )
+    notes = (
+        f"{count(found)}.",
+        "Difference: ours minus theirs. Interval: 95 %; split by split where the rows and values of every split are known "
+        "(F25, K25), else from the two means and spreads. A cell agrees when the interval holds 0.",
+        "± of ours is the sample deviation over splits; what theirs is stands in results/published.",
+        *reasons,
+    )
+    complete = all(one.verdict != "incomplete" for one in found)
+    caption = "Published accuracies (%) on real-world sets and the same protocol run here."
+    columns = ("Source", "Method", "Data set", "Model", "Published", "Ours", "Difference", "95 % interval", "Verdict")
+    summary = {"table": "realworld", "agreement": count(found)}
+    data = tuple(record(one) for one in found)
+    return Table("Real-world tables", caption, columns, tuple(rows), notes, (), data, summary, complete, text_columns=4)
+
+
+def record(one: Agreement) -> dict[str, Any]:
+    """Everything that is known of a cell, in full precision."""
+    keys = ("source", "table", "method", "dataset", "model", "split", "metric", "profile", "ours", "accuracy", "spread")
+    theirs = {"published_mean": one.printed["mean"], "published_std": one.printed["std"]}
+    theirs |= {"published_values": one.printed["values"]}
+    ours = {"mean": one.mean, "std": one.std, "values": one.values, "planned": one.planned}
+    judged = {"difference": one.difference, "low": one.low, "high": one.high, "how": one.how}
+    words = {"verdict": one.verdict, "why": one.why}
+    return {**{key: one.printed[key] for key in keys}, **theirs, **ours, **judged, **words}
+
+
+def number(value: float) -> str:
+    return NONE if math.isnan(value) else f"{value:+.2f}".replace("-", "−")
+
+
+def spread(middle: float, deviation: float) -> str:
+    if math.isnan(middle):
+        return NONE
+    return f"{middle:.2f}±{NONE if math.isnan(deviation) else f'{deviation:.2f}'}"

@@ -1,0 +1,41 @@
+"""Copies finished runs into results/reference: what tables, figures and the page read, and nothing else.
+
+    python -m benchmark.tools.reference results realworld-f25 realworld-k25     # from a results folder, these profiles
+
+A run keeps its run.json without the machine's name and process, and its epochs compressed. Tables, figures and the page
+are then made without training: `./reproduce.sh realworld --no-run --results results/reference`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmark import store
+from benchmark.files import ROOT, atomic_write
+
+FOLDER = ROOT / "results" / "reference"
+PRIVATE = ("host", "pid", "command", "deaths")
+
+
+def pack(results: Path, profiles: Sequence[str], folder: Path = FOLDER) -> int:
+    """Copy the finished runs of the profiles; how many there were."""
+    count = 0
+    for profile in profiles:
+        for run, document in store.documents(results, profile):
+            if document["status"] != "done":
+                continue
+            copy = store.RunFolder(folder / run.path.relative_to(results))
+            copy.path.mkdir(parents=True, exist_ok=True)
+            copy.write(document | {"time": {k: v for k, v in document["time"].items() if k not in PRIVATE}})
+            lines = "".join(store.canonical(record) + "\n" for record in run.epochs())
+            atomic_write(copy.packed_metrics, gzip.compress(lines.encode(), mtime=0))
+            count += 1
+    return count
+
+
+if __name__ == "__main__":
+    results, *profiles = sys.argv[1:]
+    print(f"{pack(Path(results), profiles)} runs are in {FOLDER}")

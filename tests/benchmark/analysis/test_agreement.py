@@ -1,0 +1,81 @@
+"""Published numbers beside ours: intervals, verdicts, counts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from benchmark.analysis import agreement, published
+from benchmark.exhibits.realworld import SOURCES
+from benchmark.plan.profile import load_profile
+from datasets import registry
+from methods.registry import discover
+
+
+def printed(**changes: Any) -> dict[str, Any]:
+    row = {"mean": 75.0, "std": 2.0, "n": 5, "spread": "folds", "values": "", "ours": "proden", "caveat": ""}
+    return {**row, "dataset": "Lost", "metric": "test", "accuracy": "last", **changes}
+
+
+def test_shared_splits_are_compared_pair_by_pair() -> None:
+    theirs, ours = [70.0, 80.0, 75.0, 72.0, 78.0], [71.0, 80.5, 76.5, 72.5, 79.0]
+    text = " ".join(map(str, theirs))
+    one = agreement.agreement(printed(values=text), dict(enumerate(ours)), range(5))
+    reference = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
+    assert (one.low, one.high) == pytest.approx((reference.low, reference.high))
+    assert one.verdict == "differs" and one.how == "paired over 5 splits"  # half a point, but on every split
+    assert agreement.agreement(printed(), dict(enumerate(ours)), range(5)).verdict == "agrees"
+
+
+def test_without_shared_splits_the_printed_spread_decides() -> None:
+    ours = [74.0, 79.0, 75.5, 77.0, 73.0]
+    low, high, how = agreement.interval(printed(), ours)
+    welch = stats.ttest_ind_from_stats(pd.Series(ours).mean(), pd.Series(ours).std(), 5, 75.0, 2.0, 5, equal_var=False)
+    inside = low <= 0 <= high
+    assert inside == (welch.pvalue > 0.05) and how == "two-sample, 5 and 5"
+    # A deviation with divisor n is smaller than the one that the formula wants.
+    wider = agreement.interval(printed(spread="folds, divisor n"), ours)
+    assert wider[1] - wider[0] > high - low
+
+
+def test_what_cannot_be_judged_is_not_counted() -> None:
+    full = dict.fromkeys(range(5), 75.0) | {0: 76.0}
+    cases = {
+        "incomplete": agreement.agreement(printed(), {0: 75.0}, range(5)),
+        "agrees": agreement.agreement(printed(), full, range(5)),
+        "differs": agreement.agreement(printed(mean=60.0), full, range(5)),
+    }
+    assert {name: one.verdict for name, one in cases.items()} == {name: name for name in cases}
+    others = [
+        agreement.agreement(printed(caveat="not published"), full, range(5)),
+        agreement.agreement(printed(ours=""), {}, range(5)),
+        agreement.agreement(printed(std=math.nan), full, range(5)),
+    ]
+    assert {one.verdict for one in others} == {"not comparable"} and all(one.why for one in others)
+    assert agreement.count([*cases.values(), *others]) == "1 of 2 comparable cells agree"
+
+
+@pytest.mark.parametrize("profile", [f"realworld-{source}" for source in SOURCES])
+def test_every_published_number_has_a_run_that_regenerates_it(profile: str) -> None:
+    plan, rows = load_profile(profile), published.of_profile(profile)
+    assert rows and plan.seeds
+    titles = {registry.get(name).title for name in plan.datasets}
+    for row in rows:
+        assert row["dataset"] in titles, row
+        assert not row["ours"] or row["ours"] in plan.all_methods or row["caveat"], row
+        assert not row["values"] or len(row["values"].split()) == row["n"] == len(plan.seeds)
+    assert set(plan.all_methods) <= set(discover().entries)
+
+
+def test_printed_means_follow_from_the_values_per_split() -> None:
+    for source in ("f25", "k25"):
+        for row in published.numbers(source).to_dict("records"):
+            if row["values"]:
+                values = [float(word) for word in row["values"].split()]
+                ddof = 0 if row["spread"].endswith("divisor n") else 1
+                assert pd.Series(values).mean() == pytest.approx(row["mean"], abs=0.011)
+                assert pd.Series(values).std(ddof=ddof) == pytest.approx(row["std"], abs=0.011)

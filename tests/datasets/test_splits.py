@@ -1,0 +1,207 @@
+"""Splits, scalings and class filters of tables: ours, and the published ones row by row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import torch
+
+from datasets import registry, tabular
+from datasets.base import DataError
+from datasets.splits import SPLITS, Options, rows_of
+from datasets.views.features import feature_views
+from datasets.views.recipes import Noise
+from tests.conftest import ROOT
+
+VECTORS = json.loads(Path(__file__).with_name("f25_splits.json").read_text())["sets"]
+DATA = Path(os.environ.get("CANDID_TABLES", ROOT / "data"))  # a data folder that holds the three .mat files
+
+
+def write(root: Path, n: int = 200, d: int = 5, q: int = 6, seed: int = 0, **extra: object) -> Path:
+    """A table in which class q − 1 has no example, class q − 2 a single one, and column 2 is constant."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, q - 2, n)
+    labels[7] = q - 2
+    candidates = rng.random((n, q)) < 0.3
+    candidates[np.arange(n), labels] = True
+    data = rng.normal(3.0, 2.0, (n, d))
+    data[:, 2] = 4.0
+    path = root / "lost" / "lost.mat"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"data": data, "partial_target": candidates.T * 1.0, "target": np.eye(q)[labels].T, **extra}
+    scipy.io.savemat(path, content)
+    return path
+
+
+def load(root: Path, seed: int = 0, **settings: object):
+    return registry.get("lost").load(root, seed, check_sizes=False, **settings)
+
+
+@pytest.mark.parametrize("name", sorted(VECTORS))
+def test_the_splits_of_fuchs_and_kalinke_come_out_row_by_row(name: str) -> None:
+    if registry.get(name).find(DATA).status != "found":
+        pytest.skip(f"{name} is not in {DATA}; set CANDID_TABLES to a data folder that has it")
+    protocol = {"split": "random-80", "classes": "frequent", "scaling": "min-max", "scaling_from": "all"}
+    for seed, parts in VECTORS[name].items():
+        data = registry.get(name).load(DATA, int(seed), **protocol)
+        for part, (rows, digest) in parts.items():
+            labels = getattr(data, part).labels.numpy().astype(np.uint8)
+            assert (len(labels), hashlib.sha256(labels.tobytes()).hexdigest()) == (rows, digest), (seed, part)
+
+
+@pytest.mark.parametrize("name", ["ten-fold", "k-fold", "stratified", "stored"])
+def test_folds_hold_every_row_once(name: str) -> None:
+    labels = np.random.default_rng(1).integers(0, 4, 103)
+    stored = tuple(np.array_split(np.arange(103), 5))
+    folds = [
+        rows_of("x", name, labels, seed, Options(stored=stored)) for seed in range(10 if name == "ten-fold" else 5)
+    ]
+    assert sorted(np.concatenate([test for _, test in folds])) == list(range(103))
+    assert all(not set(train) & set(test) and len(train) + len(test) == 103 for train, test in folds)
+
+
+def test_stratified_folds_are_scikit_learns_with_generator_42() -> None:
+    labels = np.repeat([0, 1, 2], [50, 30, 2])
+    test = rows_of("x", "stratified", labels, 0, Options())[1]
+    assert np.bincount(labels[test]).tolist()[:2] == [10, 6]
+    # Recorded with scikit-learn 1.9: the folds of a release must not move.
+    assert test.tolist()[:6] == FIRST_STRATIFIED
+    assert rows_of("x", "stratified", labels, 5, Options())[1].tolist() != test.tolist()
+
+
+FIRST_STRATIFIED = [11, 13, 14, 15, 20, 25]
+
+
+def test_eighty_percent_are_a_multiple_of_16_and_the_seed_decides() -> None:
+    labels = np.zeros(203, dtype=int)
+    train, test = rows_of("x", "random-80", labels, 0, Options())
+    assert len(train) == 160 and sorted([*train, *test]) == list(range(203))
+    assert rows_of("x", "random-80", labels, 1, Options())[0].tolist() != train.tolist()
+
+
+def test_the_fixed_split_is_the_same_for_every_seed_and_leaves_validation_rows_out() -> None:
+    labels = np.zeros(1122, dtype=int)  # Lost: the paper counts 898 rows of training and validation, 224 of test
+    parts = [rows_of("x", "fixed", labels, seed, Options(validation_share=0.2)) for seed in (0, 3)]
+    assert [len(part) for part in parts[0]] == [674, 224]
+    assert all(np.array_equal(a, b) for a, b in zip(*parts, strict=True))
+
+
+def test_stored_folds_are_read_from_the_file(tmp_path: Path) -> None:
+    te = np.empty((1, 5), dtype=object)
+    for k, rows in enumerate(np.array_split(np.arange(1, 201), 5)):
+        te[0, k] = rows[None]
+    write(tmp_path, te=te)
+    data = load(tmp_path, 1, split="stored")
+    assert (len(data.train), len(data.test)) == (160, 40)
+    write(tmp_path)
+    with pytest.raises(DataError, match=r"lost: the split stored cannot be made: the file holds no folds .*k-fold\."):
+        load(tmp_path, split="stored")
+
+
+def test_class_filters_keep_what_they_say(tmp_path: Path) -> None:
+    write(tmp_path)
+    everything, present, frequent = (load(tmp_path, classes=rule) for rule in ("all", "present", "frequent"))
+    assert (everything.num_classes, present.num_classes, frequent.num_classes) == (6, 5, 4)
+    assert present.class_names == tuple(f"class {k}" for k in range(1, 6))
+    assert present.candidates is not None and present.candidates.shape[1] == 5
+    assert len(present.train) + len(present.test) == 200  # the only class left out has no row
+    rows = len(frequent.train) + len(frequent.test)
+    assert rows < 200 and any("left out" in note for note in frequent.notes)
+    assert int(frequent.train.labels.max()) < 4
+
+
+def test_a_filter_that_leaves_one_class_is_one_sentence(tmp_path: Path) -> None:
+    n = 40
+    target = np.zeros((3, n))
+    target[0] = 1
+    path = tmp_path / "lost" / "lost.mat"
+    path.parent.mkdir()
+    scipy.io.savemat(
+        path, {"data": np.random.default_rng(0).normal(size=(n, 2)), "partial_target": target, "target": target}
+    )
+    with pytest.raises(DataError, match=r"lost\.mat: classes=present leaves 1 with examples; two classes are needed\."):
+        load(tmp_path, classes="present")
+
+
+def test_scalings_are_fitted_where_they_say(tmp_path: Path) -> None:
+    write(tmp_path)
+    fitted = load(tmp_path, scaling="min-max")
+    low, high = fitted.train.images.amin(0), fitted.train.images.amax(0)
+    assert torch.allclose(low, torch.zeros(4)) and torch.allclose(
+        high, torch.ones(4)
+    )  # the constant column is left out
+    whole = load(tmp_path, scaling="min-max", scaling_from="all")
+    both = torch.cat((whole.train.images, whole.test.images))
+    assert torch.allclose(both.amin(0), torch.zeros(4)) and torch.allclose(both.amax(0), torch.ones(4))
+    assert not torch.equal(whole.train.images, fitted.train.images)
+    z = load(tmp_path, scaling_from="all")
+    both = torch.cat((z.train.images, z.test.images))
+    assert both.mean(0).abs().max() < 1e-6 and not z.train.images[:, 2].any()
+    raw = load(tmp_path, scaling="none")
+    assert float(raw.train.images[0, 2]) == 4.0
+
+
+def test_the_strong_view_follows_the_settings(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert load(tmp_path).noise == Noise(0.1, 0.2)
+    x, rows = torch.zeros(50, 8), torch.arange(50)
+
+    def strong(epoch: int, noise: Noise) -> torch.Tensor:
+        return feature_views(x, "strong", seed=3, epoch=epoch, index=rows, strong=noise)
+
+    assert torch.equal(strong(1, Noise(0.0, 0.0)), x)
+    wide = strong(1, Noise(1.0, 0.0))
+    assert 0.85 < float(wide.std()) < 1.15 and not torch.equal(wide, strong(2, Noise(1.0, 0.0)))
+    assert torch.equal(strong(1, Noise(1.0, 0.0, True)), strong(2, Noise(1.0, 0.0, True)))
+    default = feature_views(x + 1, "strong", seed=3, epoch=1, index=rows)
+    assert torch.equal(default, feature_views(x + 1, "strong", seed=3, epoch=1, index=rows, strong=Noise(0.1, 0.2)))
+
+
+def test_another_copy_of_a_known_set_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path)
+    data, candidates, labels, _ = tabular.orient(path)
+    known = (tabular.content_digest(candidates, labels), tabular.content_digest(data))
+    table = tabular.Table("lost", "Lost", 200, 5, 6, ("lost",), True, True, *known)
+    assert not tabular.load(table, tmp_path).notes
+    content = {key: value for key, value in scipy.io.loadmat(path).items() if key[0] != "_"}
+    scipy.io.savemat(path, content | {"data": -2 * content["data"]})
+    (note,) = tabular.load(table, tmp_path, split="stratified").notes
+    assert "another scale or sign of columns" in note
+    order = np.random.default_rng(5).permutation(200)
+    turned = {key: value[:, order] for key, value in content.items() if key != "data"}
+    scipy.io.savemat(path, turned | {"data": content["data"][order]})
+    with pytest.raises(
+        DataError, match=r"another order of rows than the known copy, so this split would not be the pub"
+    ):
+        tabular.load(table, tmp_path, split="random-80")
+    assert any("another order of rows" in note for note in tabular.load(table, tmp_path).notes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"split": "thirds"}, "the split 'thirds' is unknown; it is 'ten-fold' or 'k-fold'"),
+        ({"split": "k-fold", "folds": 1}, "1 folds are no split"),
+        ({"test_share": 0.5, "validation_share": 0.5}, "leave no training rows"),
+        ({"split": "stratified", "folds": 150}, "the split stratified cannot be made: n_splits=150 cannot be greater"),
+    ],
+)
+def test_a_split_that_cannot_be_made_is_one_sentence(tmp_path: Path, settings: dict[str, Any], sentence: str) -> None:
+    write(tmp_path)
+    with pytest.raises(DataError, match=sentence):
+        load(tmp_path, **settings)
+
+
+def test_too_few_rows_for_a_recipe_are_one_sentence() -> None:
+    with pytest.raises(
+        DataError, match="the split random-80 leaves 0 training and 15 test rows of 15; the set is too sm"
+    ):
+        rows_of("lost", "random-80", np.zeros(15, dtype=int), 0, Options())
+    assert all(recipe.sentence for recipe in SPLITS.values())
