@@ -25,12 +25,13 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
     section = spec.annotator
     encoder = section.network or dataset.backbone  # never the run's own choice: all runs share the labels
     features = dataset.train.images
+    own = encoder == (spec.backbone.name or dataset.backbone)  # the run's encoder: it starts from the run's weight file
 
     def network() -> nn.Module:
         build = factory(
             encoder,
             3 if dataset.recipe else features.shape[1],
-            weights=spec.paths.get("weights", "") if encoder == spec.backbone.name else "",
+            weights=spec.paths.get("weights", "") if own else "",
         )
         return Classifier(Task(dataset.num_classes, torch.ones(1, dataset.num_classes, dtype=torch.bool), 1, 1, build))
 
@@ -43,6 +44,7 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
         seed=ANNOTATOR_SEED,
         view="weak" if dataset.recipe else "plain",
         mode=section.mode,
+        weights=spec.backbone.weights if own else "",
     )
     if dataset.recipe is None:
         return Annotator(network, recipe, device=device)
@@ -55,7 +57,7 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
 
 
 def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -> sets.CandidateSet:
-    """The stored candidate set of a run, made on first use. It depends on the data section and the seed alone."""
+    """The stored candidate set of a run, made on first use. It depends on data, annotator with its weights, and seed."""
     generator = spec.data.generator
     if dataset.candidates is not None and "data.generator" not in spec.provenance:
         generator = "own"  # data that bring their own sets are used as they are unless somebody says otherwise

@@ -44,6 +44,14 @@ class Recipe:
     view: str = "plain"  # the training view
     mode: Literal["eval", "train"] = "eval"  # "train" imitates the release: dropout and batch statistics stay on
     annotate_batch: int = 500  # consecutive rows, as in the release; matters in mode "train" only
+    weights: str = ""  # SHA-256 of the file that the network starts from; empty: from what its name stands for
+
+    def described(self) -> dict[str, Any]:
+        """All that makes the annotator. No weight file, no entry: annotators older than the field keep their key."""
+        values = asdict(self)
+        if not self.weights:
+            del values["weights"]
+        return values
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ class Annotator:
 
     @property
     def recipe_digest(self) -> str:
-        return digest_of(asdict(self.recipe))
+        return digest_of(self.recipe.described())
 
     def annotate(self, dataset: Dataset, folder: Path) -> Annotation:
         """Read the annotation from `folder`, or train, annotate and store it; safe when two processes ask at once."""
@@ -104,7 +112,7 @@ class Annotator:
         train_accuracy, test_accuracy = (
             _accuracy(outputs, part) for outputs, part in ((logits, dataset.train), (test, dataset.test))
         )
-        meta = dict(key, dataset=dataset.name, described=asdict(recipe))
+        meta = dict(key, dataset=dataset.name, described=recipe.described())
         return Annotation(logits, train_accuracy, test_accuracy, _checksum(logits), meta)
 
     def _train(self, network: nn.Module, split: Split) -> None:
