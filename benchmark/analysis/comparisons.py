@@ -114,7 +114,10 @@ def candidate_notes(runs: pd.DataFrame, specs: Sequence[RunSpec]) -> list[str]:
     """One candidate set for all: runs on other labels in the same cell of the plan are not comparable."""
     by_key: dict[tuple[Any, ...], set[str]] = {}
     sections = {
-        s.digest: (s.dataset, s.seed, repr(s.config.dataset_settings), s.data, s.annotator, s.backbone.weights)
+        s.digest: (
+            *(s.dataset, s.seed, repr(s.config.dataset_settings), s.data, s.annotator),
+            *(s.backbone.pretrained, s.backbone.weights),  # an annotator may start as the run's encoder does
+        )
         for s in specs
     }
     for row in runs[runs["status"] == "done"].to_dict("records"):

@@ -146,6 +146,7 @@ class Trainer:
             3 if features.dtype == torch.uint8 else features.shape[1],
             network.pretrained,
             self.spec.paths.get("weights", ""),
+            asks=f"The encoder on {dataset.name}",
         )
         calls = iter(range(1_000_000))
 

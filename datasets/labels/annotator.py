@@ -44,14 +44,13 @@ class Recipe:
     view: str = "plain"  # the training view
     mode: Literal["eval", "train"] = "eval"  # "train" imitates the release: dropout and batch statistics stay on
     annotate_batch: int = 500  # consecutive rows, as in the release; matters in mode "train" only
-    weights: str = ""  # SHA-256 of the file that the network starts from; empty: from what its name stands for
+    pretrained: bool = True  # where the network has published weights
+    weights: str = ""  # SHA-256 of a file that stands in for them
 
     def described(self) -> dict[str, Any]:
-        """All that makes the annotator. No weight file, no entry: annotators older than the field keep their key."""
-        values = asdict(self)
-        if not self.weights:
-            del values["weights"]
-        return values
+        """All that makes the annotator; as published, no entry: annotators older than these two keep their key."""
+        usual = {"pretrained": True, "weights": ""}
+        return {key: value for key, value in asdict(self).items() if key not in usual or value != usual[key]}
 
 
 @dataclass(frozen=True)

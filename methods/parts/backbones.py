@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from methods.base import Backbone
+from methods.parts.networks import NAMES
 from methods.registry import MethodError, did_you_mean
 
 CHARACTERS = Path(__file__).parent / "weights" / "small-cnn-characters.safetensors"  # made by benchmark.tools.pretrain
+USE_A_FILE = "put the state-dict file on disk and pass --set backbone.weights=FILE"
 
 
 class BackboneError(MethodError):
@@ -107,7 +109,7 @@ def resnet18_cifar() -> Backbone:
     return backbone
 
 
-def from_timm(name: str, pretrained: bool = False, weights: str = "") -> Backbone:
+def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str) -> Backbone:
     """Any timm model without its pooling and classifier; `weights` names a local state-dict file instead of a download."""
     import timm
 
@@ -118,8 +120,8 @@ def from_timm(name: str, pretrained: bool = False, weights: str = "") -> Backbon
         network = timm.create_model(name, pretrained=pretrained and not weights, num_classes=0, global_pool="")
     except Exception as error:  # timm raises whatever its download layer does
         raise BackboneError(
-            f"The pretrained weights of {name} could not be had ({type(error).__name__}). With no network, put the "
-            f"state-dict file on disk and pass --set backbone.weights=FILE."
+            f"{asks} starts from the pretrained weights of {name}, which could not be had ({type(error).__name__}). "
+            f"With no network, {remedy}."
         ) from error
     if weights:
         load_weights(network, Path(weights))
@@ -152,22 +154,30 @@ def load_weights(network: nn.Module, path: Path) -> None:
         )
 
 
-NAMES = ("small-cnn", "small-cnn-characters", "resnet18-cifar", "resnet34-imagenet", "mlp", "linear", "timm:NAME")
+def factory(
+    name: str,
+    input_dim: int = 3,
+    pretrained: bool = True,
+    weights: str = "",
+    asks: str = "The encoder",
+    remedy: str = USE_A_FILE,
+) -> Callable[[], Backbone]:
+    """A function that builds the named encoder; `input_dim` is channels for images, features for tables.
 
-
-def factory(name: str, input_dim: int = 3, pretrained: bool = True, weights: str = "") -> Callable[[], Backbone]:
-    """A function that builds the named encoder; `input_dim` is channels for images, features for tables."""
+    `asks` and `remedy` are for the sentence about weights that cannot be had: who needs them, and what to do.
+    """
+    timm_model = partial(from_timm, pretrained=pretrained, weights=weights, asks=asks, remedy=remedy)
     known: dict[str, Callable[[], Backbone]] = {
         "small-cnn": partial(SmallCNN, input_dim),
         "small-cnn-characters": partial(small_cnn_characters, input_dim, pretrained, weights),
         "resnet18-cifar": resnet18_cifar,
         # The torchvision ImageNet weights, not timm's default recipe of the same network.
-        "resnet34-imagenet": partial(from_timm, "resnet34.tv_in1k", pretrained, weights),
+        "resnet34-imagenet": partial(timm_model, "resnet34.tv_in1k"),
         "mlp": partial(MLP, input_dim),
         "linear": partial(Linear, input_dim),
     }
     if name.startswith("timm:"):
-        return partial(from_timm, name.removeprefix("timm:"), pretrained, weights)
+        return partial(timm_model, name.removeprefix("timm:"))
     if name not in known:
         raise BackboneError(f"Unknown backbone '{name}'.{did_you_mean(name, known)} Known: {', '.join(NAMES)}.")
     return known[name]

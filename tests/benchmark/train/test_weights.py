@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from benchmark.errors import UsageError
 from benchmark.plan.selection import Choice, select
 from benchmark.plan.spec import RunSpec
-from benchmark.train.candidates import candidate_set
+from benchmark.train.candidates import annotator_of, candidate_set
 from benchmark.train.loading import dataset_of
 from datasets.labels.candidates import CandidateSet
-from methods.parts.backbones import factory
+from methods.parts.backbones import BackboneError, factory
 
 PROFILE = """
 title = "weights"
@@ -68,3 +70,52 @@ def test_a_moved_weight_file_finds_its_candidates(tmp_path: Path, files: tuple[s
     moved.write_bytes(Path(files[0]).read_bytes())
     assert candidates_of(spec_of(tmp_path, f"backbone.weights={moved}"), results).sha256 == before.sha256
     assert len(list(results.rglob("annotator-*.npz"))) == 1
+
+
+def test_data_sets_whose_encoder_has_no_use_for_a_weight_file_keep_label_and_identity(files: tuple[str, str]) -> None:
+    def specs(*settings: str) -> dict[str, RunSpec]:
+        choice = Choice(methods="proden", datasets="cifar100,cifar100h,cub200", seeds="0", settings=settings)
+        return {spec.dataset: spec for spec in select("paper", choice).specs()}
+
+    plain, by_file, untrained = specs(), specs(f"backbone.weights={files[0]}"), specs("backbone.pretrained=false")
+    for name in ("cifar100", "cifar100h"):
+        assert by_file[name] == untrained[name] == plain[name]
+        assert by_file[name].digest == untrained[name].digest == plain[name].digest
+    assert by_file["cub200"].label == "proden[backbone.weights=0.pth]"
+    assert len({s["cub200"].digest for s in (plain, by_file, untrained)}) == 3
+
+
+def test_a_weight_file_that_nothing_has_a_use_for_is_one_sentence(tmp_path: Path, files: tuple[str, str]) -> None:
+    with pytest.raises(UsageError, match=r"changes nothing: no encoder here has published weights \(small-cnn\)"):
+        spec_of(tmp_path, "backbone.name=small-cnn", f"backbone.weights={files[0]}")
+
+
+@pytest.mark.parametrize("encoder", ["small-cnn-characters", "small-cnn"])
+def test_the_annotator_starts_as_the_encoder_does_where_both_are_the_same(tmp_path: Path, encoder: str) -> None:
+    spec = spec_of(tmp_path, "backbone.pretrained=false", f"annotator.network={encoder}")
+    annotator = annotator_of(spec, dataset_of(spec, Path("nowhere")), "cpu")
+    assert annotator.recipe.pretrained == (encoder != "small-cnn-characters")
+
+
+def test_untrained_annotators_make_other_candidates(tmp_path: Path) -> None:
+    kinds = [candidates_of(spec_of(tmp_path, f"backbone.pretrained={word}"), tmp_path) for word in ("true", "false")]
+    assert kinds[0].sha256 != kinds[1].sha256
+
+
+@pytest.mark.parametrize(
+    ("network", "remedy"),
+    [
+        ("timm:resnet18", "pass --set backbone.weights=FILE"),
+        ("resnet34-imagenet", "--set annotator.network=timm:resnet18"),
+    ],
+)
+def test_weights_that_cannot_be_had_are_one_sentence_that_says_who_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str, remedy: str
+) -> None:
+    def no_network(*_: Any, **__: Any) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr("timm.create_model", no_network)
+    spec = spec_of(tmp_path, "backbone.name=timm:resnet18", f"annotator.network={network}")
+    with pytest.raises(BackboneError, match=rf"^The annotator of digits starts from .*{remedy}\.$"):
+        annotator_of(spec, dataset_of(spec, Path("nowhere")), "cpu").network()
