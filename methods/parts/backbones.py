@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,13 @@ from methods.registry import MethodError, did_you_mean
 
 CHARACTERS = Path(__file__).parent / "weights" / "small-cnn-characters.safetensors"  # made by benchmark.tools.pretrain
 USE_A_FILE = "put the state-dict file on disk and pass --set backbone.weights=FILE"
+RESNETS: dict[tuple[int, ...], int] = {  # blocks of the four stages, and whether they are bottlenecks
+    (2, 2, 2, 2, False): 18,
+    (3, 4, 6, 3, False): 34,
+    (3, 4, 6, 3, True): 50,
+    (3, 4, 23, 3, True): 101,
+    (3, 8, 36, 3, True): 152,
+}
 
 
 class BackboneError(MethodError):
@@ -143,15 +150,41 @@ def load_weights(network: nn.Module, path: Path) -> None:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's own words are a page long
         raise BackboneError(unusable) from error
-    inner = state.get("state_dict", state) if isinstance(state, dict) else state
-    if not isinstance(inner, dict):
+    state = unwrapped(state)
+    if state is None:
         raise BackboneError(unusable)
-    missing, unexpected = network.load_state_dict(inner, strict=False)
-    stray = [key for key in unexpected if not key.startswith(("fc.", "classifier.", "head."))]
-    if missing or stray:
+    wanted = network.state_dict()
+    different = [key for key, value in state.items() if key in wanted and value.shape != wanted[key].shape]
+    if not different:
+        missing, unexpected = network.load_state_dict(state, strict=False)
+        different = missing + [key for key in unexpected if not key.startswith(("fc.", "classifier.", "head."))]
+    if different:
         raise BackboneError(
-            f"The weight file {path} is for another network (first difference: {(missing + stray)[0]})."
+            f"The weight file {path} is for another network: it seems to hold {kind_of(state)}, and {kind_of(wanted)} "
+            f"is needed (first difference: {different[0]})."
         )
+
+
+def unwrapped(state: Any) -> dict[str, Tensor] | None:
+    """The state dict inside what training scripts save: {"model": …}, {"state_dict": …}, names that begin "module."."""
+    while isinstance(state, dict):
+        inner = next((state[key] for key in ("state_dict", "model") if isinstance(state.get(key), dict)), None)
+        if inner is None:
+            break
+        state = inner
+    if not isinstance(state, dict) or not state or not all(isinstance(value, Tensor) for value in state.values()):
+        return None
+    return {str(key).removeprefix("module."): value for key, value in state.items()}
+
+
+def kind_of(state: Mapping[str, Tensor]) -> str:
+    """Which network a state dict belongs to, as far as its names and shapes tell."""
+    blocks = [len({key.split(".")[1] for key in state if key.startswith(f"layer{stage}.")}) for stage in (1, 2, 3, 4)]
+    depth = RESNETS.get((*blocks, "layer1.0.conv3.weight" in state))
+    if depth is None:
+        return f"a network of {len(state)} tensors from {next(iter(state))} on"
+    side = state["conv1.weight"].shape[-1] if "conv1.weight" in state else 7
+    return f"a ResNet-{depth}" + (f" with a {side}×{side} stem" if side != 7 else "")
 
 
 def factory(

@@ -41,6 +41,11 @@ def candidates_of(spec: RunSpec, results: Path) -> CandidateSet:
     return candidate_set(spec, dataset_of(spec, Path("nowhere")), results, "cpu")
 
 
+def inside(name: str, **settings: Any) -> dict[str, torch.Tensor]:
+    """The state dict of a timm model, with its own names."""
+    return {key.removeprefix("network."): value for key, value in factory(name, **settings)().state_dict().items()}
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
     """Two weight files of the small network."""
@@ -119,3 +124,41 @@ def test_weights_that_cannot_be_had_are_one_sentence_that_says_who_asks(
     spec = spec_of(tmp_path, "backbone.name=timm:resnet18", f"annotator.network={network}")
     with pytest.raises(BackboneError, match=rf"^The annotator of digits starts from .*{remedy}\.$"):
         annotator_of(spec, dataset_of(spec, Path("nowhere")), "cpu").network()
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: {"model": state, "epoch": 3},
+        lambda state: {"state_dict": state},
+        lambda state: {"state_dict": {f"module.{key}": value for key, value in state.items()}},
+        lambda state: state | {"fc.weight": torch.zeros(1000, 512)},
+    ],
+)
+def test_what_training_scripts_save_is_understood(tmp_path: Path, wrap: Any) -> None:
+    state = inside("timm:resnet18", pretrained=False)
+    torch.save(wrap(state), tmp_path / "wrapped.pth")
+    loaded = inside("timm:resnet18", weights=str(tmp_path / "wrapped.pth"))
+    assert all(torch.equal(loaded[key], value) for key, value in state.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("timm:resnet18", "a ResNet-18"),
+        ("timm:resnet50", "a ResNet-50"),
+        ("timm:mobilenetv3_small_050", "a network of 242 tensors from conv_stem.weight on"),
+    ],
+)
+def test_a_file_for_another_network_is_one_sentence_that_says_for_which(tmp_path: Path, name: str, kind: str) -> None:
+    file = tmp_path / "other.pth"
+    torch.save(inside(name, pretrained=False), file)
+    with pytest.raises(BackboneError, match=rf"it seems to hold {kind}, and a ResNet-34 is needed \(first difference"):
+        factory("resnet34-imagenet", weights=str(file))()
+
+
+@pytest.mark.parametrize("content", [{"epoch": 3}, [1], {"model": {"lr": 0.1}}, {}])
+def test_a_file_without_a_state_dict_is_one_sentence(tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "none.pth")
+    with pytest.raises(BackboneError, match="is no plain state dict"):
+        factory("resnet34-imagenet", weights=str(tmp_path / "none.pth"))()
