@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from datasets.base import DataError, Dataset, Split
-from datasets.labels.candidates import DELETE, as_bytes, digest_of, fingerprint, read_arrays, write_arrays
+from datasets.labels.candidates import DELETE, CandidateSet, as_bytes, digest_of, fingerprint, read_arrays, write_arrays
 from datasets.storage.files import file_name, locked
 
 FORMAT = 1
@@ -162,6 +162,18 @@ def _reproducible(seed: int, device: torch.device) -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
+def with_accuracy(candidates: CandidateSet, folder: Path) -> CandidateSet:
+    """The set with `train_accuracy` and `test_accuracy` of its annotator beside the rest, if its file is in `folder`."""
+    meta = candidates.meta
+    key = {"fingerprint": meta.get("fingerprint"), "recipe": meta.get("annotator_recipe")}
+    for path in (Path(folder) / file_name(meta["dataset"])).glob(f"annotator-*-{digest_of(key)[:8]}.npz"):
+        annotation = _load(path, tuple(candidates.matrix.shape), key)
+        if annotation.sha256 == meta["annotator"]:  # and not one that was trained again elsewhere
+            found = {"train_accuracy": annotation.train_accuracy, "test_accuracy": annotation.test_accuracy}
+            return replace(candidates, meta={**meta, **found})
+    return candidates
+
+
 def _accuracy(logits: Tensor, split: Split) -> float:
     return (logits.argmax(1) == split.labels).double().mean().item()
 
@@ -183,7 +195,7 @@ def _save(path: Path, annotation: Annotation) -> None:
     write_arrays(path, logits=annotation.logits.numpy(), meta=as_bytes(meta))
 
 
-def _load(path: Path, shape: tuple[int, int], key: Mapping[str, Any]) -> Annotation:
+def _load(path: Path, shape: tuple[int, ...], key: Mapping[str, Any]) -> Annotation:
     logits, raw = read_arrays(path, "annotator", "logits", "meta")
     try:
         stored = json.loads(raw.tobytes())
