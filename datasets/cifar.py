@@ -68,7 +68,12 @@ def read_pickle(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} is not a CIFAR file or is damaged: {error}.") from None
     if not isinstance(content, dict):
         raise DataError(f"{path} is not a CIFAR file: it holds no dictionary.")
-    return content
+    return {as_text(key): value for key, value in content.items()}
+
+
+def as_text(word: Any) -> Any:
+    """Copies that were read as bytes and saved again have keys and class names of bytes."""
+    return word.decode("latin1") if isinstance(word, bytes) else word
 
 
 def _folder(root: Path) -> Path | None:
@@ -114,7 +119,7 @@ def load(root: Path, seed: int = 0, *, check_sizes: bool = True) -> Dataset:
     return Dataset(
         name="cifar100",
         num_classes=100,
-        class_names=tuple(map(str, names)),
+        class_names=tuple(str(as_text(name)) for name in names),
         train=parts["train"],
         test=parts["test"],
         recipe=CIFAR,

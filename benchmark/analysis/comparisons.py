@@ -113,7 +113,13 @@ def mixture_notes(runs: pd.DataFrame) -> list[str]:
 def candidate_notes(runs: pd.DataFrame, specs: Sequence[RunSpec]) -> list[str]:
     """One candidate set for all: runs on other labels in the same cell of the plan are not comparable."""
     by_key: dict[tuple[Any, ...], set[str]] = {}
-    sections = {s.digest: (s.dataset, s.seed, repr(s.config.dataset_settings), s.data, s.annotator) for s in specs}
+    sections = {
+        s.digest: (
+            *(s.dataset, s.seed, repr(s.config.dataset_settings), s.data, s.annotator),
+            *(s.backbone.pretrained, s.backbone.weights),  # an annotator may start as the run's encoder does
+        )
+        for s in specs
+    }
     for row in runs[runs["status"] == "done"].to_dict("records"):
         by_key.setdefault(sections[row["config_digest"]], set()).add(row["candidates_sha256"])
     return [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from benchmark.cli.options import Request
 from benchmark.errors import UsageError
 from benchmark.store import STATES
+from datasets.base import plural
 
 if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
@@ -99,7 +100,7 @@ def plan_line(now: Standing, where: str) -> str:
     """The plan in one line: how many runs, how many of them are there, on what."""
     counts = [f"{now.count('done')} done"]
     counts += [f"{now.count(state)} {state}" for state in STATES if state != "done" and now.count(state)]
-    return f"Plan: {len(now.specs)} runs, {', '.join(counts)}, {len(now.todo)} to do on {where}"
+    return f"Plan: {plural(len(now.specs), 'run')}, {', '.join(counts)}, {len(now.todo)} to do on {where}"
 
 
 def announce(request: Request, what: str, selection: Selection) -> None:

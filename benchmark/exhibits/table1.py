@@ -22,6 +22,7 @@ COLUMNS = {
     "rate": "Rate",
     "avg_cls": "Avg. CLs",
 }
+ANNOTATOR = ("train_accuracy", "test_accuracy", "temperature")
 
 
 class Table1(Exhibit):
@@ -40,7 +41,7 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
     import torch
 
     from benchmark.run.sets import selected_sets
-    from datasets.labels.candidates import statistics
+    from datasets.labels.candidates import annotator_in_words, doubts, statistics
 
     rows: list[dict[str, Any]] = []
     for name, found in selected_sets(selection, place):
@@ -65,6 +66,9 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
                 "avg_cls": numbers.average_size,
                 "ambiguity": numbers.ambiguity,
                 "singletons": numbers.singletons,
+                **{key: candidates.meta.get(key) for key in ANNOTATOR},
+                "annotator": annotator_in_words(candidates),
+                "doubts": doubts(candidates),
             }
         )
     return rows
@@ -74,7 +78,8 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
     """Data sets: sizes and candidate labels as measured, beside the published ones.
 
     `measured` has a dict per data set, with `dataset` (its name) and either `missing` (how to get it) or train, test,
-    size, classes, rate, avg_cls, ambiguity (degree) and singletons (share of samples with one candidate).
+    size, classes, rate, avg_cls, ambiguity (degree), singletons (share of samples with one candidate), and of its
+    annotator `annotator` (in words), `doubts` (sentences) and the numbers named in ANNOTATOR.
     """
     from benchmark.analysis import published
 
@@ -99,8 +104,11 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
         previous = info.group
         if gone:
             notes.append(f"{info.title} has no numbers: {gone}")
+        notes += [f"{info.title}: annotator {ours['annotator']}."] if ours.get("annotator") else []
+        notes += [f"Warning: {info.title}: {doubt}" for doubt in ours.get("doubts", ())]
         record = {"dataset": info.name, "group": info.group, **{k: ours.get(k) for k in COLUMNS}}
         record |= {"ambiguity": ours.get("ambiguity"), "singletons": ours.get("singletons"), "missing": gone}
+        record |= {f"annotator_{key}": ours.get(key) for key in ANNOTATOR}
         data.append(record | {f"published_{k}": paper.get(k) for k in COLUMNS})
     caption = (
         f"Data sets of profile {profile}, as measured; published values in parentheses where the paper has them. "

@@ -119,8 +119,18 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
             _check_settings(data_registry.get(name), chosen_profile, [o for o in overrides if o.scope == "dataset"])
     except DataError as error:
         raise UsageError(str(error)) from None
-    selection.specs()
+    _check_use(overrides, selection.specs())
     return selection
+
+
+def _check_use(overrides: Sequence[Override], specs: Sequence[RunSpec]) -> None:
+    """Start weights that no run of the selection has a use for are an error, not a silent nothing."""
+    for override in overrides:
+        if override.scope == "backbone" and not any(f"backbone.{override.key}" in spec.overrides for spec in specs):
+            raise UsageError(
+                f"--set backbone.{override.key}={override.text} changes nothing: no encoder here has published weights "
+                f"({', '.join(sorted({spec.backbone.name for spec in specs}))})."
+            )
 
 
 def _check_own_names(sets: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, f
 from benchmark.store import SCHEMA, digest_of
 from datasets import registry
 from datasets.own import name_of
+from methods.parts.networks import takes_weights
 from methods.registry import Catalogue, Entry, Setting, did_you_mean
 
 
@@ -235,6 +236,12 @@ def resolve(
         chosen[override.key if section == "method" else f"{section}.{override.key}"] = value
     for section, values in sections.items():
         typed.check(section, values)
+    encoder = sections["backbone"]["name"]
+    if encoder and not takes_weights(encoder):  # no use for these two: the run is the one without them
+        for key in ("pretrained", "weights"):
+            sections["backbone"][key] = known["backbone"][key].default
+            provenance.pop(f"backbone.{key}", None)
+            chosen.pop(f"backbone.{key}", None)
     weights = sections["backbone"]["weights"]
     backbone = Network(**{**sections["backbone"], "weights": file_digest(weights) if weights else ""})
     config = RunConfig(

@@ -31,4 +31,4 @@ class Outcome:
     reason: str = ""
     accuracy: float | None = None
     seconds: float = 0.0
-    skipped: bool = False
+    skipped: bool = False  # nothing was done for it, so it has no line of its own

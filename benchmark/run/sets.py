@@ -22,6 +22,7 @@ def selected_sets(
     """Name, and data with the candidate set of the first seed, or a sentence why they cannot be had."""
     from benchmark.train.candidates import candidate_set
     from benchmark.train.loading import dataset_of
+    from datasets.labels.annotator import with_accuracy
 
     for name in selection.datasets:
         spec = selection.specs(selection.methods[:1], [name])[0]
@@ -32,4 +33,4 @@ def selected_sets(
         except (DataError, MethodError) as error:
             yield spec.dataset, str(error)
         else:
-            yield spec.dataset, (dataset, found)
+            yield spec.dataset, (dataset, with_accuracy(found, options.results / "candidates"))

@@ -15,7 +15,8 @@ from datasets.labels.generators import GENERATORS
 from datasets.views.views import Views
 from methods.base import Task
 from methods.blocks import Classifier
-from methods.parts.backbones import factory
+from methods.parts.backbones import USE_A_FILE, factory
+from methods.parts.networks import takes_weights
 
 ANNOTATOR_SEED = 0  # one annotator per data set, whatever the seed of a run
 
@@ -25,12 +26,18 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
     section = spec.annotator
     encoder = section.network or dataset.backbone  # never the run's own choice: all runs share the labels
     features = dataset.train.images
+    of_run = spec.backbone.name or dataset.backbone
+    own = encoder == of_run and takes_weights(encoder)  # it starts as the run's encoder does
+    pretrained = spec.backbone.pretrained or not own
 
     def network() -> nn.Module:
         build = factory(
             encoder,
             3 if dataset.recipe else features.shape[1],
-            weights=spec.paths.get("weights", "") if encoder == spec.backbone.name else "",
+            pretrained,
+            spec.paths.get("weights", "") if own else "",
+            asks=f"The annotator of {dataset.name}",
+            remedy=USE_A_FILE if own else f"let it start as the run's encoder does: --set annotator.network={of_run}",
         )
         return Classifier(Task(dataset.num_classes, torch.ones(1, dataset.num_classes, dtype=torch.bool), 1, 1, build))
 
@@ -43,6 +50,8 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
         seed=ANNOTATOR_SEED,
         view="weak" if dataset.recipe else "plain",
         mode=section.mode,
+        pretrained=pretrained,
+        weights=spec.backbone.weights if own else "",
     )
     if dataset.recipe is None:
         return Annotator(network, recipe, device=device)
@@ -55,7 +64,7 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
 
 
 def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -> sets.CandidateSet:
-    """The stored candidate set of a run, made on first use. It depends on the data section and the seed alone."""
+    """The stored candidate set of a run, made on first use. It depends on data, annotator with its weights, and seed."""
     generator = spec.data.generator
     if dataset.candidates is not None and "data.generator" not in spec.provenance:
         generator = "own"  # data that bring their own sets are used as they are unless somebody says otherwise

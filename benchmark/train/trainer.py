@@ -147,6 +147,7 @@ class Trainer:
             network.pretrained,
             self.spec.paths.get("weights", ""),
             Layers(network.width, network.depth, network.order, network.features, network.xavier),
+            asks=f"The encoder on {dataset.name}",
         )
         calls = iter(range(1_000_000))
 

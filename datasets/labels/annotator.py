@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from datasets.base import DataError, Dataset, Split
-from datasets.labels.candidates import DELETE, as_bytes, digest_of, fingerprint, read_arrays, write_arrays
+from datasets.labels.candidates import DELETE, CandidateSet, as_bytes, digest_of, fingerprint, read_arrays, write_arrays
 from datasets.storage.files import file_name, locked
 
 FORMAT = 1
@@ -44,6 +44,13 @@ class Recipe:
     view: str = "plain"  # the training view
     mode: Literal["eval", "train"] = "eval"  # "train" imitates the release: dropout and batch statistics stay on
     annotate_batch: int = 500  # consecutive rows, as in the release; matters in mode "train" only
+    pretrained: bool = True  # where the network has published weights
+    weights: str = ""  # SHA-256 of a file that stands in for them
+
+    def described(self) -> dict[str, Any]:
+        """All that makes the annotator; as published, no entry: annotators older than these two keep their key."""
+        usual = {"pretrained": True, "weights": ""}
+        return {key: value for key, value in asdict(self).items() if key not in usual or value != usual[key]}
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class Annotator:
 
     @property
     def recipe_digest(self) -> str:
-        return digest_of(asdict(self.recipe))
+        return digest_of(self.recipe.described())
 
     def annotate(self, dataset: Dataset, folder: Path) -> Annotation:
         """Read the annotation from `folder`, or train, annotate and store it; safe when two processes ask at once."""
@@ -104,7 +111,7 @@ class Annotator:
         train_accuracy, test_accuracy = (
             _accuracy(outputs, part) for outputs, part in ((logits, dataset.train), (test, dataset.test))
         )
-        meta = dict(key, dataset=dataset.name, described=asdict(recipe))
+        meta = dict(key, dataset=dataset.name, described=recipe.described())
         return Annotation(logits, train_accuracy, test_accuracy, _checksum(logits), meta)
 
     def _train(self, network: nn.Module, split: Split) -> None:
@@ -155,6 +162,18 @@ def _reproducible(seed: int, device: torch.device) -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
+def with_accuracy(candidates: CandidateSet, folder: Path) -> CandidateSet:
+    """The set with `train_accuracy` and `test_accuracy` of its annotator beside the rest, if its file is in `folder`."""
+    meta = candidates.meta
+    key = {"fingerprint": meta.get("fingerprint"), "recipe": meta.get("annotator_recipe")}
+    for path in (Path(folder) / file_name(meta["dataset"])).glob(f"annotator-*-{digest_of(key)[:8]}.npz"):
+        annotation = _load(path, tuple(candidates.matrix.shape), key)
+        if annotation.sha256 == meta["annotator"]:  # and not one that was trained again elsewhere
+            found = {"train_accuracy": annotation.train_accuracy, "test_accuracy": annotation.test_accuracy}
+            return replace(candidates, meta={**meta, **found})
+    return candidates
+
+
 def _accuracy(logits: Tensor, split: Split) -> float:
     return (logits.argmax(1) == split.labels).double().mean().item()
 
@@ -176,7 +195,7 @@ def _save(path: Path, annotation: Annotation) -> None:
     write_arrays(path, logits=annotation.logits.numpy(), meta=as_bytes(meta))
 
 
-def _load(path: Path, shape: tuple[int, int], key: Mapping[str, Any]) -> Annotation:
+def _load(path: Path, shape: tuple[int, ...], key: Mapping[str, Any]) -> Annotation:
     logits, raw = read_arrays(path, "annotator", "logits", "meta")
     try:
         stored = json.loads(raw.tobytes())

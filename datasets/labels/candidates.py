@@ -33,6 +33,8 @@ ROWS = 4096  # worked on at a time, so that memory does not grow with the data s
 BISECTION_ROUNDS = 50
 DELETE = "delete it and it is made again"  # how errors about stored files end
 TEMPERATURES = (1e-4, 1e4)  # from all wrong mass on one label to all labels alike
+NEAR_BOUND = 10.0  # factor: so close to these, calibration has found no temperature that means anything
+NEAR_CHANCE = 0.05  # of the way from chance to no mistake
 
 
 # Calibration and draw -------------------------------------------------------------------------------------------------
@@ -154,6 +156,36 @@ def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
         ambiguity=share.max().item(),
         confusions=confusions,
     )
+
+
+def annotator_in_words(candidates: CandidateSet) -> str:
+    """How good the annotator of the sets is, as far as it is known here, and its temperature; empty without one."""
+    meta = candidates.meta
+    words = []
+    if "test_accuracy" in meta:
+        train, test = 100 * meta["train_accuracy"], 100 * meta["test_accuracy"]
+        words.append(f"{train:.1f} % right in training, {test:.1f} % on the test set")
+    if "temperature" in meta:
+        words.append(f"temperature {meta['temperature']:.4g}")
+    return ", ".join(words)
+
+
+def doubts(candidates: CandidateSet) -> list[str]:
+    """Why sets may be worth little though their sizes are as wanted, a sentence each."""
+    meta, chance = candidates.meta, 1 / candidates.matrix.shape[1]
+    found = []
+    if meta.get("test_accuracy", 1.0) < chance + NEAR_CHANCE * (1 - chance):
+        found.append(
+            f"the annotator is near chance ({100 * meta['test_accuracy']:.1f} % of the test set right, chance is "
+            f"{100 * chance:.1f} %): its candidate labels do not follow the samples; train it longer or from other weights."
+        )
+    low, high = TEMPERATURES
+    if not low * NEAR_BOUND < meta.get("temperature", 1.0) < high / NEAR_BOUND:
+        found.append(
+            f"calibration ran against its bound (temperature {meta['temperature']:.2g} of {low:g} to {high:g}): "
+            "the annotator's outputs do not fit the rate and the target size."
+        )
+    return found
 
 
 def _confusion_counts(matrix: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

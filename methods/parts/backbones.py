@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -13,9 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from methods.base import Backbone
+from methods.parts.networks import NAMES
 from methods.registry import MethodError, did_you_mean
 
 CHARACTERS = Path(__file__).parent / "weights" / "small-cnn-characters.safetensors"  # made by benchmark.tools.pretrain
+USE_A_FILE = "put the state-dict file on disk and pass --set backbone.weights=FILE"
+RESNETS: dict[tuple[int, ...], int] = {  # blocks of the four stages, and whether they are bottlenecks
+    (2, 2, 2, 2, False): 18,
+    (3, 4, 6, 3, False): 34,
+    (3, 4, 6, 3, True): 50,
+    (3, 4, 23, 3, True): 101,
+    (3, 8, 36, 3, True): 152,
+}
 
 
 class BackboneError(MethodError):
@@ -134,7 +143,7 @@ def resnet18_cifar() -> Backbone:
     return backbone
 
 
-def from_timm(name: str, pretrained: bool = False, weights: str = "") -> Backbone:
+def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str) -> Backbone:
     """Any timm model without its pooling and classifier; `weights` names a local state-dict file instead of a download."""
     import timm
 
@@ -145,8 +154,8 @@ def from_timm(name: str, pretrained: bool = False, weights: str = "") -> Backbon
         network = timm.create_model(name, pretrained=pretrained and not weights, num_classes=0, global_pool="")
     except Exception as error:  # timm raises whatever its download layer does
         raise BackboneError(
-            f"The pretrained weights of {name} could not be had ({type(error).__name__}). With no network, put the "
-            f"state-dict file on disk and pass --set backbone.weights=FILE."
+            f"{asks} starts from the pretrained weights of {name}, which could not be had ({type(error).__name__}). "
+            f"With no network, {remedy}."
         ) from error
     if weights:
         load_weights(network, Path(weights))
@@ -168,35 +177,68 @@ def load_weights(network: nn.Module, path: Path) -> None:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's own words are a page long
         raise BackboneError(unusable) from error
-    inner = state.get("state_dict", state) if isinstance(state, dict) else state
-    if not isinstance(inner, dict):
+    state = unwrapped(state)
+    if state is None:
         raise BackboneError(unusable)
-    missing, unexpected = network.load_state_dict(inner, strict=False)
-    stray = [key for key in unexpected if not key.startswith(("fc.", "classifier.", "head."))]
-    if missing or stray:
+    wanted = network.state_dict()
+    different = [key for key, value in state.items() if key in wanted and value.shape != wanted[key].shape]
+    if not different:
+        missing, unexpected = network.load_state_dict(state, strict=False)
+        different = missing + [key for key in unexpected if not key.startswith(("fc.", "classifier.", "head."))]
+    if different:
         raise BackboneError(
-            f"The weight file {path} is for another network (first difference: {(missing + stray)[0]})."
+            f"The weight file {path} is for another network: it seems to hold {kind_of(state)}, and {kind_of(wanted)} "
+            f"is needed (first difference: {different[0]})."
         )
 
 
-NAMES = ("small-cnn", "small-cnn-characters", "resnet18-cifar", "resnet34-imagenet", "mlp", "linear", "timm:NAME")
+def unwrapped(state: Any) -> dict[str, Tensor] | None:
+    """The state dict inside what training scripts save: {"model": …}, {"state_dict": …}, names that begin "module."."""
+    while isinstance(state, dict):
+        inner = next((state[key] for key in ("state_dict", "model") if isinstance(state.get(key), dict)), None)
+        if inner is None:
+            break
+        state = inner
+    if not isinstance(state, dict) or not state or not all(isinstance(value, Tensor) for value in state.values()):
+        return None
+    return {str(key).removeprefix("module."): value for key, value in state.items()}
+
+
+def kind_of(state: Mapping[str, Tensor]) -> str:
+    """Which network a state dict belongs to, as far as its names and shapes tell."""
+    blocks = [len({key.split(".")[1] for key in state if key.startswith(f"layer{stage}.")}) for stage in (1, 2, 3, 4)]
+    depth = RESNETS.get((*blocks, "layer1.0.conv3.weight" in state))
+    if depth is None:
+        return f"a network of {len(state)} tensors from {next(iter(state))} on"
+    side = state["conv1.weight"].shape[-1] if "conv1.weight" in state else 7
+    return f"a ResNet-{depth}" + (f" with a {side}×{side} stem" if side != 7 else "")
 
 
 def factory(
-    name: str, input_dim: int = 3, pretrained: bool = True, weights: str = "", shape: Layers = USUAL
+    name: str,
+    input_dim: int = 3,
+    pretrained: bool = True,
+    weights: str = "",
+    shape: Layers = USUAL,
+    asks: str = "The encoder",
+    remedy: str = USE_A_FILE,
 ) -> Callable[[], Backbone]:
-    """A function that builds the named encoder; `input_dim` is channels for images, features for tables."""
+    """A function that builds the named encoder; `input_dim` is channels for images, features for tables.
+
+    `asks` and `remedy` are for the sentence about weights that cannot be had: who needs them, and what to do.
+    """
+    timm_model = partial(from_timm, pretrained=pretrained, weights=weights, asks=asks, remedy=remedy)
     known: dict[str, Callable[[], Backbone]] = {
         "small-cnn": partial(SmallCNN, input_dim),
         "small-cnn-characters": partial(small_cnn_characters, input_dim, pretrained, weights),
         "resnet18-cifar": resnet18_cifar,
         # The torchvision ImageNet weights, not timm's default recipe of the same network.
-        "resnet34-imagenet": partial(from_timm, "resnet34.tv_in1k", pretrained, weights),
+        "resnet34-imagenet": partial(timm_model, "resnet34.tv_in1k"),
         "mlp": partial(MLP, input_dim, shape),
         "linear": partial(Linear, input_dim, shape),
     }
     if name.startswith("timm:"):
-        return partial(from_timm, name.removeprefix("timm:"), pretrained, weights)
+        return partial(timm_model, name.removeprefix("timm:"))
     if name not in known:
         raise BackboneError(f"Unknown backbone '{name}'.{did_you_mean(name, known)} Known: {', '.join(NAMES)}.")
     return known[name]

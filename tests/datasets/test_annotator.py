@@ -84,6 +84,15 @@ def test_another_recipe_is_another_annotation(
     assert other.annotate(dataset, tmp_path).sha256 != trained[0].sha256
 
 
+def test_start_weights_are_part_of_the_key_and_their_absence_is_not() -> None:
+    without = Annotator(small_network, RECIPE).recipe_digest
+    assert (
+        without == "05e1a2ffb20c1a030eb1933f756b62b429fc3ec6f6d3ec8715638325eccce818"
+    )  # as stored since the first annotators
+    digests = {Annotator(small_network, replace(RECIPE, weights=file)).recipe_digest for file in ("a", "b")}
+    assert len(digests | {without}) == 3
+
+
 def test_training_views_get_rows_and_epoch(dataset: Dataset, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from benchmark.plan.settings import Data, fields_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from benchmark.cli.main import main
+from benchmark.errors import UsageError
 from benchmark.exhibits.parts import card as cards
+from benchmark.plan.sections import Data, check
 from datasets import glyphs
 from datasets.base import DataError, Dataset
 from datasets.labels import candidates, generators
-from datasets.labels.annotator import Annotator, Recipe
+from datasets.labels.annotator import Annotator, Recipe, with_accuracy
 from tests.conftest import ROOT
 
 
@@ -289,9 +291,9 @@ def test_a_generator_is_one_entry(dataset: Dataset, tmp_path: Path, monkeypatch:
 
 def test_settings_and_the_list_know_every_generator(capsys: pytest.CaptureFixture[str]) -> None:
     for name in generators.GENERATORS:
-        assert fields_of(Data)["generator"].check(name) == name
-    with pytest.raises(ValueError, match=r"instance.*uniform"):
-        fields_of(Data)["generator"].check("unifrom")
+        check("data", asdict(Data(generator=name)))
+    with pytest.raises(UsageError, match=r"one of instance.*uniform.*Did you mean 'uniform'"):
+        check("data", asdict(Data(generator="unifrom")))
     assert main(["list", "generators", "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(generators.GENERATORS)
 
@@ -320,6 +322,31 @@ def test_the_card_shows_sizes_pairs_and_pictures(dataset: Dataset, tmp_path: Pat
     png, pdf = cards.write(dataset, found, tmp_path / "card-0.6")
     assert png.name == "card-0.6.png" and png.read_bytes()[:4] == b"\x89PNG"
     assert pdf.read_bytes()[:4] == b"%PDF"
+
+
+def test_the_card_says_how_good_the_annotator_is_and_warns_of_one_at_chance(dataset: Dataset, tmp_path: Path) -> None:
+    found = with_accuracy(candidates.build(dataset, "instance", 0.2, 0, tmp_path, ANNOTATOR), tmp_path)
+    annotation = ANNOTATOR.annotate(dataset, tmp_path)
+    assert found.meta["train_accuracy"] == annotation.train_accuracy
+    for accuracy, temperature, warnings in (
+        (0.5, 1.1, []),
+        (0.05, 1.1, ["near chance (5.0 % of the test set right, chance is 4.0 %)"]),
+        (0.05, 5e-4, ["near chance", "ran against its bound (temperature 0.0005"]),
+        (0.5, 5e3, ["ran against its bound"]),
+    ):
+        meta = {**found.meta, "test_accuracy": accuracy, "temperature": temperature}
+        words = cards.text(dataset, replace(found, meta=meta))
+        assert f"{100 * accuracy:.1f} % on the test set, temperature {temperature:.4g}" in words
+        assert words.count("Warning: ") == len(warnings) and all(warning in words for warning in warnings)
+
+
+def test_the_accuracy_of_another_training_is_not_shown(dataset: Dataset, tmp_path: Path) -> None:
+    found = candidates.build(dataset, "instance", 0.2, 0, tmp_path, ANNOTATOR)
+    other = replace(found, meta={**found.meta, "annotator": "of another machine"})
+    assert "test_accuracy" not in with_accuracy(other, tmp_path).meta
+    assert with_accuracy(found, tmp_path / "elsewhere") == found
+    uniform = candidates.build(dataset, "uniform", 0.3, 0, tmp_path)
+    assert with_accuracy(uniform, tmp_path) == uniform and not candidates.annotator_in_words(uniform)
 
 
 def test_metadata_is_plain_json(dataset: Dataset, tmp_path: Path) -> None:

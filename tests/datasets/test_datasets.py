@@ -178,6 +178,19 @@ def test_cifar_is_read_from_the_archives_and_torchvisions_layout(tmp_path, folde
     assert data.superclass.bincount().tolist() == [5] * 20
 
 
+def test_cifar_copies_with_keys_and_names_of_bytes_are_the_same_data(tmp_path):
+    base = cifar(tmp_path)
+    before = load_cut("cifar100", tmp_path)
+    for part in ("train", "test", "meta"):
+        content = {key.encode(): value for key, value in pickle.loads((base / part).read_bytes()).items()}
+        if part == "meta":
+            content[b"fine_label_names"] = [name.encode() for name in content[b"fine_label_names"]]
+        (base / part).write_bytes(pickle.dumps(content))
+    after = load_cut("cifar100", tmp_path)
+    assert after.class_names == before.class_names
+    assert torch.equal(after.train.images, before.train.images) and torch.equal(after.test.labels, before.test.labels)
+
+
 def test_a_pickle_that_would_run_code_is_refused(tmp_path):
     class Attack:
         def __reduce__(self):

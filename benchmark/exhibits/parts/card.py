@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from benchmark.exhibits.parts.style import save
 from datasets.base import Dataset, plural
-from datasets.labels.candidates import CandidateSet, Statistics, statistics
+from datasets.labels.candidates import CandidateSet, Statistics, annotator_in_words, doubts, statistics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +20,7 @@ BAR = 40  # characters of the longest bar in the text form
 PAIRS = 12  # most confused pairs shown
 COLUMNS, EXAMPLE_ROWS = 6, 3
 NAME_LENGTH, LINE_LENGTH, LINES = 22, 26, 3  # characters of a class name and of a line under an example, and its lines
+TITLE_LENGTH = 100  # characters of a line above the figure
 WORDS_SHOWN = 12  # candidates of an example in the text form
 
 
@@ -59,14 +61,12 @@ def headline(dataset: Dataset, candidates: CandidateSet) -> str:
 
 
 def _origin(candidates: CandidateSet) -> list[str]:
+    meta, annotator = candidates.meta, annotator_in_words(candidates)
     lines = [f"  SHA-256            {candidates.sha256}"]
-    if "temperature" in candidates.meta:
-        meta = candidates.meta
-        lines.append(
-            f"  temperature        {meta['temperature']:.4g} (expected size {meta['expected_size']:.2f}; "
-            f"{meta['uncalibrated_size']:.2f} without it)"
-        )
-    return lines
+    if annotator:
+        sizes = f"(expected size {meta['expected_size']:.2f}; {meta['uncalibrated_size']:.2f} at temperature 1)"
+        lines.append(f"  annotator          {annotator} {sizes}")
+    return lines + [f"  Warning: {doubt}" for doubt in doubts(candidates)]
 
 
 def _facts(dataset: Dataset, found: Statistics) -> list[str]:
@@ -106,7 +106,7 @@ def _figure(dataset: Dataset, candidates: CandidateSet) -> Figure:
     found = statistics(candidates.matrix, dataset.train.labels, PAIRS)
     pictures = dataset.train.images.dtype == torch.uint8
     figure = Figure(figsize=(10, 9 if pictures else 4.2), layout="constrained")
-    figure.suptitle(headline(dataset, candidates), fontsize=11)
+    figure.suptitle("\n".join(_title(dataset, candidates)), fontsize=11)
     upper: Any = figure.subfigures(2, 1, height_ratios=(4, 5)) if pictures else [figure]
     sizes, pairs = upper[0].subplots(1, 2)
     _draw_sizes(sizes, found, noun(dataset))
@@ -119,6 +119,12 @@ def _figure(dataset: Dataset, candidates: CandidateSet) -> Figure:
         for axis, row in zip(axes, rows, strict=False):
             _draw_example(axis, dataset, candidates, row)
     return figure
+
+
+def _title(dataset: Dataset, candidates: CandidateSet) -> list[str]:
+    annotator = annotator_in_words(candidates)
+    lines = [headline(dataset, candidates), *([f"annotator: {annotator}"] if annotator else [])]
+    return lines + [line for doubt in doubts(candidates) for line in wrap(f"Warning: {doubt}", TITLE_LENGTH)]
 
 
 def _draw_sizes(axis: Axes, found: Statistics, noun: str) -> None:

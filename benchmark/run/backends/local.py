@@ -181,10 +181,13 @@ class Command:
     def _work(self, specs: Sequence[RunSpec]) -> None:
         unusable = self._prepare(specs)
         queue: deque[tuple[RunSpec, bool]] = deque()  # the flag: another process had it
+        said: set[tuple[str, str]] = set()
         for spec in specs:
             reason = unusable.get(_shared_key(spec))
-            if reason:
-                self.progress.outcomes.append((spec, Outcome("failed", reason)))
+            if reason:  # shown once, not for every run on the data set
+                again = (spec.dataset, reason) in said
+                said.add((spec.dataset, reason))
+                self.progress.outcomes.append((spec, Outcome("failed", reason, skipped=again)))
             else:
                 queue.append((spec, False))
 

@@ -282,6 +282,14 @@ def test_table_1_says_how_to_get_a_missing_data_set_and_where_the_paper_slips() 
     assert not table.complete
 
 
+def test_table_1_names_the_annotator_and_passes_on_the_doubts_about_it() -> None:
+    numbers: dict[str, Any] = {"train": 5994, "test": 5794, "size": 224, "classes": 200, "rate": 0.1, "avg_cls": 6.8}
+    quality = {"train_accuracy": 0.007, "annotator": "0.7 % right in training", "doubts": ["it is near chance."]}
+    table = table1([{"dataset": "cub200", **numbers, **quality}], [DATASETS[1]])
+    assert table.notes[-2:] == ("CUB200: annotator 0.7 % right in training.", "Warning: CUB200: it is near chance.")
+    assert table.data[0]["annotator_train_accuracy"] == 0.007
+
+
 # ranks --------------------------------------------------------------------------------------------------------------
 def test_ranks_use_complete_data_sets_only_and_name_the_dropped() -> None:
     ranks = rank_analysis(spoil(make_runs(), "dirk", "cub200", 2, "failed"), plan())

@@ -1,0 +1,9 @@
+"""Encoders by name, for settings and plans. Needs no torch; `backbones` builds them."""
+
+NAMES = ("small-cnn", "small-cnn-characters", "resnet18-cifar", "resnet34-imagenet", "mlp", "linear", "timm:NAME")
+PRETRAINED = ("small-cnn-characters", "resnet34-imagenet", "timm:")
+
+
+def takes_weights(name: str) -> bool:
+    """Whether the network has published weights, for which a file can stand in."""
+    return name.startswith(PRETRAINED)
