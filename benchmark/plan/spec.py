@@ -102,6 +102,13 @@ class RunSpec:
         """SHA-256 of the configuration in canonical JSON."""
         return digest_of(self.config.to_json())
 
+    def weight_file(self) -> str:
+        """The file that stands in for published weights, or nothing; refused if it is not the one of the plan."""
+        path = self.paths.get("weights", "")
+        if path and file_digest(path) != self.backbone.weights:
+            raise UsageError(f"{path} has changed since the runs were planned; give the command again.")
+        return path
+
     def with_train(self, **changes: Any) -> RunSpec:
         """The same run with other training settings."""
         train = dataclasses.replace(self.train, **changes)

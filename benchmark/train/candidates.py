@@ -35,7 +35,7 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
             encoder,
             3 if dataset.recipe else features.shape[1],
             pretrained,
-            spec.paths.get("weights", "") if own else "",
+            spec.weight_file() if own else "",
             asks=f"The annotator of {dataset.name}",
             remedy=USE_A_FILE if own else f"let it start as the run's encoder does: --set annotator.network={of_run}",
         )

@@ -145,7 +145,7 @@ class Trainer:
             network.name or dataset.backbone,
             3 if features.dtype == torch.uint8 else features.shape[1],
             network.pretrained,
-            self.spec.paths.get("weights", ""),
+            self.spec.weight_file(),
             Layers(network.width, network.depth, network.order, network.features, network.xavier),
             asks=f"The encoder on {dataset.name}",
         )

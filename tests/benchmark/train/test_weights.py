@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,15 @@ def test_a_moved_weight_file_finds_its_candidates(tmp_path: Path, files: tuple[s
     moved.write_bytes(Path(files[0]).read_bytes())
     assert candidates_of(spec_of(tmp_path, f"backbone.weights={moved}"), results).sha256 == before.sha256
     assert len(list(results.rglob("annotator-*.npz"))) == 1
+
+
+def test_a_file_that_changes_after_planning_makes_no_candidates(tmp_path: Path, files: tuple[str, str]) -> None:
+    spec = spec_of(tmp_path, f"backbone.weights={files[0]}")
+    Path(files[0]).write_bytes(Path(files[1]).read_bytes())
+    os.utime(files[0], (1, 1))  # the two files may be written within one tick of the clock
+    with pytest.raises(UsageError, match=r"0\.pth has changed since the runs were planned"):
+        candidates_of(spec, tmp_path / "results")
+    assert not list(tmp_path.rglob("*.npz"))
 
 
 def test_data_sets_whose_encoder_has_no_use_for_a_weight_file_keep_label_and_identity(files: tuple[str, str]) -> None:
