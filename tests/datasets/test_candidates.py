@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from benchmark.plan.settings import Data, fields_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from benchmark.cli.main import main
+from benchmark.errors import UsageError
 from benchmark.exhibits.parts import card as cards
+from benchmark.plan.sections import Data, check
 from datasets import glyphs
 from datasets.base import DataError, Dataset
 from datasets.labels import candidates, generators
@@ -289,9 +291,9 @@ def test_a_generator_is_one_entry(dataset: Dataset, tmp_path: Path, monkeypatch:
 
 def test_settings_and_the_list_know_every_generator(capsys: pytest.CaptureFixture[str]) -> None:
     for name in generators.GENERATORS:
-        assert fields_of(Data)["generator"].check(name) == name
-    with pytest.raises(ValueError, match=r"instance.*uniform"):
-        fields_of(Data)["generator"].check("unifrom")
+        check("data", asdict(Data(generator=name)))
+    with pytest.raises(UsageError, match=r"instance.*uniform"):
+        check("data", asdict(Data(generator="unifrom")))
     assert main(["list", "generators", "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(generators.GENERATORS)
 
