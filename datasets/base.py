@@ -79,6 +79,7 @@ class Dataset:
     recipe: Recipe | None  # how its images are augmented; None for feature rows
     superclass: Tensor | None = None  # (C,) int64
     candidates: Tensor | None = None  # (N, C) bool, when the data bring their own
+    may_lack_truth: bool = False  # whether those may do without the true label
     backbone: str = "resnet18-cifar"
     notes: tuple[str, ...] = ()  # what a reader of the results should know, e.g. rows left out
     noise: Noise | None = None  # of the strong view of feature rows; None: the views' own
@@ -188,8 +189,9 @@ def check_candidates(
     labels: np.ndarray,
     num_classes: int,
     row_name: Callable[[int], str] = "row {}".format,
+    may_lack_truth: bool = False,
 ) -> None:
-    """Refuse a candidate matrix that is not (N, C), has an empty row, or misses a true label.
+    """Refuse a candidate matrix that is not (N, C), has an empty row, or, unless it may, lacks a true label.
 
     This is the one place that holds every candidate set to "the truth is inside", whoever made it.
     """
@@ -201,13 +203,18 @@ def check_candidates(
             f"{where}: candidates have shape {tuple(candidates.shape)}; {expected} is needed (rows × classes)."
         )
     empty = np.flatnonzero(~candidates.any(1))
-    lacking = rows_without_truth(candidates, labels)
-    for rows, problem in (
-        (empty, "without any candidate"),
-        (lacking, "whose candidates do not contain the true label"),
+    lacking = rows_without_truth(candidates, labels) if not may_lack_truth else empty[:0]
+    for rows, problem, advice in (
+        (empty, "without any candidate", ""),
+        (
+            lacking,
+            "whose candidates do not contain the true label",
+            "; data.missing_truth=keep accepts own data with such rows",
+        ),
     ):
         if len(rows):
-            raise DataError(f"{where}: {plural(len(rows), 'row')} {problem}, the first is {row_name(int(rows[0]))}.")
+            first = f"the first is {row_name(int(rows[0]))}"
+            raise DataError(f"{where}: {plural(len(rows), 'row')} {problem}, {first}{advice}.")
 
 
 def check_finite(where: str, features: np.ndarray) -> None:

@@ -65,6 +65,7 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
                 "avg_cls": numbers.average_size,
                 "ambiguity": numbers.ambiguity,
                 "singletons": numbers.singletons,
+                "without_truth": numbers.without_truth,
             }
         )
     return rows
@@ -74,7 +75,8 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
     """Data sets: sizes and candidate labels as measured, beside the published ones.
 
     `measured` has a dict per data set, with `dataset` (its name) and either `missing` (how to get it) or train, test,
-    size, classes, rate, avg_cls, ambiguity (degree) and singletons (share of samples with one candidate).
+    size, classes, rate, avg_cls, ambiguity (degree), singletons (share of samples with one candidate) and perhaps
+    without_truth (share of samples whose candidates do not contain the true label).
     """
     from benchmark.analysis import published
 
@@ -99,6 +101,9 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
         previous = info.group
         if gone:
             notes.append(f"{info.title} has no numbers: {gone}")
+        if ours.get("without_truth"):
+            share = _percent(ours["without_truth"])
+            notes.append(f"{info.title}: the candidates of {share} of the training samples lack the true label.")
         record = {"dataset": info.name, "group": info.group, **{k: ours.get(k) for k in COLUMNS}}
         record |= {"ambiguity": ours.get("ambiguity"), "singletons": ours.get("singletons"), "missing": gone}
         data.append(record | {f"published_{k}": paper.get(k) for k in COLUMNS})

@@ -235,6 +235,11 @@ def resolve(
         chosen[override.key if section == "method" else f"{section}.{override.key}"] = value
     for section, values in sections.items():
         typed.check(section, values)
+    if sections["data"]["generator"] == "own" and sections["data"]["noise"]:
+        raise UsageError(
+            f"data.noise is for candidate sets that are made, and {identified['name']} brings its own; choose a generator, "
+            f"for example --set data.generator=uniform, or other data."
+        )
     weights = sections["backbone"]["weights"]
     backbone = Network(**{**sections["backbone"], "weights": file_digest(weights) if weights else ""})
     config = RunConfig(

@@ -16,7 +16,10 @@ def dataset_of(spec: RunSpec, data: Path) -> Dataset:
     """The data of a run; `data.split = -1` makes the split follow the seed."""
     split = spec.seed if spec.data.split < 0 else spec.data.split
     name = spec.paths.get("dataset") or spec.dataset
-    return _load_dataset(name, str(data), split, json.dumps(spec.config.dataset_settings, sort_keys=True))
+    settings = spec.config.dataset_settings
+    if spec.data.missing_truth == "keep" and registry.get(name).own_candidates:
+        settings = {"missing_truth": "keep"} | settings
+    return _load_dataset(name, str(data), split, json.dumps(settings, sort_keys=True))
 
 
 @functools.lru_cache(maxsize=2)

@@ -57,6 +57,13 @@ def refusal(folder: Path, text: str = TINY, **words: Any) -> str:
         ({"settings": ["train.momentum=1"]}, "train.momentum is 1.0"),
         ({"settings": ["train.schedule=linear"]}, "must be one of cosine, constant"),
         ({"settings": ["data.rate=2"]}, "data.rate is 2.0; it must be in [0, 1]"),
+        ({"settings": ["data.noise=1"]}, "data.noise is 1.0; it must be in [0, 1)"),
+        ({"settings": ["data.noise=-0.1"]}, "data.noise is -0.1; it must be in [0, 1)"),
+        ({"settings": ["data.missing_truth=drop"]}, "'drop'"),
+        (
+            {"settings": ["data.noise=0.1"], "datasets": "lost"},
+            "data.noise is for candidate sets that are made, and lost",
+        ),
         ({"settings": ["proden.updte=never"]}, "method proden has no 'updte'. Did you mean 'update'"),
         ({"settings": ["method.update=never"]}, "method cc has no 'update'"),
         ({"settings": ["dataset.tset=20"]}, "digits has no setting 'tset'. Did you mean 'test'"),
