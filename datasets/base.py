@@ -245,6 +245,23 @@ def permutation(count: int, seed: int) -> np.ndarray:
     return np.argsort(key, kind="stable")
 
 
+def long_tail(labels: np.ndarray, num_classes: int, ratio: float, seed: int) -> np.ndarray:
+    """The rows, ascending, of an exponential long tail: class c keeps n·ratio^(−c/(C−1)) rows, n in the largest class.
+
+    Rounded down, as by Cao et al. (NeurIPS 2019); one row at least, and never more than there are. The rows of a higher
+    ratio are among those of a lower one.
+    """
+    import numpy as np
+
+    counts = np.bincount(labels, minlength=num_classes)
+    wanted = counts.max() * ratio ** -np.linspace(0, 1, num_classes)
+    kept = np.maximum(1, np.floor(wanted + 1e-9))  # 500 must not become 499 by a rounding error
+    order = permutation(len(labels), seed)
+    order = order[np.argsort(labels[order], kind="stable")]  # class by class, shuffled inside
+    place = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(order[place < kept[labels[order]]])
+
+
 def hold_out(count: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Training and test rows, each in ascending order; `share` of the rows (at least one) is held out."""
     import numpy as np

@@ -235,10 +235,11 @@ def resolve(
         chosen[override.key if section == "method" else f"{section}.{override.key}"] = value
     for section, values in sections.items():
         typed.check(section, values)
-    if sections["data"]["generator"] == "own" and sections["data"]["noise"]:
+    changed = [key for key in ("noise", "imbalance") if sections["data"][key] != known["data"][key].default]
+    if sections["data"]["generator"] == "own" and changed:
         raise UsageError(
-            f"data.noise is for candidate sets that are made, and {identified['name']} brings its own; choose a generator, "
-            f"for example --set data.generator=uniform, or other data."
+            f"data.{changed[0]} is for candidate sets that are made, and {identified['name']} brings its own; "
+            f"choose a generator, for example --set data.generator=uniform, or other data."
         )
     weights = sections["backbone"]["weights"]
     backbone = Network(**{**sections["backbone"], "weights": file_digest(weights) if weights else ""})

@@ -586,9 +586,9 @@
   function cards() {
     const fact = (name, value) => (value === null || value === "" || value === NONE ? [] : [el("dt", {}, name), el("dd", {}, value)]);
     const card = (d) => {
-      const first = d.candidates[0], sizes = d.candidates.map((c) => c.average);
+      const first = d.candidates[0], sizes = d.candidates.map((c) => c.average), rows = known(d.imbalance) ? first && first.rows : d.train;
       return el("article", { class: "card" }, el("h3", {}, d.title, el("span", { class: "tag" }, d.group)),
-        el("dl", {}, fact("Train / test", d.train || d.test ? `${grouped(d.train || NaN)} / ${grouped(d.test || NaN)}` : NONE), fact("Classes", d.classes ? grouped(d.classes) : NONE), fact("Network", d.network),
+        el("dl", {}, fact("Train / test", d.train || d.test ? `${grouped(rows || NaN)} / ${grouped(d.test || NaN)}` : NONE), fact("Long tail", known(d.imbalance) ? `${grouped(d.imbalance, 4)} : 1` : NONE), fact("Classes", d.classes ? grouped(d.classes) : NONE), fact("Network", d.network),
           fact("Training", `${d.recipe.epochs} epochs, batch ${d.recipe.batch}`), fact("Generator", `${d.generator}, rate ${grouped(d.rate, 4)}${known(d.noise) ? `, noise ${grouped(d.noise, 4)}` : ""}`),
           fact("Average set", first ? fixed(mean(sizes)) : d.target ? `${fixed(d.target)} asked for` : NONE), fact("Published", d.published ? fixed(d.published.avg_cls) : NONE),
           fact("Without true label", known(d.without_truth) ? `${fixed(d.without_truth, 1)} %` : NONE), fact("One candidate", first ? `${fixed(100 * mean(d.candidates.map((c) => c.singletons)), 1)} %` : NONE), fact("Temperature", first && known(first.temperature) ? fixed(first.temperature, 3) : NONE),

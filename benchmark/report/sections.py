@@ -593,6 +593,7 @@ def _dataset(info: DatasetInfo, view: View, results: Path) -> dict[str, Any]:
         "rate": number(data.get("rate")),
         "target": number(data.get("target_size")),
         "noise": number(data.get("noise")),
+        "imbalance": number(data.get("imbalance")),
         "without_truth": number(next((run.summary[MISSING] for run in runs if MISSING in run.summary), None)),
         "network": text(sections["backbone"].get("name")) or "the data set's own",
         "recipe": {k: text(sections["train"].get(k), 40) for k in ("epochs", "batch", "schedule", "holdout")},

@@ -59,6 +59,8 @@ def refusal(folder: Path, text: str = TINY, **words: Any) -> str:
         ({"settings": ["data.rate=2"]}, "data.rate is 2.0; it must be in [0, 1]"),
         ({"settings": ["data.noise=1"]}, "data.noise is 1.0; it must be in [0, 1)"),
         ({"settings": ["data.noise=-0.1"]}, "data.noise is -0.1; it must be in [0, 1)"),
+        ({"settings": ["data.imbalance=0.5"]}, "data.imbalance is 0.5; it must be at least 1"),
+        ({"settings": ["data.imbalance=10"], "datasets": "lost"}, "data.imbalance is for candidate sets that are made"),
         ({"settings": ["data.missing_truth=drop"]}, "'drop'"),
         (
             {"settings": ["data.noise=0.1"], "datasets": "lost"},
