@@ -43,9 +43,9 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
     from datasets.labels.candidates import statistics
 
     rows: list[dict[str, Any]] = []
-    for name, found in selected_sets(selection, place):
+    for spec, found in selected_sets(selection, place):
         if isinstance(found, str):
-            rows.append({"dataset": name, "missing": found})
+            rows.append({"dataset": spec.dataset, "missing": found})
             continue
         dataset, candidates = found
         numbers = statistics(candidates.matrix, dataset.train.labels)
@@ -56,7 +56,7 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
             side = images.shape[-1] if sizes is None else dataset.recipe.size
         rows.append(
             {
-                "dataset": name,
+                "dataset": spec.dataset,
                 "train": len(dataset.train),
                 "test": len(dataset.test),
                 "size": side,

@@ -24,7 +24,7 @@ from datasets import glyphs
 from datasets.base import DataError, Dataset
 from datasets.labels import candidates, generators
 from datasets.labels.annotator import Annotator, Recipe
-from tests.conftest import ROOT
+from tests.conftest import ROOT, TinyBenchmark
 
 
 @pytest.fixture(scope="module")
@@ -396,6 +396,20 @@ def test_the_card_shows_sizes_pairs_and_pictures(dataset: Dataset, tmp_path: Pat
     png, pdf = cards.write(dataset, found, tmp_path / "card-0.6")
     assert png.name == "card-0.6.png" and png.read_bytes()[:4] == b"\x89PNG"
     assert pdf.read_bytes()[:4] == b"%PDF"
+
+
+def test_every_seed_that_is_named_gets_its_set_and_card(
+    tiny_benchmark: TinyBenchmark, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def made(*words: str) -> tuple[list[str], list[str]]:
+        assert main(tiny_benchmark.arguments("candidates", *words)[3:]) == 0
+        stored = sorted(path.name.split("-")[2] for path in tiny_benchmark.results.rglob("uniform-*.npz"))
+        return stored, sorted(path.name for path in tiny_benchmark.results.rglob("cards/*.png"))
+
+    assert made() == (["seed0"], ["digits.png"])  # the first of the profile's two
+    seeds = ["seed0", "seed1", "seed4"]
+    assert made("--seeds", "0,1,4") == (seeds, [*(f"digits-{seed}.png" for seed in seeds), "digits.png"])
+    assert "(uniform, rate 0.2, seed 4)" in capsys.readouterr().out
 
 
 def test_metadata_is_plain_json(dataset: Dataset, tmp_path: Path) -> None:
