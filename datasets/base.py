@@ -79,6 +79,7 @@ class Dataset:
     recipe: Recipe | None  # how its images are augmented; None for feature rows
     superclass: Tensor | None = None  # (C,) int64
     candidates: Tensor | None = None  # (N, C) bool, when the data bring their own
+    may_lack_truth: bool = False  # whether those may do without the true label
     backbone: str = "resnet18-cifar"
     notes: tuple[str, ...] = ()  # what a reader of the results should know, e.g. rows left out
     noise: Noise | None = None  # of the strong view of feature rows; None: the views' own
@@ -188,8 +189,9 @@ def check_candidates(
     labels: np.ndarray,
     num_classes: int,
     row_name: Callable[[int], str] = "row {}".format,
+    may_lack_truth: bool = False,
 ) -> None:
-    """Refuse a candidate matrix that is not (N, C), has an empty row, or misses a true label.
+    """Refuse a candidate matrix that is not (N, C), has an empty row, or, unless it may, lacks a true label.
 
     This is the one place that holds every candidate set to "the truth is inside", whoever made it.
     """
@@ -201,13 +203,18 @@ def check_candidates(
             f"{where}: candidates have shape {tuple(candidates.shape)}; {expected} is needed (rows × classes)."
         )
     empty = np.flatnonzero(~candidates.any(1))
-    lacking = rows_without_truth(candidates, labels)
-    for rows, problem in (
-        (empty, "without any candidate"),
-        (lacking, "whose candidates do not contain the true label"),
+    lacking = rows_without_truth(candidates, labels) if not may_lack_truth else empty[:0]
+    for rows, problem, advice in (
+        (empty, "without any candidate", ""),
+        (
+            lacking,
+            "whose candidates do not contain the true label",
+            "; data.missing_truth=keep accepts own data with such rows",
+        ),
     ):
         if len(rows):
-            raise DataError(f"{where}: {plural(len(rows), 'row')} {problem}, the first is {row_name(int(rows[0]))}.")
+            first = f"the first is {row_name(int(rows[0]))}"
+            raise DataError(f"{where}: {plural(len(rows), 'row')} {problem}, {first}{advice}.")
 
 
 def check_finite(where: str, features: np.ndarray) -> None:
@@ -236,6 +243,23 @@ def permutation(count: int, seed: int) -> np.ndarray:
             key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             key = key ^ (key >> np.uint64(31))
     return np.argsort(key, kind="stable")
+
+
+def long_tail(labels: np.ndarray, num_classes: int, ratio: float, seed: int) -> np.ndarray:
+    """The rows, ascending, of an exponential long tail: class c keeps n·ratio^(−c/(C−1)) rows, n in the largest class.
+
+    Rounded down, as by Cao et al. (NeurIPS 2019); one row at least, and never more than there are. The rows of a higher
+    ratio are among those of a lower one.
+    """
+    import numpy as np
+
+    counts = np.bincount(labels, minlength=num_classes)
+    wanted = counts.max() * ratio ** -np.linspace(0, 1, num_classes)
+    kept = np.maximum(1, np.floor(wanted + 1e-9))  # 500 must not become 499 by a rounding error
+    order = permutation(len(labels), seed)
+    order = order[np.argsort(labels[order], kind="stable")]  # class by class, shuffled inside
+    place = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(order[place < kept[labels[order]]])
 
 
 def hold_out(count: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarray]:

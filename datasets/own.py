@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from datasets.base import (
     Availability,
@@ -117,7 +117,14 @@ def _candidate_matrix(path: Path, values: np.ndarray) -> np.ndarray:
     return values.astype(bool)
 
 
-def load_npz(path: Path, root: Path | None = None, seed: int = 0, *, test_share: float = 0.2) -> Dataset:
+def load_npz(
+    path: Path,
+    root: Path | None = None,
+    seed: int = 0,
+    missing_truth: Literal["refuse", "keep"] = "refuse",
+    *,
+    test_share: float = 0.2,
+) -> Dataset:
     """`x`, `candidates` (N, C), `y` (N,) and optionally `x_test`, `y_test`; otherwise `test_share` is held out by seed."""
     import numpy as np
     import torch
@@ -128,7 +135,7 @@ def load_npz(path: Path, root: Path | None = None, seed: int = 0, *, test_share:
     candidates = _candidate_matrix(path, arrays["candidates"])
     num_classes = candidates.shape[1]
     check_labels(f"{path} (`y`)", y, num_classes)
-    check_candidates(str(path), candidates, y, num_classes)
+    check_candidates(str(path), candidates, y, num_classes, may_lack_truth=missing_truth == "keep")
     if "x_test" in arrays:
         x_test = _inputs(path, "x_test", arrays["x_test"])
         y_test = _labels(path, "y_test", arrays["y_test"], len(x_test))
@@ -155,6 +162,7 @@ def load_npz(path: Path, root: Path | None = None, seed: int = 0, *, test_share:
         test=Split(torch.from_numpy(np.ascontiguousarray(x_test)), torch.from_numpy(y_test)),
         recipe=CIFAR if small else FINE_GRAINED if are_images else None,
         candidates=torch.from_numpy(candidates),
+        may_lack_truth=missing_truth == "keep",
         backbone="resnet18-cifar" if small else "resnet34-imagenet" if are_images else "mlp",
     )
 
@@ -191,6 +199,7 @@ def load_folder(
     path: Path,
     root: Path | None = None,
     seed: int = 0,
+    missing_truth: Literal["refuse", "keep"] = "refuse",
     *,
     test_share: float = 0.2,
     short_side: int = cache.SHORT_SIDE,
@@ -222,7 +231,7 @@ def load_folder(
         line, fields = rows[train[row]]
         return f"line {line} ({fields['file']}, label '{truth[train[row]]}')"
 
-    check_candidates(str(table), candidates, labels[train], len(names), row_name)
+    check_candidates(str(table), candidates, labels[train], len(names), row_name, missing_truth == "keep")
     files = [path / row["file"].strip() for _, row in rows]
     for (line, _), file in zip(rows, files, strict=True):
         if not file.is_file():
@@ -239,6 +248,7 @@ def load_folder(
         test=everything.rows(torch.from_numpy(held)),
         recipe=FINE_GRAINED,
         candidates=torch.from_numpy(candidates),
+        may_lack_truth=missing_truth == "keep",
         backbone="resnet34-imagenet",
     )
 

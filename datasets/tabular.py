@@ -197,7 +197,7 @@ def load(
     strong_noise: float = NOISE["strong"].deviation,
     strong_dropout: float = NOISE["strong"].dropped,
     fixed_views: bool = False,
-    missing_truth: Literal["refuse", "drop"] = "refuse",
+    missing_truth: Literal["refuse", "drop", "keep"] = "refuse",
     check_sizes: bool = True,
 ) -> Dataset:
     """One set, split by seed: `split` names a recipe of `datasets.splits`, `classes` a filter of `chosen_classes`."""
@@ -221,7 +221,7 @@ def load(
         rare = f"{len(used)} of {candidates.shape[1]} classes kept, {plural(int((~keep).sum()), 'row')} left out"
         notes.append(f"{rare} (classes={classes})")
     data, candidates, labels = data[keep], candidates[keep][:, used], np.searchsorted(used, labels[keep])
-    check_candidates(str(path), candidates, labels, len(used))
+    check_candidates(str(path), candidates, labels, len(used), may_lack_truth=missing_truth == "keep")
     stored = stored_folds(path, len(labels)) if split == "stored" else ()
     options = Options(folds, test_share, validation_share, stored)
     rows, held = rows_of(table.name, split, labels, seed, options)
@@ -234,6 +234,7 @@ def load(
         test=Split(torch.from_numpy(test), torch.from_numpy(labels[held])),
         recipe=None,
         candidates=torch.from_numpy(candidates[rows]),
+        may_lack_truth=missing_truth == "keep",
         backbone="mlp",
         notes=tuple(notes),
         noise=Noise(strong_noise, strong_dropout, fixed_views),

@@ -18,12 +18,14 @@ class Own:
 
 
 def run(request: Request, own: Own) -> int:
-    """Text and data card of every selected data set and the first seed."""
+    """Text and data card of every selected data set, for the profile's first seed or for those that were named."""
     from benchmark.exhibits.parts import card
     from benchmark.run.sets import selected_sets
 
     out, code = own.out or request.results / "cards", COMPLETE
-    for name, found in selected_sets(selection_of(request), place_of(request)):
+    selection, named = selection_of(request), request.seeds is not None
+    for spec, found in selected_sets(selection, place_of(request), every_seed=named):
+        name = spec.dataset + (f"-seed{spec.seed}" if named and len(selection.seeds) > 1 else "")
         if isinstance(found, str):
             print(f"{name} has no card: {found}", file=sys.stderr)
             code = INCOMPLETE

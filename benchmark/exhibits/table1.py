@@ -44,9 +44,9 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
     from datasets.labels.candidates import annotator_in_words, doubts, statistics
 
     rows: list[dict[str, Any]] = []
-    for name, found in selected_sets(selection, place):
+    for spec, found in selected_sets(selection, place):
         if isinstance(found, str):
-            rows.append({"dataset": name, "missing": found})
+            rows.append({"dataset": spec.dataset, "missing": found})
             continue
         dataset, candidates = found
         numbers = statistics(candidates.matrix, dataset.train.labels)
@@ -57,7 +57,7 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
             side = images.shape[-1] if sizes is None else dataset.recipe.size
         rows.append(
             {
-                "dataset": name,
+                "dataset": spec.dataset,
                 "train": len(dataset.train),
                 "test": len(dataset.test),
                 "size": side,
@@ -69,6 +69,7 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
                 **{key: candidates.meta.get(key) for key in ANNOTATOR},
                 "annotator": annotator_in_words(candidates),
                 "doubts": doubts(candidates),
+                "without_truth": numbers.without_truth,
             }
         )
     return rows
@@ -78,8 +79,9 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
     """Data sets: sizes and candidate labels as measured, beside the published ones.
 
     `measured` has a dict per data set, with `dataset` (its name) and either `missing` (how to get it) or train, test,
-    size, classes, rate, avg_cls, ambiguity (degree), singletons (share of samples with one candidate), and of its
-    annotator `annotator` (in words), `doubts` (sentences) and the numbers named in ANNOTATOR.
+    size, classes, rate, avg_cls, ambiguity (degree), singletons (share of samples with one candidate), perhaps
+    without_truth (share of samples whose candidates do not contain the true label), and of its annotator `annotator`
+    (in words), `doubts` (sentences) and the numbers named in ANNOTATOR.
     """
     from benchmark.analysis import published
 
@@ -106,6 +108,9 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
             notes.append(f"{info.title} has no numbers: {gone}")
         notes += [f"{info.title}: annotator {ours['annotator']}."] if ours.get("annotator") else []
         notes += [f"Warning: {info.title}: {doubt}" for doubt in ours.get("doubts", ())]
+        if ours.get("without_truth"):
+            share = _percent(ours["without_truth"])
+            notes.append(f"{info.title}: the candidates of {share} of the training samples lack the true label.")
         record = {"dataset": info.name, "group": info.group, **{k: ours.get(k) for k in COLUMNS}}
         record |= {"ambiguity": ours.get("ambiguity"), "singletons": ours.get("singletons"), "missing": gone}
         record |= {f"annotator_{key}": ours.get(key) for key in ANNOTATOR}

@@ -68,6 +68,9 @@ class Data:
     generator: str = setting("instance", one_of(GENERATORS))
     rate: float = setting(0.1, Rule(lambda value: 0 <= value <= 1, "in [0, 1]"))
     target_size: float = setting(0.0, NOT_NEGATIVE)  # average set size to calibrate to; 0 = not calibrated
+    noise: float = setting(0.0, SHARE, later=True)  # probability that a wrong label replaces the true one in its set
+    missing_truth: Literal["refuse", "keep"] = setting("refuse", later=True)  # own sets that lack the true label
+    imbalance: float = setting(1.0, AT_LEAST_ONE, later=True)  # largest over smallest class, an exponential long tail
     split: int = 0  # which split or fold, for data sets that have several; -1 = the run's seed
 
 

@@ -249,6 +249,12 @@ def resolve(
             sections["backbone"][key] = known["backbone"][key].default
             provenance.pop(f"backbone.{key}", None)
             chosen.pop(f"backbone.{key}", None)
+    changed = [key for key in ("noise", "imbalance") if sections["data"][key] != known["data"][key].default]
+    if sections["data"]["generator"] == "own" and changed:
+        raise UsageError(
+            f"data.{changed[0]} is for candidate sets that are made, and {identified['name']} brings its own; "
+            f"choose a generator, for example --set data.generator=uniform, or other data."
+        )
     weights = sections["backbone"]["weights"]
     backbone = Network(**{**sections["backbone"], "weights": file_digest(weights) if weights else ""})
     config = RunConfig(

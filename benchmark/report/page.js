@@ -29,7 +29,7 @@
   const plural = (n, word) => `${grouped(n)} ${word}${n === 1 ? "" : "s"}`;
   const pText = (p) => (known(p) ? (p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`) : "no test");
   const words = { test_accuracy: "Test accuracy (%)", train_accuracy: "Training labels found (%)", covering_rate: "Covering rate, held out (%)",
-    approximated_accuracy: "Approximated accuracy, held out (%)", loss: "Training loss", true_labels_lost: "True labels lost (%)", average_set_size: "Average set size" };
+    approximated_accuracy: "Approximated accuracy, held out (%)", loss: "Training loss", true_labels_missing: "True labels missing from the sets (%)", true_labels_lost: "True labels lost (%)", average_set_size: "Average set size" };
   const metricTitle = (name) => words[name] || name.replaceAll("_", " ");
 
   // Lookups of the current view
@@ -586,12 +586,12 @@
   function cards() {
     const fact = (name, value) => (value === null || value === "" || value === NONE ? [] : [el("dt", {}, name), el("dd", {}, value)]);
     const card = (d) => {
-      const first = d.candidates[0], sizes = d.candidates.map((c) => c.average);
+      const first = d.candidates[0], sizes = d.candidates.map((c) => c.average), rows = known(d.imbalance) ? first && first.rows : d.train;
       return el("article", { class: "card" }, el("h3", {}, d.title, el("span", { class: "tag" }, d.group)),
-        el("dl", {}, fact("Train / test", d.train || d.test ? `${grouped(d.train || NaN)} / ${grouped(d.test || NaN)}` : NONE), fact("Classes", d.classes ? grouped(d.classes) : NONE), fact("Network", d.network),
-          fact("Training", `${d.recipe.epochs} epochs, batch ${d.recipe.batch}`), fact("Generator", `${d.generator}, rate ${grouped(d.rate, 4)}`),
+        el("dl", {}, fact("Train / test", d.train || d.test ? `${grouped(rows || NaN)} / ${grouped(d.test || NaN)}` : NONE), fact("Long tail", known(d.imbalance) ? `${grouped(d.imbalance, 4)} : 1` : NONE), fact("Classes", d.classes ? grouped(d.classes) : NONE), fact("Network", d.network),
+          fact("Training", `${d.recipe.epochs} epochs, batch ${d.recipe.batch}`), fact("Generator", `${d.generator}, rate ${grouped(d.rate, 4)}${known(d.noise) ? `, noise ${grouped(d.noise, 4)}` : ""}`),
           fact("Average set", first ? fixed(mean(sizes)) : d.target ? `${fixed(d.target)} asked for` : NONE), fact("Published", d.published ? fixed(d.published.avg_cls) : NONE),
-          fact("True label alone", first ? `${fixed(100 * mean(d.candidates.map((c) => c.singletons)), 1)} %` : NONE), fact("Temperature", first && known(first.temperature) ? fixed(first.temperature, 3) : NONE),
+          fact("Without true label", known(d.without_truth) ? `${fixed(d.without_truth, 1)} %` : NONE), fact("One candidate", first ? `${fixed(100 * mean(d.candidates.map((c) => c.singletons)), 1)} %` : NONE), fact("Temperature", first && known(first.temperature) ? fixed(first.temperature, 3) : NONE),
           fact("SHA-256", first ? el("span", { class: "mono" }, d.candidates.slice(0, 3).map((c) => c.sha256.slice(0, 7)).join(" ") + (d.candidates.length > 3 ? " …" : "")) : NONE)),
         first ? [histogram(first), el("div", { class: "sub" }, `pictures by number of candidates, 1 to ${first.largest}, seed ${first.seed}`)] : el("p", { class: "sub" }, "The candidate files are not in this results folder."));
     };

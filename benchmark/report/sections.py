@@ -39,6 +39,7 @@ from datasets.registry import SOURCES
 from methods.registry import Catalogue
 
 TESTS = ("paired", "student", "welch")
+MISSING = "true_labels_missing"  # percent of the training rows, in the summary of a run on noisy sets
 ARRAY_LIMIT = 1 << 28  # bytes of one array of a candidate file; CIFAR-100 needs 650,000
 
 
@@ -591,6 +592,9 @@ def _dataset(info: DatasetInfo, view: View, results: Path) -> dict[str, Any]:
         "generator": text(data.get("generator")),
         "rate": number(data.get("rate")),
         "target": number(data.get("target_size")),
+        "noise": number(data.get("noise")),
+        "imbalance": number(data.get("imbalance")),
+        "without_truth": number(next((run.summary[MISSING] for run in runs if MISSING in run.summary), None)),
         "network": text(sections["backbone"].get("name")) or "the data set's own",
         "recipe": {k: text(sections["train"].get(k), 40) for k in ("epochs", "batch", "schedule", "holdout")},
         "published": None if row is None else {"avg_cls": float(row["avg_cls"]), "rate": float(row["rate"])},

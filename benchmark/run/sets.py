@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from benchmark.plan.selection import Selection
+from benchmark.plan.spec import RunSpec
 from benchmark.run.capture import silenced
 from benchmark.run.options import RunOptions
 from datasets.base import DataError
@@ -17,20 +18,21 @@ if TYPE_CHECKING:
 
 
 def selected_sets(
-    selection: Selection, options: RunOptions
-) -> Iterator[tuple[str, tuple[Dataset, CandidateSet] | str]]:
-    """Name, and data with the candidate set of the first seed, or a sentence why they cannot be had."""
+    selection: Selection, options: RunOptions, every_seed: bool = False
+) -> Iterator[tuple[RunSpec, tuple[Dataset, CandidateSet] | str]]:
+    """A run, and its data with their candidate set, or a sentence why they cannot be had; of the first seed or of all."""
     from benchmark.train.candidates import candidate_set
     from benchmark.train.loading import dataset_of
     from datasets.labels.annotator import with_accuracy
 
-    for name in selection.datasets:
-        spec = selection.specs(selection.methods[:1], [name])[0]
+    for spec in selection.specs(selection.methods[:1]):
+        if spec.seed != selection.seeds[0] and not every_seed:
+            continue
         try:
             dataset = dataset_of(spec, options.data)
             with silenced():  # a library that tries a download ten times would say so ten times
                 found = candidate_set(spec, dataset, options.results, options.device)
         except (DataError, MethodError) as error:
-            yield spec.dataset, str(error)
+            yield spec, str(error)
         else:
-            yield spec.dataset, (dataset, with_accuracy(found, options.results / "candidates"))
+            yield spec, (dataset, with_accuracy(found, options.results / "candidates"))

@@ -77,6 +77,7 @@ def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -
         results / "candidates",
         annotator_of(spec, dataset, device) if annotated else None,
         spec.data.target_size or None if annotated else None,
+        spec.data.noise,
     )
 
 

@@ -27,6 +27,8 @@ class Evaluator:
         self.num_classes = dataset.num_classes
         self.test_labels = dataset.test.labels.to(device)
         self.train_labels = dataset.train.labels[rows].to(device)
+        self.held_truth = candidates[rows].to(device).bool().gather(1, self.train_labels[:, None])  # (N, 1)
+        self.missing = 100.0 * float((~self.held_truth).double().mean())
         self.held_out = held_out
         self.held_out_candidates = candidates[held_out].to(device)
 
@@ -74,15 +76,18 @@ class Evaluator:
         }
 
     def _disambiguation(self, method: Method) -> dict[str, float]:
-        """How well the method's own belief finds the true labels of the training set, and which ones it has lost."""
-        result = {}
+        """How well the method's own belief finds the true labels of the training set, and which ones it has lost.
+
+        Labels that were missing from the start are said apart, and are not lost by the method.
+        """
+        result = {"true_labels_missing": self.missing} if self.missing else {}
         belief = method.confidence()
         if belief is not None:
             result["train_accuracy"] = accuracy(belief, self.train_labels)
         sets = method.candidate_sets()
         if sets is not None:
             kept = sets.bool().gather(1, self.train_labels[:, None])
-            result["true_labels_lost"] = 100.0 * float((~kept).double().mean())
+            result["true_labels_lost"] = 100.0 * float((self.held_truth & ~kept).double().mean())
             result["average_set_size"] = float(sets.double().sum(1).mean())
         return result
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import replace
 from pathlib import Path
+
+import torch
 
 from benchmark.plan.spec import RunSpec
 from datasets import registry
-from datasets.base import DataError, Dataset
+from datasets.base import DataError, Dataset, long_tail
 from methods.registry import Entry, discover, scan
 
 
@@ -16,15 +19,24 @@ def dataset_of(spec: RunSpec, data: Path) -> Dataset:
     """The data of a run; `data.split = -1` makes the split follow the seed."""
     split = spec.seed if spec.data.split < 0 else spec.data.split
     name = spec.paths.get("dataset") or spec.dataset
-    return _load_dataset(name, str(data), split, json.dumps(spec.config.dataset_settings, sort_keys=True))
+    settings = spec.config.dataset_settings
+    if spec.data.missing_truth == "keep" and registry.get(name).own_candidates:
+        settings = {"missing_truth": "keep"} | settings
+    return _load_dataset(name, str(data), split, json.dumps(settings, sort_keys=True), spec.data.imbalance)
 
 
 @functools.lru_cache(maxsize=2)
-def _load_dataset(name: str, root: str, split: int, settings: str) -> Dataset:
+def _load_dataset(name: str, root: str, split: int, settings: str, imbalance: float) -> Dataset:
     try:
-        return registry.get(name).load(Path(root), split, **json.loads(settings))
+        dataset = registry.get(name).load(Path(root), split, **json.loads(settings))
     except TypeError as error:
         raise DataError(f"{name}: {error}; see the data set's settings in docs/data.md.") from None
+    if imbalance == 1:
+        return dataset
+    # By the split, not by the run's seed: the runs of all seeds share the rows, and so the annotator.
+    rows = torch.from_numpy(long_tail(dataset.train.labels.numpy(), dataset.num_classes, imbalance, split))
+    candidates = None if dataset.candidates is None else dataset.candidates[rows]
+    return replace(dataset, train=dataset.train.rows(rows), candidates=candidates)
 
 
 def entry_of(spec: RunSpec) -> Entry:

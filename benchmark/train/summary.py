@@ -7,6 +7,8 @@ from typing import Any
 
 from benchmark.accuracy import ACCURACIES
 
+DIAGNOSTICS = ("train_accuracy", "true_labels_missing", "true_labels_lost", "average_set_size")  # of the training set
+
 
 def summarise(records: list[dict[str, Any]]) -> dict[str, float | None]:
     """What tables read: the last epoch is the result; everything else is named for what it is."""
@@ -26,7 +28,7 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, float | None]:
             summary[accuracy.key] = accuracies[best]
             summary[f"{metric}_selected"] = scores[best]
     for key, value in results[-1].items():
-        if key.startswith("test_accuracy_") or key in ("train_accuracy", "true_labels_lost", "average_set_size"):
+        if key.startswith("test_accuracy_") or key in DIAGNOSTICS:
             summary[key] = value
     return summary
 

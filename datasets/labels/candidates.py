@@ -1,6 +1,7 @@
 """Candidate sets: the draw by a generator's rule, what the sets look like, and the files that all methods share.
 
-A matrix depends on (data set, generator, rate, seed) and on nothing else; it is drawn once and stored with its SHA-256.
+A matrix depends on (data set, generator, rate, seed, noise) and on nothing else; it is drawn once and stored with its
+SHA-256.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datasets.base import DataError, Dataset, check_candidates
+from datasets.base import DataError, Dataset, check_candidates, rows_without_truth
 from datasets.labels import generators
 from datasets.labels.generators import Generator, Rows, Rule
 from datasets.storage.files import atomic_write, file_name, locked
@@ -93,6 +94,25 @@ def draw(probabilities: Tensor, labels: Tensor, seed: int, stream: str, start: i
     return (chance < probabilities).scatter(1, labels[:, None], True)
 
 
+def replace_truth(matrix: Tensor, labels: Tensor, noise: float, seed: int, stream: str, start: int = 0) -> Tensor:
+    """Candidate sets (N, C) of the same sizes: with probability `noise` a wrong label stands where the true one was.
+
+    The wrong label is one from outside the set. The draw of row i is a function of (seed, stream, start + i): the rows
+    of a higher noise contain those of a lower one.
+    """
+    index = torch.arange(start, start + len(labels), device=matrix.device)
+    chance = counter.uniforms(seed, 0, stream, index, 1 + matrix.shape[1])
+    noisy = chance[:, 0] < noise
+    if (noisy & matrix.all(1)).any():
+        raise DataError(
+            f"Noise {noise:g} meets rows whose candidates are all classes already, so that no wrong label is left to "
+            f"take the true one's place; lower the rate."
+        )
+    wrong = chance[:, 1:].masked_fill(matrix, -1.0).argmax(1, keepdim=True)
+    swapped = matrix.scatter(1, labels[:, None], False).scatter(1, wrong, True)
+    return torch.where(noisy[:, None], swapped, matrix)
+
+
 def _parts(rows: Rows, temperature: float) -> Iterator[tuple[int, Rows]]:
     """First row and rows of every block, logits tempered."""
     for block in _row_slices(len(rows.labels)):
@@ -132,7 +152,8 @@ class Statistics:
 
     average_size: float
     histogram: dict[int, int]  # set size -> images
-    singletons: float  # share of images whose set holds the true label alone
+    singletons: float  # share of images with one candidate
+    without_truth: float  # share of images whose set does not hold the true label
     ambiguity: float  # largest share of images of one class that have the same wrong label
     confusions: tuple[Confusion, ...]  # most frequent first
 
@@ -153,6 +174,7 @@ def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
         average_size=sizes.double().mean().item(),
         histogram=dict(zip(values.tolist(), rows.tolist(), strict=True)),
         singletons=(sizes == 1).double().mean().item(),
+        without_truth=len(rows_without_truth(matrix.numpy(), labels.numpy())) / len(labels),
         ambiguity=share.max().item(),
         confusions=confusions,
     )
@@ -260,7 +282,7 @@ def save(path: Path, candidates: CandidateSet) -> None:
     write_arrays(path, bits=np.packbits(matrix, axis=1), shape=np.array(matrix.shape), meta=as_bytes(meta))
 
 
-def load(path: Path, labels: Tensor, classes: int) -> CandidateSet:
+def load(path: Path, labels: Tensor, classes: int, may_lack_truth: bool = False) -> CandidateSet:
     """Read candidate sets back; a file that does not fit the training labels (N,) or its checksum is refused."""
     bits, shape, raw = read_arrays(path, "candidate", "bits", "shape", "meta")
     try:
@@ -274,7 +296,7 @@ def load(path: Path, labels: Tensor, classes: int) -> CandidateSet:
         raise DataError(f"The candidate file {path} has format {version}, not {FORMAT}; {DELETE}.")
     if matrix.shape != (rows, columns) or checksum(matrix) != sha256:
         raise DataError(f"The candidate file {path} is damaged: its SHA-256 does not match; {DELETE}.")
-    check_candidates(str(path), matrix, labels.numpy(), classes)
+    check_candidates(str(path), matrix, labels.numpy(), classes, may_lack_truth=may_lack_truth)
     return CandidateSet(torch.from_numpy(matrix), sha256, meta)
 
 
@@ -289,15 +311,17 @@ def build(
     folder: Path,
     annotator: Annotator | None = None,
     target_size: float | None = None,
+    noise: float = 0.0,
 ) -> CandidateSet:
     """The candidate sets of a training set: read from `folder` if they are there, otherwise made and stored.
 
-    `annotator` and `target_size` are for generators that need one. Two processes that ask at once get the same file.
+    `annotator` and `target_size` are for generators that need one; `noise` is the probability that the true label is
+    replaced by a wrong one. Two processes that ask at once get the same file.
     """
     entry = generators.get(generator)
     if entry.rule is None:
-        return _own(dataset)
-    _check_request(dataset, entry, rate, seed, annotator, target_size)
+        return _own(dataset, noise)
+    _check_request(dataset, entry, rate, seed, annotator, target_size, noise)
     asked = annotator if entry.annotator else None
     request: dict[str, Any] = {
         "dataset": dataset.name,
@@ -308,7 +332,10 @@ def build(
         "target_size": target_size,
         "annotator_recipe": None if asked is None else asked.recipe_digest,
     }
-    path = Path(folder) / file_name(dataset.name) / f"{generator}-rate{rate:g}-seed{seed}-{digest_of(request)[:8]}.npz"
+    if noise:  # left out at 0: sets stored before there was noise keep their names
+        request["noise"] = noise
+    how = f"{generator}-rate{rate:g}" + (f"-noise{noise:g}" if noise else "")
+    path = Path(folder) / file_name(dataset.name) / f"{how}-seed{seed}-{digest_of(request)[:8]}.npz"
     if not path.exists():
         # The annotator takes its own lock, so it is asked before this one: locks are never nested.
         annotation = None if asked is None else asked.annotate(dataset, folder)
@@ -316,7 +343,7 @@ def build(
             if not path.exists():  # another process may have drawn it while this one waited
                 matrix, made = _make(dataset, entry.rule, request, annotation)
                 save(path, CandidateSet(matrix, checksum(matrix.numpy()), request | made))
-    candidates = load(path, dataset.train.labels, dataset.num_classes)
+    candidates = load(path, dataset.train.labels, dataset.num_classes, noise > 0)
     foreign = [key for key, value in request.items() if candidates.meta.get(key) != value]
     if foreign:
         raise DataError(f"The candidate file {path} was made for another {foreign[0]}; {DELETE}.")
@@ -330,9 +357,12 @@ def _check_request(
     seed: int,
     annotator: Annotator | None,
     target_size: float | None,
+    noise: float,
 ) -> None:
     if not 0 <= rate <= 1:
         raise DataError(f"{dataset.name}: the rate {rate:g} is not a probability.")
+    if not 0 <= noise < 1:
+        raise DataError(f"{dataset.name}: the noise {noise:g} is not in [0, 1).")
     if seed < 0:
         raise DataError(f"{dataset.name}: the candidate seed {seed} must not be negative.")
     if generator.superclasses and dataset.superclass is None:
@@ -355,18 +385,22 @@ def _make(
     elif annotation is not None:
         size = mean_size(rule, rows, rate)
         made |= asdict(Calibration(1.0, size, size))
-    stream = f"candidates/{dataset.name}/{request['generator']}"
-    parts = [
-        draw(rule(part, rate), part.labels, request["seed"], stream, start)
-        for start, part in _parts(rows, made.get("temperature", 1.0))
-    ]
+    seed, noise, stream = request["seed"], request.get("noise", 0.0), f"{dataset.name}/{request['generator']}"
+    parts = []
+    for start, part in _parts(rows, made.get("temperature", 1.0)):
+        drawn = draw(rule(part, rate), part.labels, seed, f"candidates/{stream}", start)
+        parts.append(replace_truth(drawn, part.labels, noise, seed, f"noise/{stream}", start) if noise else drawn)
     return torch.cat(parts), made
 
 
-def _own(dataset: Dataset) -> CandidateSet:
+def _own(dataset: Dataset, noise: float) -> CandidateSet:
     if dataset.candidates is None:
         others = ", ".join(name for name, entry in generators.GENERATORS.items() if entry.rule is not None)
         raise DataError(f"{dataset.name} brings no candidate sets; choose one of {others}.")
-    matrix = dataset.candidates.bool()
-    check_candidates(dataset.name, matrix.numpy(), dataset.train.labels.numpy(), dataset.num_classes)
+    if noise:
+        raise DataError(f"{dataset.name}: noise is for candidate sets that are made; these come with the data.")
+    matrix, labels = dataset.candidates.bool(), dataset.train.labels
+    check_candidates(
+        dataset.name, matrix.numpy(), labels.numpy(), dataset.num_classes, may_lack_truth=dataset.may_lack_truth
+    )
     return CandidateSet(matrix, checksum(matrix.numpy()), {"dataset": dataset.name, "generator": "own"})

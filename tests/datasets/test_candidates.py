@@ -24,7 +24,7 @@ from datasets import glyphs
 from datasets.base import DataError, Dataset
 from datasets.labels import candidates, generators
 from datasets.labels.annotator import Annotator, Recipe, with_accuracy
-from tests.conftest import ROOT
+from tests.conftest import ROOT, TinyBenchmark
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +144,80 @@ def test_certain_and_impossible_labels_are_just_that() -> None:
     labels = torch.zeros(300, dtype=torch.int64)
     chance = torch.tensor([0.0, 1.0, 0.0]).repeat(300, 1)
     assert torch.equal(candidates.draw(chance, labels, 0, "a"), torch.tensor([True, True, False]).repeat(300, 1))
+
+
+# noise
+
+
+def test_noise_puts_a_wrong_label_in_the_place_of_the_true_one() -> None:
+    labels = torch.arange(20_000) % 10
+    clean = candidates.draw(generators.uniform_probabilities(labels, 10, 0.2), labels, 0, "test")
+    noisy = candidates.replace_truth(clean, labels, 0.3, 0, "noise")
+    held = noisy.gather(1, labels[:, None])[:, 0]
+    assert (~held).double().mean().item() == pytest.approx(0.3, abs=0.01)
+    assert torch.equal(noisy.sum(1), clean.sum(1)) and torch.equal(noisy[held], clean[held])
+    added = (noisy & ~clean)[~held]
+    assert (added.sum(1) == 1).all() and (added.double().mean(0) - 0.1).abs().max() < 0.01  # no class is preferred
+
+
+def test_the_rows_of_a_higher_noise_contain_those_of_a_lower_one() -> None:
+    labels = torch.arange(500) % 10
+    clean = candidates.draw(generators.uniform_probabilities(labels, 10, 0.2), labels, 0, "a")
+    low, high = (candidates.replace_truth(clean, labels, noise, 1, "b") for noise in (0.1, 0.3))
+    changed = (low != clean).any(1)
+    assert 0 < changed.sum() < (high != clean).any(1).sum() and torch.equal(high[changed], low[changed])
+    assert torch.equal(high[200:], candidates.replace_truth(clean[200:], labels[200:], 0.3, 1, "b", start=200))
+    assert not torch.equal(high, candidates.replace_truth(clean, labels, 0.3, 2, "b"))
+
+
+@pytest.mark.parametrize("generator", ["uniform", "hierarchical", "instance"])
+def test_noisy_sets_of_any_generator_are_stored_like_others(dataset: Dataset, tmp_path: Path, generator: str) -> None:
+    def build(noise: float) -> candidates.CandidateSet:
+        annotator = ANNOTATOR if generator == "instance" else None
+        return candidates.build(dataset, generator, 0.3, 0, tmp_path, annotator, noise=noise)
+
+    clean, noisy = build(0.0), build(0.2)
+    assert "noise" not in clean.meta and noisy.meta["noise"] == 0.2
+    assert torch.equal(noisy.matrix, build(0.2).matrix) and noisy.sha256 != clean.sha256
+    assert len(list(tmp_path.rglob(f"{generator}-rate0.3-noise0.2-seed0-*.npz"))) == 1
+    assert len(list(tmp_path.rglob(f"{generator}-rate0.3-seed0-*.npz"))) == 1
+    found = candidates.statistics(noisy.matrix, dataset.train.labels)
+    assert found.without_truth == pytest.approx(0.2, abs=0.08) and found.average_size == clean.matrix.sum() / 200
+    assert candidates.statistics(clean.matrix, dataset.train.labels).without_truth == 0
+
+
+def test_a_clean_request_takes_no_set_without_the_truth(dataset: Dataset, tmp_path: Path) -> None:
+    path = stored_file(dataset, tmp_path)
+    noisy = candidates.build(dataset, "uniform", 0.3, 0, tmp_path, noise=0.2)
+    candidates.save(path, noisy)
+    with pytest.raises(
+        DataError, match=r"uniform-rate0\.3-seed0.* rows whose candidates do not contain the true label"
+    ):
+        candidates.build(dataset, "uniform", 0.3, 0, tmp_path)
+
+
+def test_full_sets_leave_no_room_for_noise(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"Noise 0\.5 meets rows whose candidates are all classes already.*lower the rate"
+    ):
+        candidates.build(dataset, "uniform", 1.0, 0, tmp_path, noise=0.5)
+    assert not list(tmp_path.rglob("*.npz"))
+
+
+@pytest.mark.parametrize("noise", [1.0, -0.1, float("nan")])
+def test_a_noise_that_is_none_is_one_sentence(dataset: Dataset, tmp_path: Path, noise: float) -> None:
+    with pytest.raises(DataError, match=r"is not in \[0, 1\)"):
+        candidates.build(dataset, "uniform", 0.3, 0, tmp_path, noise=noise)
+
+
+def test_the_card_says_which_share_lacks_the_truth(dataset: Dataset, tmp_path: Path) -> None:
+    found = candidates.build(dataset, "uniform", 0.1, 0, tmp_path, noise=0.5)
+    words = cards.text(dataset, found)
+    share = candidates.statistics(found.matrix, dataset.train.labels).without_truth
+    assert f"without true label {share:.1%} of the pictures" in words and "noise 0.5" in words and "[missing: " in words
+    assert cards.write(dataset, found, tmp_path / "card")[0].is_file()
+    clean = cards.text(dataset, candidates.build(dataset, "uniform", 0.1, 0, tmp_path))
+    assert "without true label" not in clean and "noise" not in clean and "missing" not in clean
 
 
 # statistics
@@ -347,6 +421,20 @@ def test_the_accuracy_of_another_training_is_not_shown(dataset: Dataset, tmp_pat
     assert with_accuracy(found, tmp_path / "elsewhere") == found
     uniform = candidates.build(dataset, "uniform", 0.3, 0, tmp_path)
     assert with_accuracy(uniform, tmp_path) == uniform and not candidates.annotator_in_words(uniform)
+
+
+def test_every_seed_that_is_named_gets_its_set_and_card(
+    tiny_benchmark: TinyBenchmark, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def made(*words: str) -> tuple[list[str], list[str]]:
+        assert main(tiny_benchmark.arguments("candidates", *words)[3:]) == 0
+        stored = sorted(path.name.split("-")[2] for path in tiny_benchmark.results.rglob("uniform-*.npz"))
+        return stored, sorted(path.name for path in tiny_benchmark.results.rglob("cards/*.png"))
+
+    assert made() == (["seed0"], ["digits.png"])  # the first of the profile's two
+    seeds = ["seed0", "seed1", "seed4"]
+    assert made("--seeds", "0,1,4") == (seeds, [*(f"digits-{seed}.png" for seed in seeds), "digits.png"])
+    assert "(uniform, rate 0.2, seed 4)" in capsys.readouterr().out
 
 
 def test_metadata_is_plain_json(dataset: Dataset, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ backbone = { name = "small-cnn" }
 settings = { short_side = 32 }
 """
 CLASSES = 3
+KEEP = ("data.missing_truth=keep",)
 
 
 def candidates_of(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -169,6 +170,33 @@ def test_wrong_input_is_one_sentence(bench, capsys, command, names, sentence):
     assert cli.main(words) == 2
     error = capsys.readouterr().err.strip()
     assert sentence in error and len(error.splitlines()) == 1
+
+
+def test_own_sets_without_the_truth_are_refused_or_kept_and_counted(tmp_path, capsys):
+    bench = make_tiny(tmp_path, PROFILE)
+    write_npz(tmp_path / "clean.npz")
+    write_mat(tmp_path / "data" / "lost" / "Lost.mat")
+    with np.load(tmp_path / "clean.npz") as stored:
+        arrays = dict(stored)
+    arrays["candidates"][:20] = np.eye(CLASSES)[(arrays["y"][:20] + 1) % CLASSES]
+    np.savez(tmp_path / "crowd.npz", **arrays, x_test=arrays["x"], y_test=arrays["y"])
+    table = scipy.io.loadmat(tmp_path / "data" / "lost" / "Lost.mat", variable_names=("data", "target"))
+    wrong = {"data": table["data"], "target": table["target"], "partial_target": 1 - table["target"]}
+    scipy.io.savemat(tmp_path / "data" / "lost" / "Lost.mat", wrong)
+    words = bench.arguments("candidates", "--datasets", f"{tmp_path / 'crowd.npz'},lost")[3:]
+    assert cli.main(words) == 3
+    refused = capsys.readouterr().err
+    assert "20 rows whose candidates do not contain the true label, the first is row 0; data.missing_truth" in refused
+    assert "60 rows whose" in refused and len(refused.splitlines()) == 2
+    assert cli.main([*words, "--set", "data.missing_truth=keep"]) == 0
+    kept = capsys.readouterr().out
+    assert "without true label 25.0% of the rows" in kept and "without true label 100.0% of the rows" in kept
+    chosen = select(str(bench.profile), Choice("proden", str(tmp_path / "crowd.npz"), "0", settings=KEEP))
+    (spec,) = chosen.specs()
+    assert execute(spec, RunOptions(bench.results, tmp_path / "data")).status == "done"
+    (document,) = bench.documents()
+    assert document["summary"]["true_labels_missing"] == 25.0
+    assert document["config"]["dataset"]["missing_truth"] == "keep"
 
 
 def test_every_method_trains_on_features(bench):

@@ -55,7 +55,8 @@ def noun(dataset: Dataset) -> str:
 
 def headline(dataset: Dataset, candidates: CandidateSet) -> str:
     meta = candidates.meta
-    how = f"{meta['generator']}, rate {meta['rate']:g}, seed {meta['seed']}" if "rate" in meta else "its own"
+    noise = f", noise {meta['noise']:g}" if "noise" in meta else ""
+    how = f"{meta['generator']}, rate {meta['rate']:g}{noise}, seed {meta['seed']}" if "rate" in meta else "its own"
     samples = plural(len(dataset.train), noun(dataset))
     return f"{dataset.name}: candidate sets of {samples}, {dataset.num_classes} classes ({how})"
 
@@ -70,11 +71,14 @@ def _origin(candidates: CandidateSet) -> list[str]:
 
 
 def _facts(dataset: Dataset, found: Statistics) -> list[str]:
-    return [
+    lines = [
         f"  average size       {found.average_size:.2f}",
-        f"  true label alone   {found.singletons:.1%} of the {noun(dataset)}s",
+        f"  one candidate      {found.singletons:.1%} of the {noun(dataset)}s",
         f"  ambiguity degree   {found.ambiguity:.2f}",
     ]
+    if found.without_truth:
+        lines.append(f"  without true label {found.without_truth:.1%} of the {noun(dataset)}s")
+    return lines
 
 
 def example_rows(candidates: CandidateSet, count: int) -> list[int]:
@@ -85,10 +89,11 @@ def example_rows(candidates: CandidateSet, count: int) -> list[int]:
 
 
 def _set_of(dataset: Dataset, candidates: CandidateSet, row: int) -> tuple[str, list[str]]:
-    """The true label and the wrong candidates of a row, by name."""
+    """The true label, marked where the set lacks it, and the wrong candidates of a row, by name."""
     true = int(dataset.train.labels[row])
     members = candidates.matrix[row].nonzero().flatten().tolist()
-    return dataset.class_names[true], [dataset.class_names[label] for label in members if label != true]
+    name = dataset.class_names[true] if true in members else f"missing: {dataset.class_names[true]}"
+    return name, [dataset.class_names[label] for label in members if label != true]
 
 
 def _set_in_words(dataset: Dataset, candidates: CandidateSet, row: int) -> str:
@@ -130,9 +135,9 @@ def _title(dataset: Dataset, candidates: CandidateSet) -> list[str]:
 def _draw_sizes(axis: Axes, found: Statistics, noun: str) -> None:
     axis.bar(list(found.histogram), list(found.histogram.values()), color="#4c72b0")
     axis.axvline(found.average_size, color="black", linestyle="--", linewidth=1)
-    axis.set_title(
-        f"average {found.average_size:.2f}, alone {found.singletons:.1%}, ambiguity {found.ambiguity:.2f}", fontsize=9
-    )
+    missing = f", without truth {found.without_truth:.1%}" if found.without_truth else ""
+    facts = f"average {found.average_size:.2f}, alone {found.singletons:.1%}, ambiguity {found.ambiguity:.2f}{missing}"
+    axis.set_title(facts, fontsize=9)
     axis.set_xlabel(f"candidates per {noun}")
     axis.set_ylabel(f"{noun}s")
     axis.locator_params(integer=True)
