@@ -18,8 +18,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmark.analysis.agreement import count
+from benchmark.exhibits.base import Material
+from benchmark.exhibits.realworld import Realworld, agreements, spread
 from benchmark.files import ROOT, atomic_write
 from benchmark.plan.profile import load_profile
+from benchmark.plan.selection import select
+from benchmark.run.options import RunOptions
 from datasets.base import Source
 from datasets.registry import SOURCES
 from methods.registry import Entry, Setting, discover
@@ -223,6 +228,28 @@ def _dataset_row(source: Source) -> list[str]:
     return [f"`{source.name}`", source.group, sizes, str(source.num_classes or NONE)]
 
 
+def realworld() -> str:
+    """README's headline: published numbers beside those of the reference runs, and how many agree."""
+    selection, options = select(Realworld.profile), Realworld.Options()
+    exhibit, place = Realworld(), RunOptions(ROOT / "results" / "reference", ROOT / "data")
+    found = agreements(Material(selection, exhibit.runs(selection, options), place), options)
+    done = [one for one in found if one.verdict in ("agrees", "differs")]
+    rows = [
+        [
+            one.printed["source"].split(",")[0],
+            one.printed["method"] + (", training labels" if one.printed["metric"] == "train" else ""),
+            one.printed["dataset"],
+            one.printed["model"],
+            spread(one.printed["mean"], one.printed["std"]),
+            spread(one.mean, one.std),
+            one.verdict if one.verdict == "agrees" else f"**{one.verdict}**",
+        ]
+        for one in done
+    ]
+    head = ["source", "method", "data set", "model", "published", "here", "verdict"]
+    return f"**{count(found)}.**\n\n{table(head, rows)}"
+
+
 def curves() -> str:
     """The picture once it is there, so that no link is broken before."""
     if (ROOT / CURVES).is_file():
@@ -232,7 +259,12 @@ def curves() -> str:
 
 def readme(text: str, quick_table: str | None = None) -> str:
     """README.md with its generated parts renewed; the table of a real run only when one is given."""
-    for marker, content in (("methods", method_list()), ("datasets", dataset_list()), ("curves", curves())):
+    for marker, content in (
+        ("methods", method_list()),
+        ("datasets", dataset_list()),
+        ("curves", curves()),
+        ("realworld", realworld()),
+    ):
         text = replaced(text, marker, content)
     return text if quick_table is None else replaced(text, "quick-table", quick_table.strip())
 
