@@ -127,7 +127,7 @@ def check_overrides(selection: Selection) -> None:
 def grid(selection: Selection, rates: Sequence[float], decays: Sequence[float]) -> list[Cell]:
     """Every method and data set with its points. The runs are kept apart from those of the profile itself."""
     from benchmark.plan.profile import TUNING
-    from benchmark.plan.spec import Override
+    from benchmark.plan.resolution import Override
 
     cells = []
     for dataset in selection.datasets:

@@ -29,8 +29,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import TorchFunctionMode
 
 from benchmark.plan.profile import load_profile
+from benchmark.plan.resolution import resolve
 from benchmark.plan.sections import Train
-from benchmark.plan.spec import RunSpec, resolve
+from benchmark.plan.spec import RunSpec
 from benchmark.train.guard import Diverged
 from benchmark.train.inputs import ViewLoader
 from benchmark.train.seeding import derive

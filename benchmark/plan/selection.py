@@ -11,7 +11,8 @@ from typing import Any
 
 from benchmark.errors import UsageError
 from benchmark.plan.profile import Profile, load_profile
-from benchmark.plan.spec import Override, RunSpec, check_overrides, literal, resolve
+from benchmark.plan.resolution import Override, check_overrides, literal, resolve
+from benchmark.plan.spec import RunSpec
 from datasets import registry as data_registry
 from datasets.base import DataError, Source
 from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mean, discover

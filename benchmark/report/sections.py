@@ -32,7 +32,7 @@ from benchmark.exhibits.table2 import table2
 from benchmark.exhibits.table4 import ROWS
 from benchmark.files import file_name
 from benchmark.plan.profile import TUNING, Profile, load_profile, profile_names
-from benchmark.plan.spec import resolve
+from benchmark.plan.resolution import resolve
 from benchmark.report.curves import curves
 from benchmark.store import SCHEMA, digest_of
 from datasets.registry import SOURCES

@@ -24,7 +24,8 @@ import numpy as np
 
 from benchmark.analysis.published import accuracies
 from benchmark.plan.profile import load_profile
-from benchmark.plan.spec import Override, RunSpec, identity_of, resolve
+from benchmark.plan.resolution import Override, resolve
+from benchmark.plan.spec import RunSpec, identity_of
 from benchmark.store import SCHEMA, canonical, digest_of, run_folder
 from datasets.registry import SOURCES
 from methods.registry import Entry, discover

@@ -14,7 +14,7 @@ import pytest
 from benchmark.cli import main as cli
 from benchmark.cli import tune
 from benchmark.plan.profile import load_profile
-from benchmark.plan.spec import resolve
+from benchmark.plan.resolution import resolve
 from benchmark.run.progress import Progress
 from methods.registry import discover
 from tests.conftest import TinyBenchmark, make_tiny

@@ -9,9 +9,9 @@ import pytest
 
 from benchmark.errors import UsageError
 from benchmark.plan.profile import load_profile, profile_names
+from benchmark.plan.resolution import resolve
 from benchmark.plan.sections import Train, fields_of
 from benchmark.plan.selection import Choice, select
-from benchmark.plan.spec import resolve
 from benchmark.run.devices import parse_jobs
 from benchmark.store import canonical
 from methods.registry import discover

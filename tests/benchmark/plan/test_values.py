@@ -8,7 +8,7 @@ import pytest
 
 from benchmark.errors import UsageError
 from benchmark.plan.profile import load_profile
-from benchmark.plan.spec import resolve
+from benchmark.plan.resolution import resolve
 from methods.registry import discover
 
 CATALOGUE = discover()

@@ -22,7 +22,7 @@ import pytest
 from benchmark.cli.main import parser
 from benchmark.errors import CandidError
 from benchmark.exhibits.parts.style import style_of
-from benchmark.plan.spec import Override
+from benchmark.plan.resolution import Override
 from benchmark.report.curves import MISSING, curves, epoch_grid, quantise, thin
 from benchmark.report.page import MARK, compact, embed, fingerprint, up_to_date, write_report
 from benchmark.report.sections import candidate_cards

@@ -13,7 +13,7 @@ from torch import nn
 from benchmark.analysis.table import to_text
 from benchmark.errors import UsageError
 from benchmark.plan.profile import load_profile
-from benchmark.plan.spec import resolve
+from benchmark.plan.resolution import resolve
 from benchmark.run.options import RunOptions
 from benchmark.speed import page, parts
 from benchmark.speed.bare_loop import BareLoop, Recording, tensors_of, watching

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from benchmark.errors import UsageError
 from benchmark.plan.optimisation import OPTIMIZERS, SCHEDULES
 from benchmark.plan.profile import load_profile
+from benchmark.plan.resolution import Override, resolve
 from benchmark.plan.sections import Train, to_json
-from benchmark.plan.spec import Override, resolve
 from benchmark.train.optimizers import Optimizer
 from methods.registry import discover
 from tests.conftest import TinyBenchmark
