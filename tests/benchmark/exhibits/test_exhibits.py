@@ -65,7 +65,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("benchmark", "datasets", "methods"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "results").mkdir()
-    shutil.copytree(ROOT / "results" / "published", folder / "results" / "paper")
+    shutil.copytree(ROOT / "results" / "published", folder / "results" / "published")
     (folder / "benchmark" / "exhibits" / "count.py").write_text(NEW)
     return folder
 
