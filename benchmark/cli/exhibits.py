@@ -27,7 +27,7 @@ def one(exhibit: Exhibit, request: Request, own: Any) -> int:
     if made is not None:
         show(made, request)
         return COMPLETE
-    return make(under_its_profile(request, exhibit), exhibit.title, {exhibit: own})
+    return make(under_its_profile(request, exhibit), exhibit.title[0].upper() + exhibit.title[1:], {exhibit: own})
 
 
 def every(request: Request, own: NoFlags) -> int:
