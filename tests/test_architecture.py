@@ -65,11 +65,11 @@ def imports_of(path: Path, known: Collection[str], type_only: bool) -> set[str]:
 
 def rooms() -> list[list[str]]:
     """The order of docs/architecture.md: groups from left to right."""
-    picture = (ROOT / "docs" / "architecture.md").read_text().split("<!-- rooms -->")[1]
-    return [group.split() for group in picture.replace("`", " ").split("<")]
+    image = (ROOT / "docs" / "architecture.md").read_text().split("<!-- rooms -->")[1]
+    return [group.split() for group in image.replace("`", " ").split("<")]
 
 
-def test_rooms_import_only_what_stands_left_of_them_in_the_picture() -> None:
+def test_rooms_import_only_what_stands_left_of_them_in_the_image() -> None:
     rank = {room: place for place, group in enumerate(rooms()) for room in group}
     known = modules()
     assert set(rank) == {name.split(".")[1] for name in known if name.startswith("benchmark.")} - {"__main__"}

@@ -46,7 +46,7 @@ from methods.supervised import sees_truth
 # Looks at the stop flag; an epoch has one after each of its six steps and one after all. So: within an epoch, after
 # an epoch, between the last step and the end of an epoch, within the last epoch.
 STOPS = (3, 14, 20, 31)
-WANTED = 50.0  # per cent of the test pictures; a guess has 20
+WANTED = 50.0  # per cent of the test images; a guess has 20
 HUGE = 1e4
 READS_VALUES = (
     fake_tensor.DataDependentOutputException,
@@ -190,14 +190,14 @@ def _finite_gradients(method: Method) -> None:
             raise Defect(f"the gradient of {name} is infinite or NaN")
 
 
-@claim("predict gives finite (B, C) logits for any batch, one picture included", "loss", "predict")
+@claim("predict gives finite (B, C) logits for any batch, one image included", "loss", "predict")
 def prediction(subject: Subject) -> None:
     method, images = _ready_to_predict(subject)
     for count in (len(images), 2, 1):
         logits = method.predict(images[:count])
         if not isinstance(logits, Tensor) or logits.shape != (count, CLASSES):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise Defect(f"predict gives {shape}; for {count} pictures of {CLASSES} classes it must give (B, C)")
+            raise Defect(f"predict gives {shape}; for {count} images of {CLASSES} classes it must give (B, C)")
         if not logits.is_floating_point() or not torch.isfinite(logits).all():
             raise Defect(f"predict must give finite floating-point logits, not {logits.dtype}, NaN or infinity")
         for name, extra in method.predictions(images[:count]).items():
@@ -205,19 +205,19 @@ def prediction(subject: Subject) -> None:
                 raise Defect(f"predictions()[{name!r}] has shape {tuple(extra.shape)}; ({count}, {CLASSES}) is needed")
 
 
-@claim("predict treats every picture by itself, whatever its neighbours and their order", "prediction", "predict")
+@claim("predict treats every image by itself, whatever its neighbours and their order", "prediction", "predict")
 def order(subject: Subject) -> None:
     method, images = _ready_to_predict(subject)
     together = method.predict(images)
     torch.manual_seed(1)
     if not _alike(method.predict(images), together):
-        raise Defect("predict gives other logits for the same pictures when it is called again; it must not be random")
+        raise Defect("predict gives other logits for the same images when it is called again; it must not be random")
     swapped = torch.arange(len(images)).flip(0)
     if not _alike(method.predict(images[swapped]), together[swapped]):
-        raise Defect("the logits of a picture depend on its place in the batch; use nothing that mixes rows in predict")
+        raise Defect("the logits of an image depend on its place in the batch; use nothing that mixes rows in predict")
     alone = torch.cat([method.predict(image[None]) for image in images[:4]])
     if not _alike(alone, together[:4]):
-        raise Defect("the logits of a picture depend on its neighbours; use nothing that mixes rows in predict")
+        raise Defect("the logits of an image depend on its neighbours; use nothing that mixes rows in predict")
 
 
 @claim("predict, confidence, candidate_sets and diagnostics change nothing", "prediction", "predict")
@@ -239,7 +239,7 @@ def purity(subject: Subject) -> None:
             if attributes.get(key) != value:
                 raise Defect(f"{name} changes the attribute '{key}'; it must not leave a trace", subject.member(name))
         if not torch.equal(images, lent):
-            raise Defect(f"{name} writes into the pictures it is given", subject.member(name))
+            raise Defect(f"{name} writes into the images it is given", subject.member(name))
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
@@ -248,7 +248,7 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _ready_to_predict(subject: Subject) -> tuple[Method, Tensor]:
-    """A method after two steps, in eval mode as the evaluation sets it, and a few test pictures."""
+    """A method after two steps, in eval mode as the evaluation sets it, and a few test images."""
     trainer = subject.started()
     for index in trainer.order(0)[:24].chunk(2):
         take_step(trainer, index)
@@ -352,7 +352,7 @@ def device(subject: Subject) -> str:
 
 
 @claim(
-    "A training runs to its end, a last batch of two pictures included", "loss prediction diagnostics", "training_step"
+    "A training runs to its end, a last batch of two images included", "loss prediction diagnostics", "training_step"
 )
 def trains(subject: Subject) -> None:
     subject.whole  # noqa: B018  (kept for the claims below)
@@ -477,7 +477,7 @@ def learning(subject: Subject) -> None:
         reached = records[-1]["result"]["test_accuracy"]
     if reached < WANTED:
         raise Defect(
-            f"{reached:.0f} % of the test pictures are right after 120 steps on an easy task, where a guess has "
+            f"{reached:.0f} % of the test images are right after 120 steps on an easy task, where a guess has "
             f"{100 / CLASSES:.0f} %; does the loss fall, and does predict use the network that is trained?"
         )
 

@@ -1,6 +1,6 @@
 """How a method is examined: a small task, trainings that are watched, and claims tried one by one under a time limit.
 
-Trainings go through the trainer itself, on 62 small coloured pictures with singleton and full candidate sets, so that
+Trainings go through the trainer itself, on 62 small coloured images with singleton and full candidate sets, so that
 what is tried here is what runs in a table. The claims are in contract.py.
 """
 
@@ -84,23 +84,23 @@ class Claim:
 # the task ------------------------------------------------------------------------------------------------------------
 
 
-def coloured_pictures(count: int, seed: int) -> Split:
-    """Noisy pictures whose class shows in the colour and the place of a bar; labels in turn."""
+def coloured_images(count: int, seed: int) -> Split:
+    """Noisy images whose class shows in the colour and the place of a bar; labels in turn."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % CLASSES
     colours = torch.tensor([[230, 40, 40], [40, 210, 60], [50, 70, 235], [235, 215, 40], [205, 60, 215]])
-    pictures = torch.full((count, 3, SIDE, SIDE), 40.0)
+    images = torch.full((count, 3, SIDE, SIDE), 40.0)
     column = torch.arange(SIDE)[None, None, None] // 3
     on_bar = (column == labels[:, None, None, None]).expand(count, 3, SIDE, SIDE)
-    paint = colours[labels].float()[:, :, None, None].expand_as(pictures)
-    pictures = torch.where(on_bar, paint, 0.5 * paint)
-    pictures += 25 * torch.randn(pictures.shape, generator=generator)
-    return Split(pictures.clamp(0, 255).to(torch.uint8), labels)
+    paint = colours[labels].float()[:, :, None, None].expand_as(images)
+    images = torch.where(on_bar, paint, 0.5 * paint)
+    images += 25 * torch.randn(images.shape, generator=generator)
+    return Split(images.clamp(0, 255).to(torch.uint8), labels)
 
 
 def small_task(relabelled: bool = False) -> tuple[Dataset, Tensor]:
-    """The data and their candidate sets (N, C). `relabelled`: other true labels, same pictures and candidate sets."""
-    train, test = coloured_pictures(ROWS, 1), coloured_pictures(TEST_ROWS, 2)
+    """The data and their candidate sets (N, C). `relabelled`: other true labels, same images and candidate sets."""
+    train, test = coloured_images(ROWS, 1), coloured_images(TEST_ROWS, 2)
     generator = torch.Generator().manual_seed(3)
     candidates = torch.rand(ROWS, CLASSES, generator=generator) < 0.3
     candidates[SINGLETONS], candidates[FULL] = False, True

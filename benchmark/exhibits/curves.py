@@ -55,5 +55,5 @@ class Curves(FolderPlot):
     def file(self, folder: Path, options: Options) -> Path:
         out = options.out or folder / f"curves-{options.metric}.png"
         if out.suffix not in ("", ".png", ".pdf"):
-            raise UsageError(f"--out {out}: pictures are written as .png and .pdf.")
+            raise UsageError(f"--out {out}: images are written as .png and .pdf.")
         return out

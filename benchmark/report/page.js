@@ -571,7 +571,7 @@
         { title: "Views", text: true, kind: "fold", value: (row) => (method(row.m).views || []).join(" "), show: (row) => (method(row.m).views || []).join(" + ") || NONE },
         { title: "State kept", text: true, kind: "fold", value: (row) => method(row.m).state || "", show: (row) => method(row.m).state || NONE }];
       const devices = [...new Set(rows.flatMap((row) => row.devices))];
-      host.replaceChildren(sortable("Cost of each method", columns, byKind(rows, (row) => method(row.m))), devices.length > 1 ? el("p", { class: "warn" }, `Measured on different devices, so times do not compare: ${devices.join(", ")}.`) : el("ul", { class: "notes" }, el("li", {}, `Medians over finished runs on ${devices[0] || "an unknown device"}. Forward passes are per training picture and step.`)));
+      host.replaceChildren(sortable("Cost of each method", columns, byKind(rows, (row) => method(row.m))), devices.length > 1 ? el("p", { class: "warn" }, `Measured on different devices, so times do not compare: ${devices.join(", ")}.`) : el("ul", { class: "notes" }, el("li", {}, `Medians over finished runs on ${devices[0] || "an unknown device"}. Forward passes are per training image and step.`)));
     }
     draw(view.datasets[0].name);
     section("cost", "Cost", null, [choice("Data set", view.datasets.map((d) => [d.name, d.title]), view.datasets[0].name, draw)], host);
@@ -581,7 +581,7 @@
   function histogram(card) {
     const most = Math.max(...card.histogram), top = card.histogram.length - [...card.histogram].reverse().findIndex((v) => v > 0), bars = card.histogram.slice(0, top), step = 300 / Math.max(2, bars.length);
     return svg("svg", { viewBox: "0 0 300 84", preserveAspectRatio: "none", role: "img", "aria-label": `Set sizes from 1 to ${card.largest}, average ${fixed(card.average)}` },
-      bars.map((v, k) => svg("rect", { x: k * step + step * 0.08, y: 82 - (80 * v) / most, width: step * 0.84, height: (80 * v) / most, fill: "var(--accent)", opacity: 0.75 }, svg("title", {}, `${k} candidates: ${plural(v, "picture")}`))));
+      bars.map((v, k) => svg("rect", { x: k * step + step * 0.08, y: 82 - (80 * v) / most, width: step * 0.84, height: (80 * v) / most, fill: "var(--accent)", opacity: 0.75 }, svg("title", {}, `${k} candidates: ${plural(v, "image")}`))));
   }
   function cards() {
     const fact = (name, value) => (value === null || value === "" || value === NONE ? [] : [el("dt", {}, name), el("dd", {}, value)]);
@@ -593,7 +593,7 @@
           fact("Average set", first ? fixed(mean(sizes)) : d.target ? `${fixed(d.target)} asked for` : NONE), fact("Published", d.published ? fixed(d.published.avg_cls) : NONE),
           fact("Without true label", known(d.without_truth) ? `${fixed(d.without_truth, 1)} %` : NONE), fact("One candidate", first ? `${fixed(100 * mean(d.candidates.map((c) => c.singletons)), 1)} %` : NONE), fact("Temperature", first && known(first.temperature) ? fixed(first.temperature, 3) : NONE),
           fact("SHA-256", first ? el("span", { class: "mono" }, d.candidates.slice(0, 3).map((c) => c.sha256.slice(0, 7)).join(" ") + (d.candidates.length > 3 ? " …" : "")) : NONE)),
-        first ? [histogram(first), el("div", { class: "sub" }, `pictures by number of candidates, 1 to ${first.largest}, seed ${first.seed}`)] : el("p", { class: "sub" }, "The candidate files are not in this results folder."));
+        first ? [histogram(first), el("div", { class: "sub" }, `images by number of candidates, 1 to ${first.largest}, seed ${first.seed}`)] : el("p", { class: "sub" }, "The candidate files are not in this results folder."));
     };
     section("data", "Data", "What the runs were trained on. Candidate sets are drawn once per seed and shared by all methods.", [], el("div", { class: "cards" }, view.datasets.map(card)));
   }

@@ -161,7 +161,7 @@ def methods_page() -> str:
     shared = " and ".join(f"{cases(name).total()} on the {what}" for name, what in SHARED.items())
     reading = [
         "* **type**: PLL and IDPLL as in the CEL paper; controls and references stand apart in every table.",
-        "* **views**: what the method is handed of each picture; see [views](protocol.md#views).",
+        "* **views**: what the method is handed of each image; see [views](protocol.md#views).",
         "* **forward passes**: of a whole network, per sample and step, with or without gradient.",
         "* **extra state**: what it keeps besides network weights. N samples, C classes.",
         f"* **conformance cases**: golden numbers in `tests/vectors` that its functions must meet at a relative 1e-6. "
@@ -251,7 +251,7 @@ def realworld() -> str:
 
 
 def curves() -> str:
-    """The picture once it is there, so that no link is broken before."""
+    """The image once it is there, so that no link is broken before."""
     if (ROOT / CURVES).is_file():
         return f"![Test accuracy per epoch of all methods, profile quick, bands over three seeds]({CURVES})"
     return "`./reproduce.sh fig4` draws the accuracy curves from the same runs."

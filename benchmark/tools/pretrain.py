@@ -2,7 +2,7 @@
 
 The paper starts from an ImageNet network where training sets are small; this is the same start in small. The encoder
 learns, from clean labels, those characters of `glyphs` that no set of `quick` contains: no first look-alike of a group and
-no digit. The pictures come from a drawing of their own.
+no digit. The images come from a drawing of their own.
 
     python -m benchmark.tools.pretrain     # about three minutes on one core; the same bytes on the same machine and versions
 """
@@ -24,14 +24,14 @@ from datasets.base import Dataset, Split
 from methods.parts.backbones import CHARACTERS, SmallCNN
 
 DRAWING = 1  # `quick` has drawing 0
-PICTURES, TEST_PICTURES = 60_000, 4_000
+IMAGES, TEST_IMAGES = 60_000, 4_000
 EPOCHS, BATCH, PEAK_LR, WEIGHT_DECAY = 16, 64, 0.2, 5e-4
 VIEWS = ("weak", "strong")  # in turn
 
 
-def other_characters(pictures: int = PICTURES, test_pictures: int = TEST_PICTURES) -> Dataset:
+def other_characters(images: int = IMAGES, test_images: int = TEST_IMAGES) -> Dataset:
     """Glyphs of 16×16 without the characters of `quick`, and without digits. Counts are of all 100 characters."""
-    everything = glyphs.load(Path(), train=pictures, test=test_pictures, drawing=DRAWING, side=16)
+    everything = glyphs.load(Path(), train=images, test=test_images, drawing=DRAWING, side=16)
     kept = [c for c, sign in enumerate(everything.class_names) if c % glyphs.GROUP_SIZE and not sign.isdigit()]
     number = torch.full((everything.num_classes,), -1)
     number[kept] = torch.arange(len(kept))
@@ -58,13 +58,13 @@ def pretrain(dataset: Dataset, epochs: int = EPOCHS) -> tuple[SmallCNN, float]:
     encoder = SmallCNN()
     layers = (encoder, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(encoder.feature_dim, dataset.num_classes))
     network = nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    pictures = ViewLoader(dataset, derive(0, "pretraining views"), torch.device("cpu"), channels_last=True)
+    inputs = ViewLoader(dataset, derive(0, "pretraining views"), torch.device("cpu"), channels_last=True)
     steps = len(dataset.train) // BATCH
     sgd = torch.optim.SGD(network.parameters(), PEAK_LR, momentum=0.9, weight_decay=WEIGHT_DECAY, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(sgd, PEAK_LR, total_steps=epochs * steps)
     for epoch in range(epochs):
         for step, rows in enumerate(torch.randperm(len(dataset.train))[: steps * BATCH].split(BATCH)):
-            (view,) = pictures.train_views(rows, (VIEWS[step % 2],), epoch)
+            (view,) = inputs.train_views(rows, (VIEWS[step % 2],), epoch)
             loss = F.cross_entropy(network(view), dataset.train.labels[rows])
             sgd.zero_grad()
             loss.backward()
@@ -72,7 +72,7 @@ def pretrain(dataset: Dataset, epochs: int = EPOCHS) -> tuple[SmallCNN, float]:
             schedule.step()
     network.eval()
     with torch.inference_mode():
-        predicted = torch.cat([network(batch).argmax(1) for batch in pictures.test_batches()])
+        predicted = torch.cat([network(batch).argmax(1) for batch in inputs.test_batches()])
     return encoder, 100 * (predicted == dataset.test.labels).double().mean().item()
 
 

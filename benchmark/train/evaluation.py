@@ -20,10 +20,10 @@ class Evaluator:
     """Evaluates in eval mode without gradients, over the whole test set."""
 
     def __init__(
-        self, dataset: Dataset, pictures: ViewLoader, candidates: Tensor, rows: Tensor, held_out: Tensor
+        self, dataset: Dataset, inputs: ViewLoader, candidates: Tensor, rows: Tensor, held_out: Tensor
     ) -> None:
-        device = pictures.device
-        self.inputs = pictures
+        device = inputs.device
+        self.inputs = inputs
         self.num_classes = dataset.num_classes
         self.test_labels = dataset.test.labels.to(device)
         self.train_labels = dataset.train.labels[rows].to(device)

@@ -1,4 +1,4 @@
-"""From rows of a data set to views on the training device: one path for pictures in memory, on disk, and features."""
+"""From rows of a data set to views on the training device: one path for images in memory, on disk, and features."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from datasets.views.views import Views
 TEST_BATCH = 256
 TOGETHER = 1024 * 32 * 32  # pixels of one view that are made at once: 12 MB of results
 FEATURES_TOGETHER = 2**15  # features of one view that are made at once: 0.8 MB of draws, which a CPU's cache holds
-CACHE_LIMIT = 2**30  # bytes of prepared test pictures that are kept instead of being made anew at every evaluation
+CACHE_LIMIT = 2**30  # bytes of prepared test images that are kept instead of being made anew at every evaluation
 
 
 class ViewLoader:
     """Views of the training rows and the prepared test set of one data set.
 
-    A training set that is one tensor moves to the device once; pictures of many sizes stay in their memory-mapped file
+    A training set that is one tensor moves to the device once; images of many sizes stay in their memory-mapped file
     and travel batch by batch.
     """
 

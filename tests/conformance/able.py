@@ -20,7 +20,7 @@ Params = dict[str, Any]
 
 
 def stacked(features: Tensor) -> Tensor:
-    """(B, 2, d), two views of each picture -> (2B, d), weak half first."""
+    """(B, 2, d), two views of each image -> (2B, d), weak half first."""
     return features.transpose(0, 1).flatten(0, 1)
 
 

@@ -214,7 +214,7 @@ def gcn_encoder(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 def flip_probability(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     logits, labels, rate = x["logits"], x["labels"], params["rate"]
-    if rate is None:  # the paper's form: every picture has the rate at which its likeliest wrong label is certain
+    if rate is None:  # the paper's form: every image has the rate at which its likeliest wrong label is certain
         classes = logits.shape[1]
         wrong = generators.flip_probabilities(logits, labels, 1 / classes)
         rate = 1 / (classes * wrong.amax(1, keepdim=True))

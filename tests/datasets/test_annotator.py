@@ -110,7 +110,7 @@ def test_a_view_that_the_recipe_does_not_name_is_refused() -> None:
         Annotator(small_network, replace(RECIPE, view="weak"))
 
 
-def test_pictures_are_read_batch_by_batch(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_read_batch_by_batch(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     largest = 0
     original = Split.batch
 

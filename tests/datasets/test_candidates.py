@@ -214,7 +214,7 @@ def test_the_card_says_which_share_lacks_the_truth(dataset: Dataset, tmp_path: P
     found = candidates.build(dataset, "uniform", 0.1, 0, tmp_path, noise=0.5)
     words = cards.text(dataset, found)
     share = candidates.statistics(found.matrix, dataset.train.labels).without_truth
-    assert f"without true label {share:.1%} of the pictures" in words and "noise 0.5" in words and "[missing: " in words
+    assert f"without true label {share:.1%} of the images" in words and "noise 0.5" in words and "[missing: " in words
     assert cards.write(dataset, found, tmp_path / "card")[0].is_file()
     clean = cards.text(dataset, candidates.build(dataset, "uniform", 0.1, 0, tmp_path))
     assert "without true label" not in clean and "noise" not in clean and "missing" not in clean
@@ -389,7 +389,7 @@ def test_two_processes_at_once_make_one_file(tmp_path: Path) -> None:
 # card
 
 
-def test_the_card_shows_sizes_pairs_and_pictures(dataset: Dataset, tmp_path: Path) -> None:
+def test_the_card_shows_sizes_pairs_and_images(dataset: Dataset, tmp_path: Path) -> None:
     found = candidates.build(dataset, "hierarchical", 0.6, 0, tmp_path)
     words = cards.text(dataset, found)
     assert found.sha256 in words and "average size" in words and "→" in words and "[ß]" in words

@@ -1,4 +1,4 @@
-"""Data sets: official layouts in miniature, tables, own data, the picture store, and what bad input is told."""
+"""Data sets: official layouts in miniature, tables, own data, the image store, and what bad input is told."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.conftest import ROOT
 PROJECT = ROOT
 
 
-def picture(
+def image(
     path: Path, size: tuple[int, int] = (40, 30), mode: str = "RGB", colour: int = 90, kind: str = "JPEG"
 ) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def cells(*texts: str) -> np.ndarray:
 def aircraft(root: Path) -> Path:
     base = root / "fgvc100" / "fgvc-aircraft-2013b" / "data"
     for number in range(6):
-        picture(base / "images" / f"{number:07}.jpg", colour=20 * number)
+        image(base / "images" / f"{number:07}.jpg", colour=20 * number)
     (base / "variants.txt").write_text("707-320\nF/A-18\nDC-9 30\n")
     (base / "images_variant_trainval.txt").write_text("0000000 707-320\n0000001 F/A-18\n0000002 DC-9 30\n")
     (base / "images_variant_test.txt").write_text("0000003 DC-9 30\n0000004 F/A-18\n0000005 707-320\n")
@@ -64,7 +64,7 @@ def dogs(root: Path) -> Path:
         folders = {1: "n01-Chihuahua", 2: "n02-Shih-Tzu"}
         names = [f"{folders[label]}/{split}_{i}.jpg" for i, label in enumerate(labels)]
         for name in names:
-            picture(base / "Images" / name)
+            image(base / "Images" / name)
         content = {"file_list": cells(*names), "labels": np.array(labels, dtype=np.uint8)[:, None]}
         scipy.io.savemat(base / f"{split}_list.mat", content)
     return base
@@ -79,7 +79,7 @@ def cars(root: Path, top: str = "stanford_cars") -> Path:
         rows = np.array([(1, "00001.jpg"), (2, "00002.jpg")], dtype=kind)[None]
         scipy.io.savemat(base / index, {"annotations": rows})
         for name in ("00001.jpg", "00002.jpg"):
-            picture(base / f"cars_{split}" / name)
+            image(base / f"cars_{split}" / name)
     return base
 
 
@@ -87,7 +87,7 @@ def birds(root: Path) -> Path:
     base = root / "cub200" / "CUB_200_2011"
     names = ["001.Albatross/a.jpg", "001.Albatross/b.jpg", "002.Ani/c.jpg", "002.Ani/d.jpg"]
     for name in names:
-        picture(base / "images" / name)
+        image(base / "images" / name)
 
     def write(file: str, values: list) -> None:
         (base / file).write_text("".join(f"{i} {value}\n" for i, value in enumerate(values, 1)))
@@ -250,7 +250,7 @@ def test_a_cut_set_is_incomplete_not_found(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_a_list_naming_a_missing_picture_is_told_with_its_path(tmp_path, name):
+def test_a_list_naming_a_missing_image_is_told_with_its_path(tmp_path, name):
     base = TREES[name](tmp_path)
     victim = max(base.rglob("*.jpg"))
     victim.unlink()
@@ -302,18 +302,18 @@ def test_cars_in_kaggles_doubled_folders_and_torchvisions_layout(tmp_path):
     assert len(load_cut("cars196", tmp_path).test) == 2
 
 
-def test_every_kind_of_picture_becomes_rgb(tmp_path):
+def test_every_kind_of_image_becomes_rgb(tmp_path):
     base = aircraft(tmp_path)
-    picture(base / "images" / "0000000.jpg", mode="L", colour=77, kind="JPEG")
-    picture(base / "images" / "0000001.jpg", mode="RGBA", colour=77, kind="PNG")
-    picture(base / "images" / "0000002.jpg", mode="P", colour=0, kind="GIF")
-    picture(base / "images" / "0000003.jpg", mode="CMYK", colour=50, kind="JPEG")
+    image(base / "images" / "0000000.jpg", mode="L", colour=77, kind="JPEG")
+    image(base / "images" / "0000001.jpg", mode="RGBA", colour=77, kind="PNG")
+    image(base / "images" / "0000002.jpg", mode="P", colour=0, kind="GIF")
+    image(base / "images" / "0000003.jpg", mode="CMYK", colour=50, kind="JPEG")
     data = load_cut("fgvc100", tmp_path)
     images, _ = data.train.batch(torch.tensor([0, 1]))
     assert images.shape[1] == 3 and (images == 77).all()
 
 
-def test_a_corrupt_picture_is_named_and_leaves_no_store(tmp_path):
+def test_a_corrupt_image_is_named_and_leaves_no_store(tmp_path):
     base = aircraft(tmp_path)
     victim = base / "images" / "0000001.jpg"
     victim.write_bytes(victim.read_bytes()[:200])
@@ -322,10 +322,10 @@ def test_a_corrupt_picture_is_named_and_leaves_no_store(tmp_path):
     assert [p.name for p in (tmp_path / "cache" / "fgvc100").iterdir()] == ["train.lock"]
 
 
-# The picture store --------------------------------------------------------------------------------------------------
+# The image store --------------------------------------------------------------------------------------------------
 
 
-def noisy_pictures(folder: Path, count: int) -> list[Path]:
+def noisy_images(folder: Path, count: int) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     files = []
@@ -340,7 +340,7 @@ def test_the_store_holds_what_torchvisions_resize_gives(tmp_path):
     from torchvision.transforms import Resize
     from torchvision.transforms.functional import pil_to_tensor
 
-    files = noisy_pictures(tmp_path / "p", 5)
+    files = noisy_images(tmp_path / "p", 5)
     split = cache.open_images(files, list(range(5)), tmp_path, tmp_path / "store", "train", short_side=32)
     order = torch.tensor([3, 0, 4, 3])
     images, sizes = split.batch(order)
@@ -353,7 +353,7 @@ def test_the_store_holds_what_torchvisions_resize_gives(tmp_path):
 
 
 def test_a_store_is_reused_and_rebuilt_when_the_list_or_the_recipe_changes(tmp_path):
-    files = noisy_pictures(tmp_path / "p", 4)
+    files = noisy_images(tmp_path / "p", 4)
     store = tmp_path / "store"
 
     def build(files: list[Path], side: int = 16) -> set[str]:
@@ -371,7 +371,7 @@ def test_a_store_is_reused_and_rebuilt_when_the_list_or_the_recipe_changes(tmp_p
 
 
 def test_a_damaged_store_is_rebuilt(tmp_path):
-    files = noisy_pictures(tmp_path / "p", 4)
+    files = noisy_images(tmp_path / "p", 4)
     args = (files, [0] * 4, tmp_path, tmp_path / "store", "train", 16)
     before = cache.open_images(*args).images.clone()
     for suffix in ("*.pixels", "*.npz"):
@@ -402,7 +402,7 @@ def start_builder(folder: Path, delay: float) -> subprocess.Popen:
 
 
 def test_a_build_that_is_killed_leaves_nothing_that_could_be_taken_for_a_store(tmp_path):
-    files = noisy_pictures(tmp_path / "p", 6)
+    files = noisy_images(tmp_path / "p", 6)
     builder = start_builder(tmp_path, delay=0.5)
     deadline = time.time() + 60
     while not list(tmp_path.glob("decoded-*")) and time.time() < deadline:
@@ -417,7 +417,7 @@ def test_a_build_that_is_killed_leaves_nothing_that_could_be_taken_for_a_store(t
 
 
 def test_two_processes_build_a_store_once(tmp_path):
-    noisy_pictures(tmp_path / "p", 4)
+    noisy_images(tmp_path / "p", 4)
     builders = [start_builder(tmp_path, delay=0.2) for _ in range(2)]
     sums = [builder.communicate(timeout=120)[0] for builder in builders]
     assert sums[0] == sums[1] and [builder.returncode for builder in builders] == [0, 0]
@@ -426,12 +426,12 @@ def test_two_processes_build_a_store_once(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "store").write_text("a file, not a folder")
-    files = noisy_pictures(tmp_path / "p", 2)
+    files = noisy_images(tmp_path / "p", 2)
     with pytest.raises(DataError, match=r"store cannot be written .*CANDID_CACHE"):
         cache.open_images(files, [0, 0], tmp_path, tmp_path / "store", "train", 16)
 
 
-def test_batches_of_features_and_of_equal_pictures_have_no_sizes():
+def test_batches_of_features_and_of_equal_images_have_no_sizes():
     split = Split(torch.arange(12.0).view(4, 3), torch.arange(4))
     values, sizes = split.batch(torch.tensor([2, 2]))
     assert sizes is None and values.tolist() == [[6, 7, 8]] * 2 and len(split) == 4
@@ -589,12 +589,12 @@ def test_every_view_that_a_method_can_name_is_made_of_images_and_of_features():
 @pytest.mark.parametrize("width", [7, 38, 1280])
 def test_views_of_wide_tables_are_made_in_small_blocks_with_the_same_bits(width):
     data = Split(torch.randn(600, width), torch.zeros(600, dtype=torch.int64))
-    pictures = ViewLoader(Dataset("table", 2, ("a", "b"), data, data, None), 0, torch.device("cpu"))
-    together = pictures.batches_at_once(32)
+    images = ViewLoader(Dataset("table", 2, ("a", "b"), data, data, None), 0, torch.device("cpu"))
+    together = images.batches_at_once(32)
     assert together == 1 or together * 32 * width <= 2**15
     rows = torch.randperm(600)
-    whole = pictures.train_views(rows, ("strong", "distill"), 2)
-    blocks = [pictures.train_views(part, ("strong", "distill"), 2) for part in rows.split(32 * together)]
+    whole = images.train_views(rows, ("strong", "distill"), 2)
+    blocks = [images.train_views(part, ("strong", "distill"), 2) for part in rows.split(32 * together)]
     for view, parts in zip(whole, zip(*blocks, strict=True), strict=True):
         assert torch.equal(view, torch.cat(parts))
 
@@ -619,7 +619,7 @@ def test_own_features_are_held_out_by_seed_or_come_with_their_test_part(tmp_path
     assert len(registry.get(str(path)).load(tmp_path).test) == 2
 
 
-def test_own_pictures_in_an_npz(tmp_path):
+def test_own_images_in_an_npz(tmp_path):
     for shape in ((20, 3, 32, 32), (20, 32, 32, 3), (20, 32, 32)):
         data = registry.get(str(own_npz(tmp_path / "p.npz", x=np.full(shape, 9, np.uint8)))).load(tmp_path)
         assert data.train.images.shape == (16, 3, 32, 32) and data.recipe is CIFAR and (data.train.images == 9).all()
@@ -651,12 +651,12 @@ def test_bad_own_files_are_told_with_their_name(tmp_path, changes, message):
 
 def own_folder(base: Path, text: str) -> Path:
     for i in range(4):
-        picture(base / f"{i}.jpg", colour=50 * i)
+        image(base / f"{i}.jpg", colour=50 * i)
     (base / "candidates.csv").write_text(text)
     return base
 
 
-def test_own_folder_of_pictures(tmp_path):
+def test_own_folder_of_images(tmp_path):
     text = "file,label,candidates,split\n0.jpg,cat,cat|dog,train\n1.jpg,dog,dog,train\n2.jpg,cow,cat|cow,train\n3.jpg,cat,,test\n"
     data = registry.get(str(own_folder(tmp_path / "mine", text))).load(tmp_path)
     assert data.class_names == ("cat", "cow", "dog") and data.train.labels.tolist() == [0, 2, 1]

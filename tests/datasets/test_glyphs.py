@@ -53,7 +53,7 @@ def test_every_character_is_in_every_font_used() -> None:
 
 
 def _softened(image: Image.Image, zoom: float) -> np.ndarray:
-    """A stencil about as a picture shows it: softened, halved, resized by `zoom`, without its margin."""
+    """A stencil about as an image shows it: softened, halved, resized by `zoom`, without its margin."""
     shift, margin = glyphs.CANVAS / 2 * (1 - 1 / zoom), 6
     matrix = (1 / zoom, 0, shift, 0, 1 / zoom, shift)
     resized = image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
@@ -65,7 +65,7 @@ def _closest(images: list[Image.Image]) -> tuple[float, int, int]:
     """How far apart, at the pixel where they differ most, the two most similar stencils are; and which two."""
     plain = np.stack([_softened(image, 1.0) for image in images])
     best = (1.0, 0, 0)
-    for zoom in (0.8, 0.9, 1.0):  # two pictures may differ in size, so size must not be what tells them apart
+    for zoom in (0.8, 0.9, 1.0):  # two images may differ in size, so size must not be what tells them apart
         for i, image in enumerate(images):
             apart = np.abs(plain - _softened(image, zoom)).max(axis=1) / 255
             apart[i] = 1.0
@@ -109,13 +109,13 @@ def test_a_smaller_set_is_the_beginning_of_a_larger_one(small: Dataset) -> None:
     assert torch.equal(fewer.train.labels, small.train.labels[:120])
 
 
-def test_training_and_test_pictures_share_nothing(small: Dataset) -> None:
+def test_training_and_test_images_share_nothing(small: Dataset) -> None:
     seen = {image.tobytes() for image in small.train.images.numpy()}
     assert len(seen) == len(small.train)
     assert not seen & {image.tobytes() for image in small.test.images.numpy()}
 
 
-def test_the_seed_of_a_run_does_not_change_the_pictures_and_the_drawing_does(small: Dataset) -> None:
+def test_the_seed_of_a_run_does_not_change_the_images_and_the_drawing_does(small: Dataset) -> None:
     assert torch.equal(glyphs.load(NOWHERE, 5, **SMALL).train.images, small.train.images)
     assert not torch.equal(glyphs.load(NOWHERE, drawing=1, **SMALL).train.images, small.train.images)
 
@@ -156,7 +156,7 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], says: str
         glyphs.load(NOWHERE, **settings)
 
 
-def test_a_missing_font_is_an_error_and_not_another_picture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_font_is_an_error_and_not_another_image(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(glyphs, "_path", lambda face: tmp_path / f"{face}.ttf")
     with pytest.raises(DataError, match=r"DejaVuSans\.ttf is missing"):
         glyphs.load(NOWHERE, train=5, test=5, classes=5)

@@ -53,8 +53,8 @@ def write_npz(path: Path, nan: bool = False) -> None:
     np.savez(path, x=x, y=y, candidates=candidates_of(y, rng), class_names=np.array(["a $x$", "b", "c"]))
 
 
-def write_pictures(folder: Path) -> None:
-    """Three colours; one picture is grey, one has transparency."""
+def write_images(folder: Path) -> None:
+    """Three colours; one image is grey, one has transparency."""
     rng = np.random.default_rng(1)
     (folder / "a b").mkdir(parents=True)
     y = np.arange(40) % CLASSES
@@ -79,11 +79,11 @@ def write_mat(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> TinyBenchmark:
-    """Table 2 on a file, a folder of pictures, a table and a file with a NaN, by one real command."""
+    """Table 2 on a file, a folder of images, a table and a file with a NaN, by one real command."""
     made = make_tiny(tmp_path_factory.mktemp("own"), PROFILE)
     write_npz(made.folder / "mine.npz")
     write_npz(made.folder / "broken.npz", nan=True)
-    write_pictures(made.folder / "pics")
+    write_images(made.folder / "pics")
     write_mat(made.folder / "data" / "lost" / "Lost.mat")
     done = made.run("table2", "--reference", "proden", *sets(made, "broken.npz", "mine.npz", "pics", "lost"))
     (made.folder / "screen.txt").write_text(f"{done.returncode}\n{done.stdout}{done.stderr}")
@@ -139,7 +139,7 @@ def test_table_1_and_cards_of_what_is_there(bench, capsys):
     assert cli.main(bench.arguments("candidates", *sets(bench, "mine.npz", "pics", "broken.npz"))[3:]) == 3
     output = capsys.readouterr()
     assert "mine: candidate sets of 64 rows, 3 classes (its own)" in output.out
-    assert "pics: candidate sets of 32 pictures" in output.out
+    assert "pics: candidate sets of 32 images" in output.out
     assert len(output.err.splitlines()) == 1 and "broken has no card" in output.err
     for name in ("mine", "pics"):
         with Image.open(bench.results / "cards" / f"{name}.png") as card:

@@ -1,7 +1,7 @@
 """Real photographs: every method of the paper learns something on a cut of CIFAR-100 with a small network on a CPU.
 
 Marked `slow`: it takes minutes and needs an .npz file with `train_images` (N, 32, 32, 3) uint8, `train_labels`,
-`test_images` and `test_labels`, named by the environment variable CANDID_REAL_PICTURES.
+`test_images` and `test_labels`, named by the environment variable CANDID_REAL_IMAGES.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ lr = 0.05
 
 def photographs(folder: Path) -> Path:
     """Ten classes with uniform candidates of rate 0.2 as a user's own data file."""
-    path = os.environ.get("CANDID_REAL_PICTURES")
+    path = os.environ.get("CANDID_REAL_IMAGES")
     if not path:
-        pytest.skip("CANDID_REAL_PICTURES names no file")
+        pytest.skip("CANDID_REAL_IMAGES names no file")
     with np.load(path, allow_pickle=False) as cut:
         train, test = (cut[f"{part}_labels"] < CLASSES for part in ("train", "test"))
         x, y = cut["train_images"][train], cut["train_labels"][train].astype(np.int64)

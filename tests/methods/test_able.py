@@ -49,7 +49,7 @@ def test_per_view_weights_of_a_group_sum_to_the_confidence() -> None:
     assert torch.allclose(weights.sum(1), torch.ones(10))
 
 
-def test_one_picture_has_no_contrast() -> None:
+def test_one_image_has_no_contrast() -> None:
     embeddings = unit(torch.randn(2, 4, generator=torch.Generator().manual_seed(0))).requires_grad_()
     weights = positive_weights(torch.tensor([1]), torch.ones(1, 3), torch.full((1, 3), 1 / 3), "per_image")
     loss = ambiguity_loss(embeddings, weights, 0.1, 0.07)

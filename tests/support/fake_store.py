@@ -30,7 +30,7 @@ from benchmark.store import SCHEMA, canonical, digest_of, run_folder
 from datasets.registry import SOURCES
 from methods.registry import Entry, discover
 
-PICTURES = 1500  # rows of a fake candidate matrix: enough for its statistics, little to write
+IMAGES = 1500  # rows of a fake candidate matrix: enough for its statistics, little to write
 SECONDS = {"1": 20.0, "2": 37.0, "3": 55.0, "4": 71.0, "6": 104.0}
 ENVIRONMENT = {
     "device": "cuda:0", "device_name": "Fake GPU 24 GB", "python": "3.11.7", "torch": "2.6.0", "torchvision": "0.21.0",
@@ -177,11 +177,11 @@ def write_candidates(results: Path, spec: RunSpec) -> str:
     classes = (source.num_classes if source else 0) or 10
     size = section.target_size or 1 + section.rate * (classes - 1) / 5
     random = generator_of("candidates", spec.dataset, spec.seed)
-    spread = np.clip(random.gamma(2.0, 0.5, (PICTURES, 1)), 0, 3) * (size - 1) / (classes - 1)
-    matrix = random.random((PICTURES, classes)) < spread
-    matrix[np.arange(PICTURES), random.integers(classes, size=PICTURES)] = True
+    spread = np.clip(random.gamma(2.0, 0.5, (IMAGES, 1)), 0, 3) * (size - 1) / (classes - 1)
+    matrix = random.random((IMAGES, classes)) < spread
+    matrix[np.arange(IMAGES), random.integers(classes, size=IMAGES)] = True
     bits = np.packbits(matrix, axis=1)
-    checksum = hashlib.sha256(f"{PICTURES}x{classes}:".encode() + bits.tobytes()).hexdigest()
+    checksum = hashlib.sha256(f"{IMAGES}x{classes}:".encode() + bits.tobytes()).hexdigest()
     request = {
         "dataset": spec.dataset, "fingerprint": "fake", "generator": section.generator, "rate": section.rate,
         "seed": spec.seed, "target_size": section.target_size or None, "annotator_recipe": None,

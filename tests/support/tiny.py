@@ -1,4 +1,4 @@
-"""The smallest real task: a few random pictures, a conv net with batch norm, and a plain optimiser."""
+"""The smallest real task: a few random images, a conv net with batch norm, and a plain optimiser."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def tiny_task(samples: int = 20, classes: int = 3, epochs: int = 4, steps: int =
 
 
 def tiny_batch(task: Task, index: Sequence[int], views: int = 2) -> Batch:
-    """Pictures that depend on the row and the view only."""
+    """Images that depend on the row and the view only."""
     rows = torch.tensor(index)
-    pictures = torch.randn(task.num_samples, views, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))[rows]
-    return Batch(tuple(pictures.unbind(1)), task.candidates[rows], rows)
+    images = torch.randn(task.num_samples, views, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))[rows]
+    return Batch(tuple(images.unbind(1)), task.candidates[rows], rows)
 
 
 class TinyOptimiser:

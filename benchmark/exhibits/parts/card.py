@@ -1,4 +1,4 @@
-"""Data card of a candidate set: sizes, most confused pairs, example pictures; as text, and as PNG and PDF."""
+"""Data card of a candidate set: sizes, most confused pairs, example images; as text, and as PNG and PDF."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write(dataset: Dataset, candidates: CandidateSet, stem: Path) -> list[Path]:
 
 def noun(dataset: Dataset) -> str:
     """What one sample is called."""
-    return "row" if dataset.recipe is None else "picture"
+    return "row" if dataset.recipe is None else "image"
 
 
 def headline(dataset: Dataset, candidates: CandidateSet) -> str:
@@ -102,21 +102,21 @@ def _set_in_words(dataset: Dataset, candidates: CandidateSet, row: int) -> str:
     return "  ".join([f"[{true}]", *wrong[:WORDS_SHOWN], *more])
 
 
-# The picture ---------------------------------------------------------------------------------------------------------
+# The drawing ---------------------------------------------------------------------------------------------------------
 
 
 def _figure(dataset: Dataset, candidates: CandidateSet) -> Figure:
     from matplotlib.figure import Figure  # not pyplot: no window system, no global state
 
     found = statistics(candidates.matrix, dataset.train.labels, PAIRS)
-    pictures = dataset.train.images.dtype == torch.uint8
-    figure = Figure(figsize=(10, 9 if pictures else 4.2), layout="constrained")
+    images = dataset.train.images.dtype == torch.uint8
+    figure = Figure(figsize=(10, 9 if images else 4.2), layout="constrained")
     figure.suptitle("\n".join(_title(dataset, candidates)), fontsize=11)
-    upper: Any = figure.subfigures(2, 1, height_ratios=(4, 5)) if pictures else [figure]
+    upper: Any = figure.subfigures(2, 1, height_ratios=(4, 5)) if images else [figure]
     sizes, pairs = upper[0].subplots(1, 2)
     _draw_sizes(sizes, found, noun(dataset))
     _draw_pairs(pairs, found, dataset)
-    if pictures:
+    if images:
         axes = upper[1].subplots(EXAMPLE_ROWS, COLUMNS).flatten()
         rows = example_rows(candidates, len(axes))
         for axis in axes:

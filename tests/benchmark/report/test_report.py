@@ -463,7 +463,7 @@ def test_the_page_works_in_a_browser_by_pointer_and_keyboard(paper: Path, browse
     assert "./reproduce.sh run --profile paper" in browser.run("document.getElementById('detail').textContent")
     browser.press("Escape", 27)
     wait(browser, "!document.getElementById('detail').open")
-    # Method toggles change the picture; the arrow keys read values out.
+    # Method toggles change the image; the arrow keys read values out.
     pixels = "document.querySelector('canvas').toDataURL()"
     toggle = "document.querySelector('.chip[data-method=cel]')"
     before = browser.run(pixels)

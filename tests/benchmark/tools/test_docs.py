@@ -168,7 +168,7 @@ def test_the_quick_profile_is_described_as_it_is() -> None:
     text = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
     quick = tomllib.loads((PROFILES / "quick.toml").read_text(encoding="utf-8"))
     glyphs = quick["data"]["glyphs"]["settings"]
-    assert f"cut to {glyphs['classes']} classes, {glyphs['train']:,} training pictures" in text
+    assert f"cut to {glyphs['classes']} classes, {glyphs['train']:,} training images" in text
     assert f"{quick['train']['epochs']} epochs, batch {quick['train']['batch']}" in text
     assert f"train.holdout={quick['train']['holdout']}" in text
     values: dict[str, dict[str, Any]] = {}
@@ -184,7 +184,7 @@ def test_the_quick_profile_is_described_as_it_is() -> None:
     assert f"PiCO and DIRK {values['pico']['queue_size']}." in text
     assert values["pico"]["embed_dim"] == values["able"]["embed_dim"] == values["dirk"]["projection_length"]
     assert f"(PiCO, DIRK, ABLE) have {values['pico']['embed_dim']} entries" in text
-    assert f"VALEN decodes the whole {side}×{side} pictures" in text
+    assert f"VALEN decodes the whole {side}×{side} images" in text
 
 
 def test_generated_parts_are_fresh() -> None:

@@ -22,7 +22,7 @@ def test_it_has_seen_no_character_of_the_quick_profile(tmp_path):
     assert settings.get("drawing", 0) != pretrain.DRAWING
 
 
-def test_its_pictures_have_the_labels_of_their_characters():
+def test_its_images_have_the_labels_of_their_characters():
     everything = glyphs.load(pretrain.Path(), train=300, test=100, drawing=pretrain.DRAWING, side=16)
     dataset = pretrain.other_characters(300, 100)
     kept = [row for row in range(300) if everything.class_names[row % 100] in dataset.class_names]
@@ -44,11 +44,11 @@ def test_it_knows_printed_characters(tmp_path):
     """Unseen drawings of its characters lie nearer to their own class's mean feature than to 70 others."""
     encoder = factory("small-cnn-characters")().eval()
     dataset = pretrain.other_characters(3000, 500)
-    pictures = pretrain.ViewLoader(dataset, 0, torch.device("cpu"))
+    images = pretrain.ViewLoader(dataset, 0, torch.device("cpu"))
     with torch.inference_mode():
-        train = pictures.train_views(torch.arange(len(dataset.train)), ("plain",), 0)[0]
+        train = images.train_views(torch.arange(len(dataset.train)), ("plain",), 0)[0]
         features = encoder(train).mean((2, 3))
-        test = torch.cat([encoder(batch).mean((2, 3)) for batch in pictures.test_batches()])
+        test = torch.cat([encoder(batch).mean((2, 3)) for batch in images.test_batches()])
     means = torch.stack([features[dataset.train.labels == c].mean(0) for c in range(dataset.num_classes)])
     nearest = torch.cdist(test, means).argmin(1)
     assert (nearest == dataset.test.labels).double().mean() > 0.5  # chance is 0.014

@@ -40,7 +40,7 @@ def test_runs_on_noisy_sets_say_so_and_clean_runs_keep_their_identity(
     assert main(bench.arguments("table1", *words)[3:]) == 0
     assert f"the candidates of {share:.1f} % of the training samples lack the true label" in capsys.readouterr().out
     assert main(bench.arguments("candidates", *words)[3:]) == 0
-    assert f"without true label {share:.1f}% of the pictures" in capsys.readouterr().out
+    assert f"without true label {share:.1f}% of the images" in capsys.readouterr().out
     cards = [view["datasets"][0] for view in collect(bench.results, None, discover())["views"]]
     assert sorted((card["noise"], card["without_truth"]) for card in cards if card["noise"] > 0) == [(0.3, share)]
 
