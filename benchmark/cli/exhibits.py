@@ -86,7 +86,7 @@ def make(request: Request, title: str, chosen: Chosen) -> int:
             print(f"Not drawn: {error}")
             complete = False
             continue
-        show(Made(content, selection.profile.name, exhibit.name), request)
+        show(Made(content, selection.profile.name, exhibit.stem(chosen[exhibit])), request)
         complete &= content.complete if isinstance(content, Table) else not material.standing.todo
     return COMPLETE if complete else INCOMPLETE
 

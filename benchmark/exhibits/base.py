@@ -6,12 +6,13 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from benchmark import accuracy, exhibits
 from benchmark.analysis.contents import REFERENCE, TEST_NAMES, Contents, contents_of
 from benchmark.errors import MissingRuns
+from benchmark.files import file_name
 from benchmark.flags import flag
 
 if TYPE_CHECKING:
@@ -177,6 +178,11 @@ class Exhibit:
 
     def make(self, material: Material, options: Any) -> Table | Figure:
         raise NotImplementedError
+
+    def stem(self, options: Any) -> str:
+        """Name of its files: flags that are not at their default are in it, so that no variant replaces the usual one."""
+        chosen = [(f.name, getattr(options, f.name)) for f in fields(options) if getattr(options, f.name) != f.default]
+        return file_name("-".join([self.name, *(name if value is True else str(value) for name, value in chosen)]))
 
     def without_runs(self, options: Any) -> Made | None:
         """What the flags ask for that needs no profile and no runs."""
