@@ -29,7 +29,9 @@ def pack(results: Path, profiles: Sequence[str], folder: Path = FOLDER) -> int:
                 continue
             copy = store.RunFolder(folder / run.path.relative_to(results))
             copy.path.mkdir(parents=True, exist_ok=True)
-            copy.write(document | {"time": {k: v for k, v in document["time"].items() if k not in PRIVATE}})
+            document["time"] = {k: v for k, v in document["time"].items() if k not in PRIVATE}
+            document.pop("files", None)  # predictions are not copied: what the tables read is in the summary
+            copy.write(document)
             lines = "".join(store.canonical(record) + "\n" for record in run.epochs())
             atomic_write(copy.packed_metrics, gzip.compress(lines.encode(), mtime=0))
             count += 1
