@@ -83,6 +83,7 @@ class Dataset:
     backbone: str = "resnet18-cifar"
     notes: tuple[str, ...] = ()  # what a reader of the results should know, e.g. rows left out
     noise: Noise | None = None  # of the strong view of feature rows; None: the views' own
+    root: Path = Path("data")  # the data folder that it was read from, where what is derived from it may be kept
 
 
 @dataclass(frozen=True)

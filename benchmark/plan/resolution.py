@@ -150,11 +150,10 @@ class Draft:
         for section, values in self.sections.items():
             typed.check(section, values)
         encoder = self.sections["backbone"]["name"]
-        if encoder and not takes_weights(encoder):  # no use for these two: the run is the one without them
-            for key in ("pretrained", "weights"):
-                self.sections["backbone"][key] = self.known["backbone"][key].default
-                self.provenance.pop(f"backbone.{key}", None)
-                self.chosen.pop(f"backbone.{key}", None)
+        if encoder and not takes_weights(encoder):
+            self.forget("backbone", "pretrained", "weights")
+        if not self.sections["backbone"]["frozen"]:
+            self.forget("backbone", "draws", "cells", "adapter")
         data, usual = self.sections["data"], self.known["data"]
         changed = [key for key in ("noise", "imbalance") if data[key] != usual[key].default]
         if data["generator"] == "own" and changed:
@@ -162,6 +161,13 @@ class Draft:
                 f"data.{changed[0]} is for candidate sets that are made, and {self.identified['name']} brings its own; "
                 f"choose a generator, for example --set data.generator=uniform, or other data."
             )
+
+    def forget(self, section: str, *keys: str) -> None:
+        """Settings that the run has no use for: it is the one without them."""
+        for key in keys:
+            self.sections[section][key] = self.known[section][key].default
+            self.provenance.pop(f"{section}.{key}", None)
+            self.chosen.pop(f"{section}.{key}", None)
 
     def spec(self, seed: int) -> RunSpec:
         """The run, once all sources are read."""

@@ -87,6 +87,11 @@ class Network:
     order: Literal["bn-relu", "relu-bn"] = setting("bn-relu", later=True)
     features: int = setting(0, NOT_NEGATIVE, later=True)
     xavier: bool = setting(False, later=True)
+    # A fixed encoder whose maps of every view are kept, and the adapter that is trained on them; see train/frozen.py.
+    frozen: bool = setting(False, later=True)
+    draws: int = setting(4, AT_LEAST_ONE, later=True)  # stored draws of every random view
+    cells: int = setting(3, AT_LEAST_ONE, later=True)  # maps are pooled to cells × cells
+    adapter: int = setting(256, AT_LEAST_ONE, later=True)  # its width
 
 
 @dataclass(frozen=True)

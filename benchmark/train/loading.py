@@ -28,7 +28,7 @@ def dataset_of(spec: RunSpec, data: Path) -> Dataset:
 @functools.lru_cache(maxsize=2)
 def _load_dataset(name: str, root: str, split: int, settings: str, imbalance: float) -> Dataset:
     try:
-        dataset = registry.get(name).load(Path(root), split, **json.loads(settings))
+        dataset = replace(registry.get(name).load(Path(root), split, **json.loads(settings)), root=Path(root))
     except TypeError as error:
         raise DataError(f"{name}: {error}; see the data set's settings in docs/data.md.") from None
     if imbalance == 1:
