@@ -91,7 +91,11 @@ def frozen_of(spec: RunSpec, dataset: Dataset, device: torch.device) -> Frozen:
         "format": FORMAT,
         "encoder": name,
         "weights": weights_digest(network),
-        "recipe": {f.name: getattr(recipe, f.name) for f in fields(recipe) if getattr(recipe, f.name) != f.default},
+        "recipe": {
+            field.name: getattr(recipe, field.name)
+            for field in fields(recipe)
+            if field.name not in ("weak", "strong") and getattr(recipe, field.name) != field.default
+        },
         "cells": settings.cells,
         "block": BLOCK,
         "device": device.type,
@@ -127,7 +131,8 @@ class Maps:
 
     @property
     def path(self) -> Path:
-        draws = "" if self.view == "plain" else f"{self.draws}"
+        kind = getattr(self.encoder.recipe, self.view, "")  # which weak or strong view it is
+        draws = "" if self.view == "plain" else f"-{kind}-{self.draws}"
         return self.encoder.folder / f"{self.part}-{self.view}{draws}-{self.encoder.key}.maps"
 
     @property

@@ -24,7 +24,7 @@ from benchmark.train import checkpoint
 from benchmark.train.evaluation import Evaluator
 from benchmark.train.frozen import FrozenLoader, frozen_of
 from benchmark.train.guard import GUARD_EVERY, Diverged, Guard, Means, peak_memory_mb, reset_peak_memory
-from benchmark.train.inputs import Inputs, ViewLoader
+from benchmark.train.inputs import Inputs, ViewLoader, with_views
 from benchmark.train.optimizers import Optimizer
 from benchmark.train.seeding import derive
 from benchmark.train.stray_tensors import check_no_stray_tensors
@@ -117,8 +117,9 @@ class Trainer:
         self.rows, held_out = split_rows(len(dataset.train), self.settings.holdout, self.seed)
         self.candidates = candidates[self.rows].to(device)
         channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
-        self.frozen = frozen_of(spec, dataset, device) if spec.backbone.frozen else None
-        self.inputs = inputs or self._inputs(dataset, method_class, channels_last)
+        seen = with_views(dataset, spec.config.views)
+        self.frozen = frozen_of(spec, seen, device) if spec.backbone.frozen else None
+        self.inputs = inputs or self._inputs(seen, method_class, channels_last)
         self.batch_size = min(self.settings.batch, len(self.rows))
         self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings.last_batch)
         self.epochs = self.settings.epochs

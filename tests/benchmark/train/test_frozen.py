@@ -62,7 +62,7 @@ def encoder(folder: Path, *settings: str, method: str = "proden") -> Frozen:
 def tiny(folder: Path, *settings: str, method: str = "proden"):
     profile = folder / "tiny.toml"
     profile.write_text(PROFILE)
-    overrides = [Override(*setting.split("=")[0].split("."), setting.split("=")[1]) for setting in settings]
+    overrides = [Override(*setting.replace("=", ".").split(".", 2)) for setting in settings]
     spec = resolve(load_profile(str(profile)), discover().get(method), "digits", 0, overrides)
     return spec, dataset_of(spec, folder / "data")
 
