@@ -61,6 +61,9 @@ def check_document(document: Any) -> None:
     texts = ("profile", "dataset", "method", "label", "identity", "config_digest")
     if not all(isinstance(document.get(key), str) for key in texts) or not isinstance(document.get("seed"), int):
         raise ValueError("a field is missing or of another kind")
+    sittings = document.get("sittings", [])
+    if not isinstance(sittings, list) or not all(isinstance(sitting, dict) for sitting in sittings):
+        raise ValueError("the sittings are no list of tables")
     config, time = document.get("config"), document.get("time")
     if not isinstance(config, dict) or not isinstance(time, dict) or not isinstance(config.get("train"), dict):
         raise ValueError("no configuration or no times")

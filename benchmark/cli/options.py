@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ class Request:
     track: str | None = flag(None, "also record curves there (extra `track`)", choices=("tensorboard", "wandb"))
     step_seconds: float = flag(3600.0, "a step that takes longer is given up as endless", kind=_seconds, metavar="S")
     checkpoint_seconds: float | None = flag(None, kind=float, hidden=True)
+    typed: str = ""  # the whole command line, for the record of a run; no option
 
 
 CHOICE = ("plugins", "settings", "epochs", "eval_every", "methods", "datasets", "seeds")
@@ -158,4 +160,5 @@ def parse(commands: Sequence[Command], words: Sequence[str] | None) -> tuple[Com
         if isinstance(value, list):
             shared[name] = tuple(value)
     own = command.own(**{one.name: typed[one.name] for one in dataclasses.fields(command.own)})
-    return command, Request(**shared), own
+    line = shlex.join(["./reproduce.sh", *(sys.argv[1:] if words is None else words)])
+    return command, Request(**shared, typed=line), own

@@ -151,7 +151,7 @@ class Attempt:
         except OSError as error:
             status, reason = "failed", sentence(error)
         self.document |= {"status": status, "reason": reason, "epochs_done": len(self.folder.epochs())}
-        self.document["time"]["finished"] = now()
+        self.document["time"]["finished"] = self.document["sittings"][-1]["finished"] = now()
         unwritten = write_or_warn(self.folder, self.document)
         if status == "done" and unwritten:
             status, reason = "failed", sentence(unwritten)
@@ -205,6 +205,8 @@ class Attempt:
     def _first_document(self) -> dict[str, Any]:
         """run.json while the run is going on."""
         spec, earlier = self.spec, self.known["time"] if self.known else {}
+        here = {"started": now(), "typed": self.options.typed, "host": socket.gethostname(), "pid": os.getpid()}
+        before = self.known.get("sittings") if self.known else None
         return {
             "schema": SCHEMA,
             "status": "running",
@@ -221,11 +223,15 @@ class Attempt:
             "overrides": spec.overrides,
             "candidates_sha256": self.candidates.sha256,
             "environment": environment(self.options.device),
+            "sittings": [
+                *(before if isinstance(before, list) else []),
+                here | {"environment": environment(self.options.device)},
+            ],
             "time": {
-                "started": earlier.get("started", now()),
+                "started": earlier.get("started", here["started"]),
                 "sittings": earlier.get("sittings", 1) + 1 if self.known else 1,
-                "host": socket.gethostname(),
-                "pid": os.getpid(),
+                "host": here["host"],
+                "pid": here["pid"],
                 "command": self.options.command,
                 "deaths": deaths(self.known, self.options) if self.known else 0,
             },

@@ -66,6 +66,11 @@ def _table(file: str, sha256: str = "", git_blob: str = "") -> tuple[Archive]:
     )
 
 
+def _fashion(file: str, md5: str) -> Archive:
+    address = f"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{file}"
+    return Archive(file, (address,), md5=md5, origin="the publisher's page", terms="MIT licence", unpack=False)
+
+
 _DOGS = "http://vision.stanford.edu/aditya86/ImageNetDogs/"
 _TFDS = "TensorFlow Datasets"
 
@@ -77,6 +82,12 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
             md5="eb9058c3a382ffc7106e4002c42a8d85",
             origin="torchvision",
         ),
+    ),
+    "fashion-mnist": (
+        _fashion("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+        _fashion("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe"),
+        _fashion("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
+        _fashion("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
     ),
     "fgvc100": (
         Archive(
