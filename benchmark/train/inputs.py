@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from benchmark.plan.sections import Views as ViewSettings
 from datasets.base import Dataset, Split
 from datasets.views.features import feature_views
 from datasets.views.views import Views
@@ -80,6 +82,13 @@ class ViewLoader:
             images = images.pin_memory() if self.device.type == "cuda" else images
             images = images.to(self.device, non_blocking=True)
         return images, None if sizes is None else sizes.to(self.device)
+
+
+def with_views(dataset: Dataset, views: ViewSettings) -> Dataset:
+    """The data set with the views that a run asks for; its annotator and the test transform know nothing of them."""
+    if dataset.recipe is None:
+        return dataset
+    return replace(dataset, recipe=replace(dataset.recipe, weak=views.weak, strong=views.strong))
 
 
 def _on_device(split: Split, device: torch.device) -> Split:

@@ -56,6 +56,7 @@ def refusal(folder: Path, text: str = TINY, **words: Any) -> str:
         ({"settings": ["train.epochs=2.5"]}, "2.5 does not fit int"),
         ({"settings": ["train.momentum=1"]}, "train.momentum is 1.0"),
         ({"settings": ["train.schedule=linear"]}, "must be one of cosine, constant"),
+        ({"settings": ["views.weak=cropflip"]}, "must be one of simclr, crop-flip, plain. Did you mean 'crop-flip'"),
         ({"settings": ["data.rate=2"]}, "data.rate is 2.0; it must be in [0, 1]"),
         ({"settings": ["data.noise=1"]}, "data.noise is 1.0; it must be in [0, 1)"),
         ({"settings": ["data.noise=-0.1"]}, "data.noise is -0.1; it must be in [0, 1)"),
@@ -129,12 +130,22 @@ def test_jobs_are_spread_over_devices() -> None:
 def test_every_profile_resolves_and_every_value_has_a_source(name: str) -> None:
     profile, catalogue = load_profile(name), discover()
     for dataset in profile.datasets:
-        for method in profile.all_methods:
+        for method in profile.with_extensions:
             spec = resolve(profile, catalogue.get(method), dataset, 0)
             assert all(spec.provenance.values())
             for key, setting in fields_of(Train).items():
                 if getattr(spec.train, key) != setting.default:
                     assert f"train.{key}" in spec.provenance
+
+
+def test_all_adds_the_extensions_apart_and_naming_one_makes_it_one_of_the_rest(tmp_path: Path) -> None:
+    text = TINY.replace("datasets = ", 'extensions = ["papi", "cavl"]\ndatasets = ', 1)
+    usual, everything = choose(tmp_path, text), choose(tmp_path, text, methods="all")
+    assert not {"papi", "cavl"} & set(usual.methods) and usual.apart == ()
+    assert everything.methods == (*usual.methods, "papi", "cavl") and everything.apart == ("papi", "cavl")
+    named = choose(tmp_path, text, methods="papi,all")
+    assert named.methods[0] == "papi" and named.methods.count("papi") == 1 and named.apart == ("cavl",)
+    assert "extensions has 'papi' twice" in refusal(tmp_path, text.replace('"cavl"', '"papi"'))
 
 
 def test_later_sources_win_and_are_named(tmp_path: Path) -> None:
