@@ -178,6 +178,9 @@ class Draft:
     def spec(self, seed: int) -> RunSpec:
         """The run, once all sources are read."""
         entry, sections, sha256 = self.entry, self.sections, self.identified.get("sha256", "")
+        if sections["data"]["seed"] == seed:  # the run's own, so it is the run that says nothing of it
+            sections["data"]["seed"] = -1
+            self.chosen.pop("data.seed", None)
         weights = sections["backbone"]["weights"]
         config = RunConfig(
             method=entry.name,

@@ -72,7 +72,10 @@ class Data:
     noise: float = setting(0.0, SHARE, later=True)  # probability that a wrong label replaces the true one in its set
     missing_truth: Literal["refuse", "keep"] = setting("refuse", later=True)  # own sets that lack the true label
     imbalance: float = setting(1.0, AT_LEAST_ONE, later=True)  # largest over smallest class, an exponential long tail
-    split: int = 0  # which split or fold, for data sets that have several; -1 = the run's seed
+    split: int = 0  # which split or fold, for data sets that have several; -1 = the data's seed
+    seed: int = setting(
+        -1, Rule(lambda value: value >= -1, "a seed, or -1 for the run's own"), later=True
+    )  # of the data
 
 
 @dataclass(frozen=True)

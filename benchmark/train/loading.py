@@ -16,8 +16,8 @@ from methods.registry import Entry, discover, scan
 
 
 def dataset_of(spec: RunSpec, data: Path) -> Dataset:
-    """The data of a run; `data.split = -1` makes the split follow the seed."""
-    split = spec.seed if spec.data.split < 0 else spec.data.split
+    """The data of a run; `data.split = -1` makes the split follow the data's seed."""
+    split = spec.data_seed if spec.data.split < 0 else spec.data.split
     name = spec.paths.get("dataset") or spec.dataset
     settings = spec.config.dataset_settings
     if spec.data.missing_truth == "keep" and registry.get(name).own_candidates:

@@ -114,7 +114,7 @@ class Trainer:
         torch.set_num_threads(self.settings.threads)
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.deterministic = True
-        self.rows, held_out = split_rows(len(dataset.train), self.settings.holdout, self.seed)
+        self.rows, held_out = split_rows(len(dataset.train), self.settings.holdout, spec.data_seed)
         self.candidates = candidates[self.rows].to(device)
         channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
         seen = with_views(dataset, spec.config.views)

@@ -196,3 +196,16 @@ def test_a_variant_with_the_profile_s_own_value_is_the_plain_run() -> None:
     other = resolve(profile, cel, "glyphs", 0, variant={"embedding_length": 2 * length})
     assert (same.digest, same.label, same.overrides) == (plain.digest, "cel", {})
     assert other.digest != plain.digest and other.label == f"cel[embedding_length={2 * length}]"
+
+
+def test_the_data_s_seed_is_no_part_of_a_run_that_does_not_use_it(tmp_path: Path) -> None:
+    """Stored runs keep their identity, and the run's own seed typed is the same run."""
+    plain = choose(tmp_path).specs()
+    assert all("seed" not in spec.config.to_json()["dataset"] and spec.data_seed == spec.seed for spec in plain)
+    typed = {(s.method, s.seed): s for s in choose(tmp_path, settings=["data.seed=0"]).specs()}
+    same, other = typed["proden", 0], typed["proden", 1]
+    assert (same.digest, same.label) == (plain[0].digest, "proden")
+    assert (other.data_seed, other.seed, other.label) == (0, 1, "proden[data.seed=0]")
+    assert other.digest not in {spec.digest for spec in plain}
+    with pytest.raises(UsageError, match="a seed, or -1"):
+        choose(tmp_path, settings=["data.seed=-2"])
