@@ -20,8 +20,9 @@ from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, f
 from benchmark.plan.spec import RunConfig, RunSpec, file_digest
 from datasets import registry
 from datasets.own import name_of
+from methods.parts import pretrained
 from methods.parts.networks import takes_weights
-from methods.registry import Catalogue, Entry, Setting, did_you_mean
+from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,11 @@ class Draft:
                 self.sections["backbone"][key] = self.known["backbone"][key].default
                 self.provenance.pop(f"backbone.{key}", None)
                 self.chosen.pop(f"backbone.{key}", None)
+        network = self.sections["backbone"]
+        if encoder.startswith("timm:") and not network["normalisation"] and (network["pretrained"] or network["weights"]):
+            network["normalisation"] = pretrained.normalisation(encoder)
+            if network["normalisation"]:
+                self.provenance["backbone.normalisation"] = f"the weights of {encoder}"
         data, usual = self.sections["data"], self.known["data"]
         changed = [key for key in ("noise", "imbalance") if data[key] != usual[key].default]
         if data["generator"] == "own" and changed:
@@ -166,7 +172,7 @@ class Draft:
     def spec(self, seed: int) -> RunSpec:
         """The run, once all sources are read."""
         entry, sections, sha256 = self.entry, self.sections, self.identified.get("sha256", "")
-        weights = sections["backbone"]["weights"]
+        weights = weight_file(sections["backbone"]["weights"])
         config = RunConfig(
             method=entry.name,
             method_config=_identifying(sections["method"], entry.config),
@@ -181,7 +187,7 @@ class Draft:
             annotator=Annotator(**sections["annotator"]),
             seed=seed,
         )
-        shown = self.chosen | ({"backbone.weights": Path(weights).name} if "backbone.weights" in self.chosen else {})
+        shown = self.chosen | ({"backbone.weights": Path(sections["backbone"]["weights"]).name} if "backbone.weights" in self.chosen else {})
         label = entry.name + (f"[{','.join(f'{k}={_short(v)}' for k, v in shown.items())}]" if shown else "")
         paths = {  # absolute: a worker elsewhere may stand in another folder
             "weights": str(Path(weights).resolve()) if weights else "",
@@ -189,6 +195,14 @@ class Draft:
             "plugin": "" if entry.built_in else str(entry.file.resolve()),
         }
         return RunSpec(self.profile.name, label, config, self.provenance, self.chosen, paths)
+
+
+def weight_file(setting: str) -> str:
+    """The file that `backbone.weights` names, a path or a package."""
+    try:
+        return pretrained.file_of(setting)
+    except MethodError as error:
+        raise UsageError(str(error)) from None
 
 
 def resolve(

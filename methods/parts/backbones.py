@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from methods.base import Backbone
+from methods.parts import pretrained as sources
 from methods.parts.networks import NAMES
 from methods.registry import MethodError, did_you_mean
 
@@ -150,16 +151,30 @@ def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str)
     network: Any
     if not timm.is_model(name.split(".")[0]):
         raise BackboneError(f"timm has no model '{name}'.{did_you_mean(name, timm.list_models())}")
+    downloads = pretrained and not weights
+    cannot = f"{asks} starts from the pretrained weights of {name}, which could not be had"
     try:
-        network = timm.create_model(name, pretrained=pretrained and not weights, num_classes=0, global_pool="")
+        overlay = {"pretrained_cfg_overlay": _cached(name)} if downloads else {}
+        network = timm.create_model(name, pretrained=downloads, num_classes=0, global_pool="", **overlay)
+    except BackboneError as error:
+        raise BackboneError(f"{cannot}: {error}. Then {remedy}.") from None
     except Exception as error:  # timm raises whatever its download layer does
-        raise BackboneError(
-            f"{asks} starts from the pretrained weights of {name}, which could not be had ({type(error).__name__}). "
-            f"With no network, {remedy}."
-        ) from error
+        raise BackboneError(f"{cannot} ({type(error).__name__}). With no network, {remedy}.") from error
     if weights:
         load_weights(network, Path(weights))
     return Wrapped(network, network.num_features)
+
+
+def _cached(name: str) -> dict[str, Any]:
+    """What makes timm read the hub's cache without asking the hub, which it would do for every network; if it must be
+    asked and does not answer, one sentence at once instead of minutes of retries."""
+    published = sources.published(f"timm:{name}")
+    if published is None:
+        raise BackboneError("timm publishes none for it")
+    path = None if published.custom else sources.in_hub_cache(published)
+    if path is None and published.hub and sources.in_hub_cache(published) is None and sources.why_no_hub():
+        raise BackboneError(f"they are not in the hub's cache, and {sources.why_no_hub()}")
+    return {"file": str(path)} if path else {}
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
@@ -181,6 +196,8 @@ def load_weights(network: nn.Module, path: Path) -> None:
     if state is None:
         raise BackboneError(unusable)
     wanted = network.state_dict()
+    if "_conv_stem.weight" in state:  # EfficientNets under the names of another library, in timm's order
+        state = dict(zip(wanted, state.values(), strict=False))
     different = [key for key, value in state.items() if key in wanted and value.shape != wanted[key].shape]
     if not different:
         missing, unexpected = network.load_state_dict(state, strict=False)

