@@ -29,6 +29,8 @@ from datasets.views.recipes import FINE_GRAINED
 if TYPE_CHECKING:
     import numpy as np
 
+BACKBONE = "resnet34-imagenet"
+
 
 @dataclass
 class Part:
@@ -274,7 +276,7 @@ def load(
         train=train,
         test=test,
         recipe=FINE_GRAINED,
-        backbone="resnet34-imagenet",
+        backbone=BACKBONE,
     )
 
 
@@ -299,6 +301,7 @@ SOURCES = tuple(
         layout.num_classes,
         partial(load, layout),
         partial(find, layout),
+        backbone=BACKBONE,
     )
     for layout in LAYOUTS
 )

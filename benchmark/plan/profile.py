@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Profile:
     data: dict[str, dict[str, Any]]  # by data set: settings, generator, rate, …, train, backbone, annotator
     values: tuple[dict[str, Any], ...]
     figures: dict[str, dict[str, Any]]
+    views: dict[str, Any] = field(default_factory=dict)
 
     @property
     def all_methods(self) -> tuple[str, ...]:
@@ -39,9 +40,11 @@ class Profile:
 
 
 PROFILE_KEYS = {
-    "title", "include", "seeds", "methods", "controls", "references", "datasets", "train", "data", "values", "figures",
+    "title", "include", "seeds", "methods", "controls", "references", "datasets", "train", "views", "data", "values",
+    "figures",
 }  # fmt: skip
-DATA_KEYS = {"settings", "train", "backbone", "annotator", *fields_of(Data)}
+DATA_TABLES = ("settings", "train", "backbone", "annotator", "views")
+DATA_KEYS = {*DATA_TABLES, *fields_of(Data)}
 
 
 def profile_names() -> list[str]:
@@ -64,7 +67,7 @@ def load_profile(name: str) -> Profile:
         for key in ("method", "dataset", "source"):
             if key not in entry:
                 raise UsageError(f"Profile {base}: every [[values]] entry needs '{key}'; one lacks it: {entry}")
-        for key in ("backbone", "settings"):
+        for key in ("backbone", "settings", "views"):
             if not isinstance(entry.get(key, {}), dict):
                 raise UsageError(f"Profile {base}: '{key}' in a [[values]] entry must be a table: {entry}")
     return Profile(
@@ -79,16 +82,17 @@ def load_profile(name: str) -> Profile:
         data=raw.get("data", {}),
         values=tuple(raw.get("values", ())),
         figures=raw.get("figures", {}),
+        views=raw.get("views", {}),
     )
 
 
 def _check_kinds(base: str, raw: Mapping[str, Any]) -> None:
     """Tables where tables belong, lists where lists do, and no name or seed twice."""
-    for key in ("train", "data", "figures"):
+    for key in ("train", "views", "data", "figures"):
         if not isinstance(raw.get(key, {}), dict):
             raise UsageError(f"Profile {base}: '{key}' must be a table, [{key}].")
     for data_set, entry in raw.get("data", {}).items():
-        for key in ("", "settings", "train", "backbone", "annotator"):
+        for key in ("", *DATA_TABLES):
             if not isinstance(entry.get(key, {}) if key else entry, dict):
                 raise UsageError(f"Profile {base}: 'data.{data_set}{'.' + key if key else ''}' must be a table.")
     values = raw.get("values", [])

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from benchmark.errors import UsageError
 from benchmark.plan.optimisation import OPTIMIZERS, SCHEDULES
 from datasets.labels.generators import GENERATORS
-from datasets.views.recipes import is_normalisation
+from datasets.views.recipes import STRONG, WEAK, is_normalisation
 from methods.registry import Setting, did_you_mean
 
 
@@ -104,7 +104,17 @@ class Annotator:
     mode: Literal["eval", "train"] = "eval"  # "train" imitates the released generators
 
 
-SECTIONS: dict[str, type] = {"train": Train, "data": Data, "backbone": Network, "annotator": Annotator}
+@dataclass(frozen=True)
+class Views:
+    """What the views of images are that methods ask for by name; docs/protocol.md#views. Annotators have their own."""
+
+    weak: str = setting("simclr", one_of(WEAK), later=True)
+    strong: str = setting("randaugment", one_of(STRONG), later=True)
+
+
+SECTIONS: dict[str, type] = {
+    "train": Train, "data": Data, "backbone": Network, "annotator": Annotator, "views": Views,
+}  # fmt: skip
 
 
 @functools.cache

@@ -125,13 +125,17 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
 
 
 def _check_use(overrides: Sequence[Override], specs: Sequence[RunSpec]) -> None:
-    """Start weights that no run of the selection has a use for are an error, not a silent nothing."""
+    """Start weights or views that no run of the selection has a use for are an error, not a silent nothing."""
     for override in overrides:
-        if override.scope == "backbone" and not any(f"backbone.{override.key}" in spec.overrides for spec in specs):
-            raise UsageError(
-                f"--set backbone.{override.key}={override.text} changes nothing: no encoder here has published weights "
-                f"({', '.join(sorted({spec.backbone.name for spec in specs}))})."
-            )
+        name = f"{override.scope}.{override.key}"
+        if override.scope not in ("backbone", "views") or any(name in spec.overrides for spec in specs):
+            continue
+        encoders = ", ".join(sorted({spec.backbone.name for spec in specs}))
+        reasons = {
+            "backbone": f"no encoder here has published weights ({encoders})",
+            "views": f"no method here sees the view {override.key} of images",
+        }
+        raise UsageError(f"--set {name}={override.text} changes nothing: {reasons[override.scope]}.")
 
 
 def _check_own_names(sets: Sequence[str]) -> None:

@@ -12,7 +12,6 @@ import torch
 from benchmark.plan.spec import RunSpec
 from datasets import registry
 from datasets.base import DataError, Dataset, long_tail
-from datasets.views.recipes import normalised
 from methods.registry import Entry, discover, scan
 
 
@@ -38,13 +37,6 @@ def _load_dataset(name: str, root: str, split: int, settings: str, imbalance: fl
     rows = torch.from_numpy(long_tail(dataset.train.labels.numpy(), dataset.num_classes, imbalance, split))
     candidates = None if dataset.candidates is None else dataset.candidates[rows]
     return replace(dataset, train=dataset.train.rows(rows), candidates=candidates)
-
-
-def normalised_for(spec: RunSpec, dataset: Dataset) -> Dataset:
-    """The data as the run's encoder sees them: images normalised as its weights want it."""
-    if dataset.recipe is None or not spec.backbone.normalisation:
-        return dataset
-    return replace(dataset, recipe=normalised(dataset.recipe, spec.backbone.normalisation))
 
 
 def entry_of(spec: RunSpec) -> Entry:

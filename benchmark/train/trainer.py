@@ -23,8 +23,7 @@ from benchmark.store import RunFolder
 from benchmark.train import checkpoint
 from benchmark.train.evaluation import Evaluator
 from benchmark.train.guard import GUARD_EVERY, Diverged, Guard, Means, peak_memory_mb, reset_peak_memory
-from benchmark.train.inputs import ViewLoader
-from benchmark.train.loading import normalised_for
+from benchmark.train.inputs import ViewLoader, with_views
 from benchmark.train.optimizers import Optimizer
 from benchmark.train.seeding import derive
 from benchmark.train.stray_tensors import check_no_stray_tensors
@@ -117,8 +116,8 @@ class Trainer:
         self.rows, held_out = split_rows(len(dataset.train), self.settings.holdout, self.seed)
         self.candidates = candidates[self.rows].to(device)
         channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
-        dataset = normalised_for(spec, dataset)
-        self.inputs = inputs or ViewLoader(dataset, derive(self.seed, "views"), device, channels_last)
+        seen = with_views(dataset, spec.config.views, spec.backbone.normalisation)
+        self.inputs = inputs or ViewLoader(seen, derive(self.seed, "views"), device, channels_last)
         self.batch_size = min(self.settings.batch, len(self.rows))
         self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings.last_batch)
         self.epochs = self.settings.epochs

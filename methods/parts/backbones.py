@@ -154,8 +154,10 @@ def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str)
     downloads = pretrained and not weights
     cannot = f"{asks} starts from the pretrained weights of {name}, which could not be had"
     try:
-        overlay = {"pretrained_cfg_overlay": _cached(name)} if downloads else {}
-        network = timm.create_model(name, pretrained=downloads, num_classes=0, global_pool="", **overlay)
+        cached = _cached(name) if downloads else None
+        network = timm.create_model(
+            name, pretrained=downloads, pretrained_cfg_overlay=cached, num_classes=0, global_pool=""
+        )
     except BackboneError as error:
         raise BackboneError(f"{cannot}: {error}. Then {remedy}.") from None
     except Exception as error:  # timm raises whatever its download layer does

@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from methods.parts.networks import takes_weights
 from methods.registry import MethodError, did_you_mean
@@ -63,6 +64,7 @@ class Whereabouts:
 
     here: bool
     words: str
+    reachable: bool = False  # not here, but they can be downloaded
 
 
 @functools.cache
@@ -75,6 +77,7 @@ def published(network: str) -> Published | None:
         return None
     import timm
 
+    found: Any
     if not timm.is_model(name.split(".")[0]):
         return None  # `backbones` says so, with a suggestion
     try:
@@ -172,4 +175,4 @@ def whereabouts(network: str, weights: str = "") -> Whereabouts:
     why = why_no_hub() if found.hub else ""
     if why:
         return Whereabouts(False, f"not here, and {why}")
-    return Whereabouts(False, f"not here; they will be downloaded from {source}")
+    return Whereabouts(False, f"not here; they will be downloaded from {source}", reachable=True)

@@ -56,6 +56,7 @@ def refusal(folder: Path, text: str = TINY, **words: Any) -> str:
         ({"settings": ["train.epochs=2.5"]}, "2.5 does not fit int"),
         ({"settings": ["train.momentum=1"]}, "train.momentum is 1.0"),
         ({"settings": ["train.schedule=linear"]}, "must be one of cosine, constant"),
+        ({"settings": ["views.weak=cropflip"]}, "must be one of simclr, crop-flip, plain. Did you mean 'crop-flip'"),
         ({"settings": ["data.rate=2"]}, "data.rate is 2.0; it must be in [0, 1]"),
         ({"settings": ["data.noise=1"]}, "data.noise is 1.0; it must be in [0, 1)"),
         ({"settings": ["data.noise=-0.1"]}, "data.noise is -0.1; it must be in [0, 1)"),

