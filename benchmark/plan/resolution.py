@@ -22,7 +22,7 @@ from datasets import registry
 from datasets.own import name_of
 from methods.parts import pretrained
 from methods.parts.networks import takes_weights
-from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mean
+from methods.registry import Catalogue, Entry, Setting, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,8 @@ class Draft:
         encoder = self.sections["backbone"]["name"]
         if encoder and not takes_weights(encoder):
             self.drop("backbone", "pretrained", "weights")
+        if not self.sections["backbone"]["frozen"]:
+            self.drop("backbone", "draws", "cells", "adapter")
         self.normalise()
         source = registry.SOURCES.get(self.dataset)
         if source is not None and source.group == "Tabular":
@@ -178,16 +180,20 @@ class Draft:
     def normalise(self) -> None:
         """Images are normalised as the weights want it, unless somebody says otherwise."""
         backbone = self.sections["backbone"]
-        encoder, starts = backbone["name"], backbone["pretrained"] or backbone["weights"]
-        if encoder.startswith("timm:") and starts and not backbone["normalisation"]:
-            backbone["normalisation"] = pretrained.normalisation(encoder)
+        if backbone["frozen"]:  # whose maps are normalised as they are made
+            self.drop("backbone", "normalisation")
+        elif not backbone["normalisation"] and (backbone["pretrained"] or backbone["weights"]):
+            backbone["normalisation"] = pretrained.normalisation(backbone["name"])
             if backbone["normalisation"]:
-                self.provenance["backbone.normalisation"] = f"the weights of {encoder}"
+                self.provenance["backbone.normalisation"] = f"the weights of {backbone['name']}"
 
     def spec(self, seed: int) -> RunSpec:
         """The run, once all sources are read."""
         entry, sections, sha256 = self.entry, self.sections, self.identified.get("sha256", "")
-        weights = weight_file(sections["backbone"]["weights"])
+        if sections["data"]["seed"] == seed:  # the run's own, so it is the run that says nothing of it
+            sections["data"]["seed"] = -1
+            self.chosen.pop("data.seed", None)
+        weights = sections["backbone"]["weights"]
         config = RunConfig(
             method=entry.name,
             method_config=_identifying(sections["method"], entry.config),
@@ -203,8 +209,7 @@ class Draft:
             views=Views(**sections["views"]),
             seed=seed,
         )
-        named = {"backbone.weights": Path(sections["backbone"]["weights"]).name}
-        shown = self.chosen | (named if "backbone.weights" in self.chosen else {})
+        shown = self.chosen | ({"backbone.weights": Path(weights).name} if "backbone.weights" in self.chosen else {})
         label = entry.name + (f"[{','.join(f'{k}={_short(v)}' for k, v in shown.items())}]" if shown else "")
         paths = {  # absolute: a worker elsewhere may stand in another folder
             "weights": str(Path(weights).resolve()) if weights else "",
@@ -212,14 +217,6 @@ class Draft:
             "plugin": "" if entry.built_in else str(entry.file.resolve()),
         }
         return RunSpec(self.profile.name, label, config, self.provenance, self.chosen, paths)
-
-
-def weight_file(setting: str) -> str:
-    """The file that `backbone.weights` names, a path or a package."""
-    try:
-        return pretrained.file_of(setting)
-    except MethodError as error:
-        raise UsageError(str(error)) from None
 
 
 def resolve(

