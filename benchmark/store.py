@@ -3,10 +3,11 @@
     results/runs/<profile>/<dataset>/<method>/seed<k>-<identity8>/
         run.json        configuration, provenance, environment, status, and the summary once it is done
         metrics.jsonl   one line per epoch: {"epoch", "result": {…}, "time": {…}}
+        predictions.npz test logits and the belief of the training rows after the last epoch; its SHA-256 in run.json
         checkpoint*.pt  while needed
         lock, log.txt
 
-`load()` gives one tidy frame of all epochs, `runs()` one row per run.
+`load()` gives one tidy frame of all epochs, `runs()` one row per run, `predictions()` the arrays of one run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from benchmark import kept
 from benchmark.accuracy import ACCURACIES
 from benchmark.errors import CandidError, warn
 from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, set_aside
@@ -52,7 +54,7 @@ def check_document(document: Any) -> None:
     """ValueError unless this is a run document with the fields that every reader of this schema relies on."""
     if not isinstance(document, dict) or document.get("status") not in STATES:
         raise ValueError("not a run document")
-    for key in ("summary", "cost", "environment", "overrides", "provenance"):
+    for key in ("summary", "cost", "environment", "overrides", "provenance", "files"):
         if not isinstance(document.get(key) or {}, dict):
             raise ValueError(f"{key} is no table")
     if not isinstance(document.get("schema", SCHEMA), int):
@@ -73,6 +75,8 @@ def check_document(document: Any) -> None:
     optional = ("reason", "candidates_sha256", "weights_sha256")
     if not all(isinstance(document.get(key, ""), str) for key in optional):
         raise ValueError("a text is of another kind")
+    if not all(isinstance(digest, str) for digest in (document.get("files") or {}).values()):
+        raise ValueError("a digest of a file is no text")
     numbers = [*(document.get("summary") or {}).values(), *(document.get("cost") or {}).values()]
     if not all(value is None or isinstance(value, int | float) for value in [*numbers, document.get("epochs_done")]):
         raise ValueError("a number is of another kind")
@@ -353,6 +357,19 @@ def epoch_frame(runs: Runs) -> pandas.DataFrame:
     if frame.empty:
         return pandas.DataFrame(columns=[*keys, "status", "epoch", "test_accuracy"])
     return frame
+
+
+def predictions(folder: RunFolder | Path | str) -> kept.Predictions | None:
+    """What a finished run predicted, from its folder; None if it kept nothing, as runs before there was such a file.
+
+    The file is read only if its SHA-256 is the one in run.json; otherwise CandidError says so.
+    """
+    run = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
+    document = run.read()
+    if document is None:
+        raise CandidError(f"{run.path} is no run folder: it has no readable run.json.")
+    content = kept.checked(run.path, kept.PREDICTIONS, document)
+    return None if content is None else kept.predictions_of(run.path / kept.PREDICTIONS, content)
 
 
 def check_schema(frame: pandas.DataFrame) -> None:

@@ -83,6 +83,7 @@ class Dataset:
     backbone: str = "resnet18-cifar"
     notes: tuple[str, ...] = ()  # what a reader of the results should know, e.g. rows left out
     noise: Noise | None = None  # of the strong view of feature rows; None: the views' own
+    root: Path = Path("data")  # the data folder that it was read from, where what is derived from it may be kept
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class Source:
     find: Callable[[Path], Availability]
     own_candidates: bool = False  # brings its candidate sets; they are used unless another generator is asked for
     split_by_seed: bool = False  # has no official split: every seed draws another
+    redraw: str = ""  # setting that draws other training and test rows, where all seeds share them
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

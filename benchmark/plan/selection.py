@@ -22,7 +22,7 @@ from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mea
 class Choice:
     """What somebody typed to restrict or change a profile; None and empty leave it as it is."""
 
-    methods: str | None = None  # comma lists
+    methods: str | None = None  # comma lists; the word `all` adds the profile's extensions
     datasets: str | None = None
     seeds: str | None = None
     plugins: tuple[str, ...] = ()
@@ -41,6 +41,7 @@ class Selection:
     datasets: tuple[str, ...]
     seeds: tuple[int, ...]
     overrides: tuple[Override, ...]
+    apart: tuple[str, ...] = ()  # extensions that nobody named one by one: shown below the rest and not ranked
     unusable: tuple[str, ...] = ()  # broken plug-ins and methods, a sentence each; the others go on without them
 
     def entry(self, name: str) -> Entry:
@@ -84,6 +85,7 @@ class Selection:
 
 
 EVERYTHING = Choice()
+EVERY_METHOD = "all"
 
 
 def sources_of(plugins: Sequence[str]) -> dict[str, str]:
@@ -101,7 +103,8 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
             raise UsageError(f"Plug-in {plugin} does not exist.")
     catalogue = discover(plugins, tolerant=True)
     chosen_profile = load_profile(profile)
-    names = _words(choice.methods, "--methods") or chosen_profile.all_methods
+    words = _words(choice.methods, "--methods")
+    names = _with_groups(words, chosen_profile) or chosen_profile.all_methods
     if plugins and choice.methods is None:  # a plug-in named on the command line takes part
         own = [e.name for e in catalogue.entries.values() if not e.built_in]
         names = (*names, *(n for n in own if n not in names))
@@ -118,6 +121,7 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
         tuple(sets),
         _seeds(choice.seeds) or chosen_profile.seeds,
         tuple(overrides),
+        tuple(name for name in chosen_profile.extensions if name in names and name not in words),
         unusable,
     )
     check_overrides(overrides, [selection.entry(name) for name in names])
@@ -132,13 +136,17 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
 
 
 def _check_use(overrides: Sequence[Override], specs: Sequence[RunSpec]) -> None:
-    """Start weights that no run of the selection has a use for are an error, not a silent nothing."""
+    """Start weights or views that no run of the selection has a use for are an error, not a silent nothing."""
     for override in overrides:
-        if override.scope == "backbone" and not any(f"backbone.{override.key}" in spec.overrides for spec in specs):
-            raise UsageError(
-                f"--set backbone.{override.key}={override.text} changes nothing: no encoder here has published weights "
-                f"({', '.join(sorted({spec.backbone.name for spec in specs}))})."
-            )
+        name = f"{override.scope}.{override.key}"
+        if override.scope not in ("backbone", "views") or any(name in spec.overrides for spec in specs):
+            continue
+        encoders = ", ".join(sorted({spec.backbone.name for spec in specs}))
+        reasons = {
+            "backbone": f"no encoder here has published weights ({encoders})",
+            "views": f"no method here sees the view {override.key} of images",
+        }
+        raise UsageError(f"--set {name}={override.text} changes nothing: {reasons[override.scope]}.")
 
 
 def _check_own_names(sets: Sequence[str]) -> None:
@@ -191,6 +199,12 @@ def _without_broken(
     if not usable:
         raise UsageError(" ".join(reasons))
     return tuple(usable), tuple(reasons)
+
+
+def _with_groups(words: Sequence[str], profile: Profile) -> tuple[str, ...]:
+    """The names, with what `all` stands for in its place."""
+    names = [name for word in words for name in (profile.with_extensions if word == EVERY_METHOD else (word,))]
+    return tuple(dict.fromkeys(names))
 
 
 def _words(text: str | None, option: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from benchmark import kept
 from benchmark.errors import warn
 from benchmark.plan.spec import RunSpec, identity_of
 from benchmark.run.capture import captured, silenced
@@ -202,8 +203,14 @@ class Attempt:
             records = trainer.run(self.folder, self.identity)
         self.document["summary"] = summarise(records)
         self.document["weights_sha256"] = weights_digest(trainer.method)
+        self.document["files"] = self._keep(trainer)
         self.document["cost"] = cost_of(records)
         self.document["cost"]["parameters"] = sum(p.numel() for p in trainer.method.parameters())
+
+    def _keep(self, trainer: Trainer) -> dict[str, str]:
+        """Leave the run's outputs beside its numbers; their names and SHA-256."""
+        content = kept.packed(trainer.evaluator.predictions(trainer.method).arrays())
+        return {kept.PREDICTIONS: kept.write(self.folder.path / kept.PREDICTIONS, content)}
 
     def _first_document(self) -> dict[str, Any]:
         """run.json while the run is going on."""

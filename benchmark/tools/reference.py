@@ -37,6 +37,7 @@ def pack(results: Path, profiles: Sequence[str], folder: Path = FOLDER) -> int:
                 continue
             copy = store.RunFolder(folder / run.path.relative_to(results))
             copy.path.mkdir(parents=True, exist_ok=True)
+            document.pop("files", None)  # predictions are not copied: what the tables read is in the summary
             copy.write(without(PRIVATE, document))
             lines = "".join(store.canonical(record) + "\n" for record in run.epochs())
             atomic_write(copy.packed_metrics, gzip.compress(lines.encode(), mtime=0))

@@ -73,7 +73,7 @@ def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -
         dataset,
         generator,
         spec.data.rate,
-        spec.seed,
+        spec.data_seed,
         results / "candidates",
         annotator_of(spec, dataset, device) if annotated else None,
         spec.data.target_size or None if annotated else None,
