@@ -84,6 +84,7 @@ class Dataset:
     backbone: str = "resnet18-cifar"
     notes: tuple[str, ...] = ()  # what a reader of the results should know, e.g. rows left out
     noise: Noise | None = None  # of the strong view of feature rows; None: the views' own
+    root: Path = Path("data")  # the data folder that it was read from, where what is derived from it may be kept
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ class Source:
     find: Callable[[Path], Availability]
     own_candidates: bool = False  # brings its candidate sets; they are used unless another generator is asked for
     split_by_seed: bool = False  # has no official split: every seed draws another
+    redraw: str = ""  # setting that draws other training and test rows, where all seeds share them
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -263,15 +265,15 @@ def long_tail(labels: np.ndarray, num_classes: int, ratio: float, seed: int) -> 
     return np.sort(order[place < kept[labels[order]]])
 
 
-def stratified(labels: np.ndarray, count: int) -> np.ndarray:
+def stratified(labels: np.ndarray, count: int, shuffle: int = 0) -> np.ndarray:
     """(N,) bool, true for exactly `count` rows, in which every class has its share to within one row.
 
-    Every row gets the middle of its place in its class, shuffled once for all, as a fraction; the lowest fractions of
+    Every row gets the middle of its place in its class, shuffled by `shuffle`, as a fraction; the lowest fractions of
     the whole set are taken. So the rows of a smaller count are mostly among those of a larger one.
     """
     import numpy as np
 
-    order = permutation(len(labels), 0)
+    order = permutation(len(labels), shuffle)
     place = np.empty(len(labels))
     for label in np.unique(labels):
         rows = order[labels[order] == label]

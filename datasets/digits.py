@@ -18,8 +18,11 @@ TOTAL, CLASSES, TEST_SIZE = 1_797, 10, 500
 HOW = "pip install scikit-learn"
 
 
-def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE) -> Dataset:
-    """The set with `test` images held out, stratified. Neither the data folder nor the seed of a run has a say."""
+def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE, shuffle: int = 0) -> Dataset:
+    """The set with `test` images held out, stratified; `shuffle` holds out others.
+
+    Neither the data folder nor the seed of a run has a say.
+    """
     import torch
 
     path = _file()
@@ -31,11 +34,13 @@ def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE) -> Dataset:
         raise DataError(f"digits: {path} is missing or damaged ({error}); `{HOW} --force-reinstall`.") from None
     check_size(str(path), "images", len(table), TOTAL)
     pixels, labels = table[:, :64], table[:, 64].astype(np.int64)
+    if shuffle < 0:
+        raise DataError(f"digits: shuffle={shuffle} must not be negative.")
     if not CLASSES <= test <= TOTAL - CLASSES:
         raise DataError(f"digits: test={test} is not possible; take {CLASSES} to {TOTAL - CLASSES}.")
     images = torch.from_numpy(_enlarged(pixels.reshape(-1, 8, 8)))
     targets = torch.from_numpy(labels)
-    held = stratified(labels, test)
+    held = stratified(labels, test, shuffle)
     train_rows, test_rows = torch.from_numpy(np.flatnonzero(~held)), torch.from_numpy(np.flatnonzero(held))
     return Dataset(
         name="digits",
@@ -76,4 +81,4 @@ def find(root: Path) -> Availability:
     return Availability("found", "inside scikit-learn", "")
 
 
-SOURCES = (Source("digits", "Digits", "Embedded", TOTAL - TEST_SIZE, TEST_SIZE, CLASSES, load, find),)
+SOURCES = (Source("digits", "Digits", "Embedded", TOTAL - TEST_SIZE, TEST_SIZE, CLASSES, load, find, redraw="shuffle"),)

@@ -72,7 +72,7 @@ def _profiles(request: Request) -> Rows:
     rows = []
     for p in map(load_profile, profile_names()):
         size = f"{len(p.methods)} methods × {len(p.datasets)} data sets × {len(p.seeds)} seeds"
-        extra = f"+ {len(p.controls)} controls, {len(p.references)} references"
+        extra = f"+ {len(p.controls)} controls, {len(p.references)} references, {len(p.extensions)} extensions"
         rows.append({"name": p.name, "size": size, "extra": extra, "epochs": f"{p.train.get('epochs', 500)} epochs"})
     return rows
 

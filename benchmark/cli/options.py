@@ -48,7 +48,9 @@ class Request:
     eval_every: int | None = flag(
         None, "short for --set train.eval_every=N; the last epochs (2 %%) always", kind=int, metavar="N"
     )
-    methods: str | None = flag(None, "comma list (default: the profile's)", metavar="A,B")
+    methods: str | None = flag(
+        None, "comma list (default: the profile's); `all` adds the profile's extensions", metavar="A,B"
+    )
     datasets: str | None = flag(
         None, "comma list of names, or a path to your own data", names=("--datasets", "--dataset"), metavar="A,B"
     )

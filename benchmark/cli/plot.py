@@ -16,7 +16,7 @@ def of_profile(exhibit: Exhibit, request: Request, own: Any) -> int:
     """A plot of the runs that a profile plans."""
     selection = selection_of(under_its_profile(request, exhibit))
     material = Material(selection, exhibit.runs(selection, own), place_of(request))
-    show(Made(exhibit.make(material, own), selection.profile.name, exhibit.name), request)
+    show(Made(exhibit.make(material, own), selection.profile.name, exhibit.stem(own)), request)
     return COMPLETE
 
 

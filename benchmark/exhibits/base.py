@@ -41,7 +41,14 @@ class OfAccuracy:
 
 
 @dataclass(frozen=True)
-class OfComparison(OfAccuracy):
+class OfRanking:
+    """The flag of what ranks methods."""
+
+    rank_all: bool = flag(False, "rank the extensions of `--methods all` with the rest")
+
+
+@dataclass(frozen=True)
+class OfComparison(OfRanking, OfAccuracy):
     """Flags of a table in which a method is compared with the others."""
 
     reference: str = flag(REFERENCE, "the method that is compared with the others")
@@ -77,6 +84,10 @@ class Material:
     @functools.cached_property
     def contents(self) -> Contents:
         return contents_of(self.selection, self.place.device)
+
+    def ranked(self, options: OfRanking) -> Contents:
+        """The contents, the extensions among the rest where that is asked for."""
+        return self.contents.ranking_all() if options.rank_all else self.contents
 
     @functools.cached_property
     def standing(self) -> Standing:

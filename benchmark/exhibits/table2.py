@@ -10,6 +10,7 @@ from benchmark.accuracy import LAST, Accuracy, by_word
 from benchmark.analysis.contents import MAIN_KINDS, TEST_NAMES, Contents, MethodInfo
 from benchmark.analysis.table import Row, Table, row
 from benchmark.exhibits.base import Exhibit, Material, Need, OfComparison
+from datasets.base import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ class Table2(Exhibit):
         return need
 
     def make(self, material: Material, options: OfComparison) -> Table:
-        contents = replace(material.contents, reference=options.reference)
+        contents = replace(material.ranked(options), reference=options.reference)
         return material.annotated(table2(material.runs, contents, options.test, by_word(options.accuracy)))
 
 
@@ -48,7 +49,7 @@ def table2(
     runs = relevant(runs, contents)
     gone = unregistered(runs, contents)
     sections = [[m for m in contents.main_methods if m.kind == kind] for kind in MAIN_KINDS]
-    sections += [list(contents.other_methods), list(gone)]
+    sections += [list(contents.other_methods), list(contents.extensions), list(gone)]
     labels = [m.name for section in sections for m in section]
     grid = cells.grid_of(runs, contents, labels, [m.name for m in contents.main_methods], accuracy)
     beside = contents.profile == "paper" if show_published is None else show_published
@@ -102,6 +103,9 @@ def _notes(contents: Contents, complete: bool, gone: Sequence[MethodInfo], besid
     if contents.reference in contents.titles:
         notes.append(f"{REFERENCE_MARK} the method under study, {contents.titles[contents.reference]}.")
     notes += reading_notes(complete, False)
+    if contents.extensions:
+        many = plural(len(contents.extensions), "extension")
+        notes.append(f"Below the references: {many}, not part of the paper and not ranked.")
     if gone:
         names = ", ".join(m.name for m in gone)
         notes.append(f"{GONE_MARK} no longer registered ({names}): shown from stored runs, not ranked.")

@@ -27,6 +27,7 @@ class Profile:
     methods: tuple[str, ...]
     controls: tuple[str, ...]
     references: tuple[str, ...]
+    extensions: tuple[str, ...]  # shown apart from the rest, and only when asked for
     datasets: tuple[str, ...]
     train: dict[str, Any]
     data: dict[str, dict[str, Any]]  # by data set: settings, generator, rate, …, train, backbone, annotator
@@ -36,13 +37,17 @@ class Profile:
 
     @property
     def all_methods(self) -> tuple[str, ...]:
+        """What the profile's tables show."""
         return (*self.methods, *self.controls, *self.references)
 
+    @property
+    def with_extensions(self) -> tuple[str, ...]:
+        """What `--methods all` names."""
+        return (*self.all_methods, *self.extensions)
 
-PROFILE_KEYS = {
-    "title", "include", "seeds", "methods", "controls", "references", "datasets", "train", "views", "data", "values",
-    "figures",
-}  # fmt: skip
+
+METHOD_LISTS = ("methods", "controls", "references", "extensions")
+PROFILE_KEYS = {"title", "include", "seeds", *METHOD_LISTS, "datasets", "train", "views", "data", "values", "figures"}
 DATA_TABLES = ("settings", "train", "backbone", "annotator", "views")
 DATA_KEYS = {*DATA_TABLES, *fields_of(Data)}
 
@@ -77,6 +82,7 @@ def load_profile(name: str) -> Profile:
         methods=tuple(raw.get("methods", ())),
         controls=tuple(raw.get("controls", ())),
         references=tuple(raw.get("references", ())),
+        extensions=tuple(raw.get("extensions", ())),
         datasets=tuple(raw.get("datasets", ())),
         train=raw.get("train", {}),
         data=raw.get("data", {}),
@@ -98,7 +104,7 @@ def _check_kinds(base: str, raw: Mapping[str, Any]) -> None:
     values = raw.get("values", [])
     if not isinstance(values, list) or not all(isinstance(entry, dict) for entry in values):
         raise UsageError(f"Profile {base}: 'values' must be a list of tables, [[values]].")
-    kinds: dict[str, type] = {"seeds": int, **dict.fromkeys(("methods", "controls", "references", "datasets"), str)}
+    kinds: dict[str, type] = {"seeds": int, **dict.fromkeys((*METHOD_LISTS, "datasets"), str)}
     for key, kind in kinds.items():
         items = raw.get(key, [])
         if not isinstance(items, list) or not all(type(item) is kind for item in items):

@@ -153,6 +153,8 @@ class Draft:
         encoder = self.sections["backbone"]["name"]
         if encoder and not takes_weights(encoder):
             self.drop("backbone", "pretrained", "weights")
+        if not self.sections["backbone"]["frozen"]:
+            self.drop("backbone", "draws", "cells", "adapter")
         source = registry.SOURCES.get(self.dataset)
         if source is not None and source.group == "Tabular":
             self.drop("views", *self.known["views"])  # made for images
@@ -176,6 +178,9 @@ class Draft:
     def spec(self, seed: int) -> RunSpec:
         """The run, once all sources are read."""
         entry, sections, sha256 = self.entry, self.sections, self.identified.get("sha256", "")
+        if sections["data"]["seed"] == seed:  # the run's own, so it is the run that says nothing of it
+            sections["data"]["seed"] = -1
+            self.chosen.pop("data.seed", None)
         weights = sections["backbone"]["weights"]
         config = RunConfig(
             method=entry.name,

@@ -73,7 +73,10 @@ class Data:
     noise: float = setting(0.0, SHARE, later=True)  # probability that a wrong label replaces the true one in its set
     missing_truth: Literal["refuse", "keep"] = setting("refuse", later=True)  # own sets that lack the true label
     imbalance: float = setting(1.0, AT_LEAST_ONE, later=True)  # largest over smallest class, an exponential long tail
-    split: int = 0  # which split or fold, for data sets that have several; -1 = the run's seed
+    split: int = 0  # which split or fold, for data sets that have several; -1 = the data's seed
+    seed: int = setting(
+        -1, Rule(lambda value: value >= -1, "a seed, or -1 for the run's own"), later=True
+    )  # of the data
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,11 @@ class Network:
     order: Literal["bn-relu", "relu-bn"] = setting("bn-relu", later=True)
     features: int = setting(0, NOT_NEGATIVE, later=True)
     xavier: bool = setting(False, later=True)
+    # A fixed encoder whose maps of every view are kept, and the adapter that is trained on them; see train/frozen.py.
+    frozen: bool = setting(False, later=True)
+    draws: int = setting(4, AT_LEAST_ONE, later=True)  # stored draws of every random view
+    cells: int = setting(3, AT_LEAST_ONE, later=True)  # maps are pooled to cells × cells
+    adapter: int = setting(256, AT_LEAST_ONE, later=True)  # its width
 
 
 @dataclass(frozen=True)

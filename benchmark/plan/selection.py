@@ -21,7 +21,7 @@ from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mea
 class Choice:
     """What somebody typed to restrict or change a profile; None and empty leave it as it is."""
 
-    methods: str | None = None  # comma lists
+    methods: str | None = None  # comma lists; the word `all` adds the profile's extensions
     datasets: str | None = None
     seeds: str | None = None
     plugins: tuple[str, ...] = ()
@@ -40,6 +40,7 @@ class Selection:
     datasets: tuple[str, ...]
     seeds: tuple[int, ...]
     overrides: tuple[Override, ...]
+    apart: tuple[str, ...] = ()  # extensions that nobody named one by one: shown below the rest and not ranked
     unusable: tuple[str, ...] = ()  # broken plug-ins and methods, a sentence each; the others go on without them
 
     def entry(self, name: str) -> Entry:
@@ -83,6 +84,7 @@ class Selection:
 
 
 EVERYTHING = Choice()
+EVERY_METHOD = "all"
 
 
 def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
@@ -93,7 +95,8 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
             raise UsageError(f"Plug-in {plugin} does not exist.")
     catalogue = discover(plugins, tolerant=True)
     chosen_profile = load_profile(profile)
-    names = _words(choice.methods, "--methods") or chosen_profile.all_methods
+    words = _words(choice.methods, "--methods")
+    names = _with_groups(words, chosen_profile) or chosen_profile.all_methods
     if plugins and choice.methods is None:  # a plug-in named on the command line takes part
         own = [e.name for e in catalogue.entries.values() if not e.built_in]
         names = (*names, *(n for n in own if n not in names))
@@ -110,6 +113,7 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
         tuple(sets),
         _seeds(choice.seeds) or chosen_profile.seeds,
         tuple(overrides),
+        tuple(name for name in chosen_profile.extensions if name in names and name not in words),
         unusable,
     )
     check_overrides(overrides, [selection.entry(name) for name in names])
@@ -184,6 +188,12 @@ def _without_broken(
     if not usable:
         raise UsageError(" ".join(reasons))
     return tuple(usable), tuple(reasons)
+
+
+def _with_groups(words: Sequence[str], profile: Profile) -> tuple[str, ...]:
+    """The names, with what `all` stands for in its place."""
+    names = [name for word in words for name in (profile.with_extensions if word == EVERY_METHOD else (word,))]
+    return tuple(dict.fromkeys(names))
 
 
 def _words(text: str | None, option: str) -> tuple[str, ...]:

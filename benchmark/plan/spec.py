@@ -74,6 +74,11 @@ class RunSpec:
         return self.config.seed
 
     @property
+    def data_seed(self) -> int:
+        """What candidate sets, hold-out and split are drawn with; initialisation, order and views follow the run's seed."""
+        return self.seed if self.data.seed < 0 else self.data.seed
+
+    @property
     def train(self) -> Train:
         return self.config.train
 

@@ -189,9 +189,10 @@ def contents_of(view: View) -> Contents:
     """Methods, data sets and seeds to show: the profile's as far as they have runs, then whatever else is there."""
     entries = view.catalogue.entries
     have = {run.method for run in view.runs}
-    wanted = view.definition.all_methods if view.definition else ()
+    wanted = view.definition.with_extensions if view.definition else ()
+    apart = view.definition.extensions if view.definition else ()
     names = [*(n for n in wanted if n in have), *sorted(n for n in have if n not in wanted)]
-    methods = tuple(MethodInfo(n, entries[n].title, entries[n].kind) for n in names if n in entries)
+    methods = tuple(MethodInfo(n, entries[n].title, entries[n].kind, n in apart) for n in names if n in entries)
     kinds = [*MAIN_KINDS, "control", "reference"]
     if view.definition is None:
         methods = tuple(sorted(methods, key=lambda m: kinds.index(m.kind) if m.kind in kinds else len(kinds)))

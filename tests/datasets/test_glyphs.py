@@ -202,3 +202,11 @@ def test_a_damaged_digits_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(digits, "_file", lambda: None)
     with pytest.raises(DataError, match="not installed"):
         digits.load(NOWHERE)
+
+
+def test_another_shuffle_of_the_digits_holds_out_others_of_every_class() -> None:
+    usual, other = digits.load(NOWHERE), digits.load(NOWHERE, shuffle=1)
+    assert torch.equal(usual.test.labels.bincount(), other.test.labels.bincount())
+    assert not torch.equal(usual.test.images, other.test.images)
+    with pytest.raises(DataError, match="must not be negative"):
+        digits.load(NOWHERE, shuffle=-1)

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,18 @@ def test_best_is_bold_and_second_underlined_among_main_methods_only() -> None:
     control = cell(table, "Average", "CUB200")
     assert not control.bold and not control.underline
     assert table.rows[-1].cells[1].text == "Average" and table.rows[-1].rule
+
+
+def test_extensions_stand_below_and_are_ranked_only_where_asked() -> None:
+    runs, usual = make_runs(methods=("cel", "dirk", "proden", "average", "gone")), plan()
+    contents = replace(usual, methods=(*METHODS, MethodInfo("gone", "New", "PLL", apart=True)))
+    apart, ranked = table2(runs, contents), table2(runs, contents.ranking_all())
+    assert apart.rows[-1].cells[1].text == "New" and apart.rows[-1].rule
+    assert cell(apart, "CEL", "CUB200").bold and not cell(apart, "New", "CUB200").bold
+    assert any("1 extension" in note for note in apart.notes)
+    assert cell(ranked, "New", "CUB200").bold and not any("extension" in note for note in ranked.notes)
+    assert "New" not in table3(runs, contents).columns and "New" in table3(runs, contents.ranking_all()).columns
+    assert "gone" not in rank_analysis(runs, contents).names
 
 
 def test_a_cell_with_two_of_three_seeds_says_so_and_is_not_ranked() -> None:
