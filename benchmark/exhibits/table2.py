@@ -108,5 +108,7 @@ def _notes(contents: Contents, complete: bool, gone: Sequence[MethodInfo], besid
         notes.append(f"Below the references: {many}, not part of the paper and not ranked.")
     if gone:
         names = ", ".join(m.name for m in gone)
-        notes.append(f"{GONE_MARK} no longer registered ({names}): shown from stored runs, not ranked.")
+        notes.append(
+            f"{GONE_MARK} not registered here ({names}): shown from stored runs, not ranked; --plugin names the file."
+        )
     return notes + reading_notes(True, beside)

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmark.errors import UsageError
 from benchmark.plan.profile import Profile, load_profile
-from benchmark.plan.resolution import Override, check_overrides, literal, resolve
+from benchmark.plan.resolution import Override, check_overrides, literal, resolve, source_digest
 from benchmark.plan.spec import RunSpec
 from datasets import registry as data_registry
 from datasets.base import DataError, Source, settings_of
@@ -85,6 +85,13 @@ class Selection:
 
 EVERYTHING = Choice()
 EVERY_METHOD = "all"
+
+
+def sources_of(plugins: Sequence[str]) -> dict[str, str]:
+    """By method, the digest of the plug-in file that defines it: what `--plugin` says about which version counts."""
+    catalogue = discover(tuple(plugins)) if plugins else None
+    own = [e for e in catalogue.entries.values() if not e.built_in] if catalogue else []
+    return {entry.name: source_digest(entry) for entry in own}
 
 
 def select(profile: str, choice: Choice = EVERYTHING) -> Selection:

@@ -171,7 +171,7 @@ def test_a_method_that_is_no_longer_registered_is_shown_and_marked() -> None:
     runs = make_runs(methods=("cel", "dirk", "proden", "average", "gone"))
     table = table2(runs, plan())
     assert table.rows[-1].cells[1].text == "gone†" and not table.rows[-1].cells[2].bold
-    assert any("no longer registered (gone)" in n for n in table.notes)
+    assert any("not registered here (gone)" in n for n in table.notes)
     known = plan(registered=frozenset({"gone"}))
     assert "gone" not in to_text(table2(runs, known))
 
