@@ -3,10 +3,11 @@
     results/runs/<profile>/<dataset>/<method>/seed<k>-<identity8>/
         run.json        configuration, provenance, environment, status, and the summary once it is done
         metrics.jsonl   one line per epoch: {"epoch", "result": {…}, "time": {…}}
+        predictions.npz test logits and the belief of the training rows after the last epoch; its SHA-256 in run.json
         checkpoint*.pt  while needed
         lock, log.txt
 
-`load()` gives one tidy frame of all epochs, `runs()` one row per run.
+`load()` gives one tidy frame of all epochs, `runs()` one row per run, `predictions()` the arrays of one run.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from benchmark import kept
 from benchmark.accuracy import ACCURACIES
 from benchmark.errors import CandidError, warn
 from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, set_aside
+from benchmark.versions import Versions, Wanted, source_of
 
 if TYPE_CHECKING:
     import pandas
@@ -51,7 +54,7 @@ def check_document(document: Any) -> None:
     """ValueError unless this is a run document with the fields that every reader of this schema relies on."""
     if not isinstance(document, dict) or document.get("status") not in STATES:
         raise ValueError("not a run document")
-    for key in ("summary", "cost", "environment", "overrides", "provenance"):
+    for key in ("summary", "cost", "environment", "overrides", "provenance", "files"):
         if not isinstance(document.get(key) or {}, dict):
             raise ValueError(f"{key} is no table")
     if not isinstance(document.get("schema", SCHEMA), int):
@@ -61,6 +64,9 @@ def check_document(document: Any) -> None:
     texts = ("profile", "dataset", "method", "label", "identity", "config_digest")
     if not all(isinstance(document.get(key), str) for key in texts) or not isinstance(document.get("seed"), int):
         raise ValueError("a field is missing or of another kind")
+    sittings = document.get("sittings", [])
+    if not isinstance(sittings, list) or not all(isinstance(sitting, dict) for sitting in sittings):
+        raise ValueError("the sittings are no list of tables")
     config, time = document.get("config"), document.get("time")
     if not isinstance(config, dict) or not isinstance(time, dict) or not isinstance(config.get("train"), dict):
         raise ValueError("no configuration or no times")
@@ -69,6 +75,8 @@ def check_document(document: Any) -> None:
     optional = ("reason", "candidates_sha256", "weights_sha256")
     if not all(isinstance(document.get(key, ""), str) for key in optional):
         raise ValueError("a text is of another kind")
+    if not all(isinstance(digest, str) for digest in (document.get("files") or {}).values()):
+        raise ValueError("a digest of a file is no text")
     numbers = [*(document.get("summary") or {}).values(), *(document.get("cost") or {}).values()]
     if not all(value is None or isinstance(value, int | float) for value in [*numbers, document.get("epochs_done")]):
         raise ValueError("a number is of another kind")
@@ -233,6 +241,16 @@ def find(results: Path, run: Named) -> tuple[RunFolder, dict[str, Any]] | None:
     return None
 
 
+def done_elsewhere(results: Path, run: Named, identity: str) -> dict[str, Any] | None:
+    """The finished run of this identity that another profile has done."""
+    place = "/".join(("*", file_name(run.dataset), file_name(run.method), f"seed{run.seed}-{identity[:8]}", "run.json"))
+    for path in sorted((results / "runs").glob(place)):
+        document = RunFolder(path.parent).read()
+        if document is not None and document.get("identity") == identity and document["status"] == "done":
+            return document
+    return None
+
+
 def documents(results: Path, profile: str | None = None) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
     """Every run and its document, in a stable order. A folder copied from elsewhere is just more data."""
     part = file_name(profile_name(profile)) if profile else "*"
@@ -256,17 +274,40 @@ def state_of(folder: RunFolder, document: dict[str, Any]) -> str:
     return "interrupted" if status == "running" and not is_locked(folder.lock.path) else status
 
 
-def runs(results: Path | str = "results", profile: str | None = None) -> pandas.DataFrame:
-    """One row per run. See docs/results.md for the columns."""
+Runs = Iterable[tuple[RunFolder, dict[str, Any]]]
+
+
+def runs(results: Path | str = "results", profile: str | None = None, versions: Wanted = "newest") -> pandas.DataFrame:
+    """One row per run. See docs/results.md for the columns.
+
+    Of a plug-in that was edited the newest version counts, unless `versions` names the source of a method; with "all"
+    the others are there too, with their date in the label.
+    """
+    return run_frame(chosen(results, profile, versions))
+
+
+def chosen(results: Path | str, profile: str | None = None, versions: Wanted = "newest") -> list[Any]:
+    """The runs whose version of the method counts; what is left out is said."""
+    found = list(documents(existing(results), profile))
+    known = Versions((document for _, document in found), versions)
+    for note in known.notes():
+        warn(note)
+    kept = [(folder, document) for folder, document in found if known.keeps(document)]
+    return [
+        (folder, document | {"label": f"{document.get('label')}{known.mark(document)}"}) for folder, document in kept
+    ]
+
+
+def run_frame(runs: Runs) -> pandas.DataFrame:
+    """The frame of `runs()` of these."""
     import pandas
 
-    rows = [_row(folder, document) for folder, document in documents(existing(results), profile)]
-    return pandas.DataFrame(rows, columns=list(_row_columns()))
+    return pandas.DataFrame([_row(*run) for run in runs], columns=list(_row_columns()))
 
 
 def _row_columns() -> tuple[str, ...]:
     return (
-        "profile", "dataset", "method", "label", "seed", "identity", "config_digest", "candidates_sha256", "status",
+        "profile", "dataset", "method", "source", "label", "seed", "identity", "config_digest", "candidates_sha256", "status",
         "reason", "epochs", "epochs_done", *SUMMARY, "train_accuracy", "commit", "code_version", "schema", "seconds_per_epoch",
         "images_per_second", "peak_memory_mb", "overrides", "device", "weights_sha256", "path",
     )  # fmt: skip
@@ -280,6 +321,7 @@ def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
     row |= {key: summary.get(key, math.nan) if status == "done" else math.nan for key in (*SUMMARY, "train_accuracy")}
     row |= {key: cost.get(key, math.nan) for key in ("seconds_per_epoch", "images_per_second", "peak_memory_mb")}
     row |= {
+        "source": source_of(document),
         "status": status,
         "reason": document.get("reason") or ("cut off" if status != document["status"] else ""),
         "epochs": document.get("config", {}).get("train", {}).get("epochs"),
@@ -295,20 +337,39 @@ def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def load(results: Path | str = "results", profile: str | None = None) -> pandas.DataFrame:
+def load(results: Path | str = "results", profile: str | None = None, versions: Wanted = "newest") -> pandas.DataFrame:
     """One tidy frame: a row per run and epoch, the run's keys beside every recorded metric. See docs/results.md."""
+    return epoch_frame(chosen(results, profile, versions))
+
+
+def epoch_frame(runs: Runs) -> pandas.DataFrame:
+    """The frame of `load()` of these."""
     import pandas
 
-    keys = ("profile", "dataset", "method", "label", "seed", "identity")
+    keys = ("profile", "dataset", "method", "source", "label", "seed", "identity")
     rows = []
-    for folder, document in documents(existing(results), profile):
-        head = {key: document.get(key) for key in keys} | {"status": state_of(folder, document)}
+    for folder, document in runs:
+        head = {key: document.get(key) for key in keys}
+        head |= {"source": source_of(document), "status": state_of(folder, document)}
         for record in folder.epochs():
             rows.append({**head, "epoch": record["epoch"], **record.get("result", {}), **record.get("time", {})})
     frame = pandas.DataFrame(rows)
     if frame.empty:
         return pandas.DataFrame(columns=[*keys, "status", "epoch", "test_accuracy"])
     return frame
+
+
+def predictions(folder: RunFolder | Path | str) -> kept.Predictions | None:
+    """What a finished run predicted, from its folder; None if it kept nothing, as runs before there was such a file.
+
+    The file is read only if its SHA-256 is the one in run.json; otherwise CandidError says so.
+    """
+    run = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
+    document = run.read()
+    if document is None:
+        raise CandidError(f"{run.path} is no run folder: it has no readable run.json.")
+    content = kept.checked(run.path, kept.PREDICTIONS, document)
+    return None if content is None else kept.predictions_of(run.path / kept.PREDICTIONS, content)
 
 
 def check_schema(frame: pandas.DataFrame) -> None:

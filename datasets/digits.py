@@ -11,16 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import Availability, DataError, Dataset, Source, Split, check_size, permutation
+from datasets.base import Availability, DataError, Dataset, Source, Split, check_size, stratified
 from datasets.views.recipes import DIGITS
 
 TOTAL, CLASSES, TEST_SIZE = 1_797, 10, 500
-SPLIT_SEED = 0  # one split for all runs: the classes in a row, each in a shuffled order
 HOW = "pip install scikit-learn"
 
 
-def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE) -> Dataset:
-    """The set with `test` images held out, stratified. Neither the data folder nor the seed of a run has a say."""
+def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE, shuffle: int = 0) -> Dataset:
+    """The set with `test` images held out, stratified; `shuffle` holds out others.
+
+    Neither the data folder nor the seed of a run has a say.
+    """
     import torch
 
     path = _file()
@@ -32,11 +34,13 @@ def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE) -> Dataset:
         raise DataError(f"digits: {path} is missing or damaged ({error}); `{HOW} --force-reinstall`.") from None
     check_size(str(path), "images", len(table), TOTAL)
     pixels, labels = table[:, :64], table[:, 64].astype(np.int64)
+    if shuffle < 0:
+        raise DataError(f"digits: shuffle={shuffle} must not be negative.")
     if not CLASSES <= test <= TOTAL - CLASSES:
         raise DataError(f"digits: test={test} is not possible; take {CLASSES} to {TOTAL - CLASSES}.")
     images = torch.from_numpy(_enlarged(pixels.reshape(-1, 8, 8)))
     targets = torch.from_numpy(labels)
-    held = stratified(labels, test)
+    held = stratified(labels, test, shuffle)
     train_rows, test_rows = torch.from_numpy(np.flatnonzero(~held)), torch.from_numpy(np.flatnonzero(held))
     return Dataset(
         name="digits",
@@ -47,21 +51,6 @@ def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE) -> Dataset:
         recipe=DIGITS,
         backbone="small-cnn",
     )
-
-
-def stratified(labels: np.ndarray, count: int) -> np.ndarray:
-    """(N,) bool, true for exactly `count` rows, in which every class has its share to within one row.
-
-    Every row gets the middle of its place in its class as a fraction; the lowest fractions of the whole set are held.
-    """
-    order = permutation(len(labels), SPLIT_SEED)
-    place = np.empty(len(labels))
-    for label in np.unique(labels):
-        rows = order[labels[order] == label]
-        place[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
-    held = np.zeros(len(labels), dtype=bool)
-    held[np.argsort(place, kind="stable")[:count]] = True
-    return held
 
 
 def _enlarged(pixels: np.ndarray) -> np.ndarray:
@@ -92,4 +81,4 @@ def find(root: Path) -> Availability:
     return Availability("found", "inside scikit-learn", "")
 
 
-SOURCES = (Source("digits", "Digits", "Embedded", TOTAL - TEST_SIZE, TEST_SIZE, CLASSES, load, find),)
+SOURCES = (Source("digits", "Digits", "Embedded", TOTAL - TEST_SIZE, TEST_SIZE, CLASSES, load, find, redraw="shuffle"),)

@@ -91,10 +91,10 @@ TABLES = (
     ),
     Table("soccer", "Soccer Player", 17_472, 279, 171, ("soccer", "soccerplayer"), fetched=True),
     Table("yahoo", "Yahoo! News", 22_991, 163, 219, ("yahoo", "yahoonews"), fetched=True),
-    Table("fgnet", "FG-NET", 1_002, 262, 78, ("fgnet",), confirmed=False),
+    Table("fgnet", "FG-NET", 1_002, 262, 78, ("fgnet",), confirmed=False, fetched=True),
     Table("mirflickr", "Mirflickr", 2_780, 1_536, 14, ("mirflickr",), confirmed=False, fetched=True),
     Table("malagasy", "Malagasy", 5_303, 384, 44, ("malagasy",), confirmed=False),
-    Table("italian", "Italian", 21_878, 519, 90, ("italian",), confirmed=False),
+    Table("italian", "Italian", 21_878, 519, 90, ("italian",), confirmed=False, fetched=True),
     Table("english", "English", 24_000, 300, 45, ("english",), confirmed=False),
 )
 

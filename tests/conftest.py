@@ -88,7 +88,8 @@ class TinyBenchmark:
             lines = (path.parent / "metrics.jsonl").read_text().splitlines()
             epochs = [json.dumps(json.loads(line)["result"], sort_keys=True) for line in lines]
             key = f"{document['dataset']}/{document['label']}/{document['seed']}/{document['identity']}"
-            found[key] = (document["status"], document.get("summary"), document.get("weights_sha256"), epochs)
+            digests = (document.get("weights_sha256"), document.get("files"))
+            found[key] = (document["status"], document.get("summary"), digests, epochs)
         return found
 
 

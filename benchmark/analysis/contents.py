@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class MethodInfo:
     name: str
     title: str
     kind: str
+    apart: bool = False  # an extension: below the rest, and not ranked with it
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,28 @@ class Contents:
     identities: frozenset[str] | None = None  # if given, only these runs count
     registered: frozenset[str] | None = None
     reference: str = REFERENCE  # the method that is marked and compared with the others
+    beside: str = ""  # the profile's word on how the paper's numbers beside ours differ
+
+    @property
+    def shows_published(self) -> bool:
+        return self.profile == "paper" or bool(self.beside)
 
     @property
     def main_methods(self) -> tuple[MethodInfo, ...]:
-        return tuple(m for m in self.methods if m.kind in MAIN_KINDS)
+        """Those that are ranked and compared."""
+        return tuple(m for m in self.methods if m.kind in MAIN_KINDS and not m.apart)
 
     @property
     def other_methods(self) -> tuple[MethodInfo, ...]:
-        return tuple(m for m in self.methods if m.kind not in MAIN_KINDS)
+        return tuple(m for m in self.methods if m.kind not in MAIN_KINDS and not m.apart)
+
+    @property
+    def extensions(self) -> tuple[MethodInfo, ...]:
+        return tuple(m for m in self.methods if m.apart)
+
+    def ranking_all(self) -> Contents:
+        """With the extensions among the rest."""
+        return replace(self, methods=tuple(replace(m, apart=False) for m in self.methods))
 
     @property
     def titles(self) -> dict[str, str]:
@@ -70,9 +85,10 @@ def contents_of(selection: Selection, device: str) -> Contents:
     sources = [selection.source(name) for name in selection.datasets]
     return Contents(
         selection.profile.name,
-        tuple(MethodInfo(e.name, e.title, e.kind) for e in entries),
+        tuple(MethodInfo(e.name, e.title, e.kind, e.name in selection.apart) for e in entries),
         tuple(DatasetInfo(s.name, s.title, s.group, s.title) for s in sources),
         selection.seeds,
         device,
         registered=frozenset(selection.catalogue.entries),
+        beside=selection.profile.beside,
     )

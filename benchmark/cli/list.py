@@ -72,13 +72,14 @@ def _profiles(request: Request) -> Rows:
     rows = []
     for p in map(load_profile, profile_names()):
         size = f"{len(p.methods)} methods × {len(p.datasets)} data sets × {len(p.seeds)} seeds"
-        extra = f"+ {len(p.controls)} controls, {len(p.references)} references"
+        extra = f"+ {len(p.controls)} controls, {len(p.references)} references, {len(p.extensions)} extensions"
         rows.append({"name": p.name, "size": size, "extra": extra, "epochs": f"{p.train.get('epochs', 500)} epochs"})
     return rows
 
 
 def _runs(request: Request) -> Rows:
     from benchmark.run.standing import readable
+    from benchmark.versions import source_of
 
     rows = []
     for _, document, state in readable(request.results, request.profile):
@@ -88,6 +89,7 @@ def _runs(request: Request) -> Rows:
                 "profile": document["profile"],
                 "dataset": document["dataset"],
                 "label": document["label"],
+                "source": source_of(document) or "–",
                 "seed": document["seed"],
                 "identity": document["identity"][:8],
                 "status": state,

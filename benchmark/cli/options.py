@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,9 @@ class Request:
     eval_every: int | None = flag(
         None, "short for --set train.eval_every=N; the last epochs (2 %%) always", kind=int, metavar="N"
     )
-    methods: str | None = flag(None, "comma list (default: the profile's)", metavar="A,B")
+    methods: str | None = flag(
+        None, "comma list (default: the profile's); `all` adds the profile's extensions", metavar="A,B"
+    )
     datasets: str | None = flag(
         None, "comma list of names, or a path to your own data", names=("--datasets", "--dataset"), metavar="A,B"
     )
@@ -71,6 +74,7 @@ class Request:
         None, "to save in after Ctrl-C or SIGTERM (default: 7, on GPUs 30)", kind=_seconds, metavar="S"
     )
     checkpoint_seconds: float | None = flag(None, kind=float, hidden=True)
+    typed: str = ""  # the whole command line, for the record of a run; no option
 
 
 CHOICE = ("plugins", "settings", "epochs", "eval_every", "methods", "datasets", "seeds")
@@ -161,4 +165,5 @@ def parse(commands: Sequence[Command], words: Sequence[str] | None) -> tuple[Com
         if isinstance(value, list):
             shared[name] = tuple(value)
     own = command.own(**{one.name: typed[one.name] for one in dataclasses.fields(command.own)})
-    return command, Request(**shared), own
+    line = shlex.join(["./reproduce.sh", *(sys.argv[1:] if words is None else words)])
+    return command, Request(**shared, typed=line), own

@@ -69,6 +69,8 @@ class Score:
 @dataclass(frozen=True)
 class Own:
     grid: str = flag("full", choices=tuple(GRIDS))
+    rates: str = flag("", "learning rates instead of the grid's", metavar="A,B")
+    decays: str = flag("", "weight decays instead of the grid's", metavar="A,B")
     select: str = flag("approximated", choices=tuple(SELECTING))
     out: Path | None = flag(
         None, "TOML for --profile (default: results/tuned-<profile>.toml)", kind=Path, metavar="FILE"
@@ -79,6 +81,8 @@ def run(request: Request, own: Own) -> int:
     """Train the grid, choose, write the choice as a profile."""
     selection = selection_of(request)
     check_overrides(selection)
+    rates = numbers("--rates", own.rates) or GRIDS[own.grid][0]
+    decays = numbers("--decays", own.decays) or GRIDS[own.grid][1]
     if request.seeds is None:
         selection = replace(selection, seeds=selection.seeds[:1])
     name, metric = selection.profile.name, SELECTING[own.select]
@@ -86,7 +90,7 @@ def run(request: Request, own: Own) -> int:
     base = str(Path(request.profile).resolve()) if request.profile and request.profile.endswith(".toml") else name
     earlier = entries_of(out, base)
     announce(request, f"Tuning by {metric.replace('_', ' ')}", selection)
-    cells = grid(selection, *GRIDS[own.grid])
+    cells = grid(selection, rates, decays)
     if not request.dry_run:
         check_folder(out)
     progress = train(request, selection, [spec for cell in cells for point in cell.points for spec in point.specs])
@@ -99,7 +103,7 @@ def run(request: Request, own: Own) -> int:
     report_unused(scored)
     if not any(choice for _, _, choice in chosen):
         raise CandidError("Nothing could be selected: no point of the grid has a score on held-out candidate labels.")
-    how = f"grid {own.grid}, {described(selection)}{datetime.now(UTC).date().isoformat()}"
+    how = f"{points_text(own, rates, decays)}, {described(selection)}{datetime.now(UTC).date().isoformat()}"
     entries = [entry_of(cell, found, choice, metric, how) for cell, found, choice in chosen if choice]
     try:
         atomic_write(out, to_toml(base, merged(earlier, entries)))
@@ -122,6 +126,17 @@ def check_overrides(selection: Selection) -> None:
             raise UsageError(f"tune chooses train.{override.key} itself; leave out --set train.{override.key}.")
         if override.scope == "train" and override.key == "holdout" and float(override.text) == 0:
             raise UsageError("tune chooses on held-out rows; train.holdout must be more than 0.")
+
+
+def numbers(option: str, text: str) -> tuple[float, ...]:
+    """A comma list of numbers of a grid; whether a value is in its range is checked when its run is resolved."""
+    try:
+        values = tuple(float(word) for word in text.split(",")) if text else ()
+    except ValueError:
+        raise UsageError(f"{option} {text}: write a comma list of numbers, for example {option} 0.1,0.01.") from None
+    if len(set(values)) < len(values):
+        raise UsageError(f"{option} {text}: a value is named twice.")
+    return values
 
 
 def grid(selection: Selection, rates: Sequence[float], decays: Sequence[float]) -> list[Cell]:
@@ -154,9 +169,9 @@ def scores(cell: Cell, results: Path, metric: str, failures: Mapping[str, Outcom
 
     `failures` of this command, by digest, tell of runs that left nothing on disk, as when the data cannot be read.
     """
-    from benchmark.run.standing import documents
+    from benchmark.run.standing import found
 
-    known = documents(results, cell.points[0].specs[0].profile)
+    known = found([spec for point in cell.points for spec in point.specs], results)
     return [score_of(point, known, metric, failures) for point in cell.points]
 
 
@@ -218,6 +233,14 @@ def report_unused(scored: Sequence[tuple[Cell, Sequence[Score]]]) -> None:
 
 
 # The file -------------------------------------------------------------------------------------------------------------
+
+
+def points_text(own: Own, rates: Sequence[float], decays: Sequence[float]) -> str:
+    """The grid by its name, or what was named instead."""
+    if not own.rates and not own.decays:
+        return f"grid {own.grid}"
+    lr, decay = (", ".join(f"{value:g}" for value in values) for values in (rates, decays))
+    return f"lr {lr}; weight decay {decay}"
 
 
 def described(selection: Selection) -> str:

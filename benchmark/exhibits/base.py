@@ -41,7 +41,14 @@ class OfAccuracy:
 
 
 @dataclass(frozen=True)
-class OfComparison(OfAccuracy):
+class OfRanking:
+    """The flag of what ranks methods."""
+
+    rank_all: bool = flag(False, "rank the extensions of `--methods all` with the rest")
+
+
+@dataclass(frozen=True)
+class OfComparison(OfRanking, OfAccuracy):
     """Flags of a table in which a method is compared with the others."""
 
     reference: str = flag(REFERENCE, "the method that is compared with the others")
@@ -78,6 +85,10 @@ class Material:
     def contents(self) -> Contents:
         return contents_of(self.selection, self.place.device)
 
+    def ranked(self, options: OfRanking) -> Contents:
+        """The contents, the extensions among the rest where that is asked for."""
+        return self.contents.ranking_all() if options.rank_all else self.contents
+
     @functools.cached_property
     def standing(self) -> Standing:
         from benchmark.run.standing import standing
@@ -98,16 +109,9 @@ class Material:
     def epochs(self) -> pandas.DataFrame:
         """The epochs of the need under its labels."""
         from benchmark import store
-        from benchmark.run.standing import documents
+        from benchmark.run.standing import as_planned
 
-        profile = self.need.specs[0].profile
-        wanted = {spec.digest for spec in self.need.specs}
-        known = documents(self.place.results, profile).items()
-        identity = {document["identity"]: digest for digest, (_, document) in known if digest in wanted}
-        frame = store.load(self.place.results, profile)
-        frame = frame[frame["identity"].isin(identity)].copy()
-        frame["label"] = frame["identity"].map(lambda i: self.need.labels[identity[i]])
-        return frame
+        return store.epoch_frame(as_planned(self.need.specs, self.place.results, self.need.labels))
 
     @functools.cached_property
     def points(self) -> pandas.DataFrame:

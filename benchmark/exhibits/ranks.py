@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags
+from benchmark.exhibits.base import Exhibit, Material, Need, OfRanking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 
 class Ranks(Exhibit):
     name, title, kind = "ranks", "Average ranks", "plot"
+    Options = OfRanking
 
-    def runs(self, selection: Selection, options: NoFlags) -> Need:
+    def runs(self, selection: Selection, options: OfRanking) -> Need:
         need = Need()
         need.add(selection.specs())
         return need
 
-    def make(self, material: Material, options: NoFlags) -> Figure:
+    def make(self, material: Material, options: OfRanking) -> Figure:
         from benchmark.analysis.comparisons import rank_analysis
 
-        return critical_difference(rank_analysis(material.runs, material.contents))
+        return critical_difference(rank_analysis(material.runs, material.ranked(options)))
 
 
 def critical_difference(ranks: RankAnalysis) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,12 @@ from benchmark.accuracy import LAST, Accuracy, by_word
 from benchmark.analysis.contents import MAIN_KINDS, TEST_NAMES, Contents, MethodInfo
 from benchmark.analysis.table import Row, Table, row
 from benchmark.exhibits.base import Exhibit, Material, Need, OfComparison
+from datasets.base import plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from benchmark.exhibits.parts.cells import Grid
     from benchmark.plan.selection import Selection
 
 REFERENCE_MARK, GONE_MARK = "★", "†"
@@ -29,7 +31,7 @@ class Table2(Exhibit):
         return need
 
     def make(self, material: Material, options: OfComparison) -> Table:
-        contents = replace(material.contents, reference=options.reference)
+        contents = replace(material.ranked(options), reference=options.reference)
         return material.annotated(table2(material.runs, contents, options.test, by_word(options.accuracy)))
 
 
@@ -48,10 +50,10 @@ def table2(
     runs = relevant(runs, contents)
     gone = unregistered(runs, contents)
     sections = [[m for m in contents.main_methods if m.kind == kind] for kind in MAIN_KINDS]
-    sections += [list(contents.other_methods), list(gone)]
+    sections += [list(contents.other_methods), list(contents.extensions), list(gone)]
     labels = [m.name for section in sections for m in section]
     grid = cells.grid_of(runs, contents, labels, [m.name for m in contents.main_methods], accuracy)
-    beside = contents.profile == "paper" if show_published is None else show_published
+    beside = contents.shows_published if show_published is None else show_published
     paper = published.accuracies() if beside else {}
 
     rows: list[Row] = []
@@ -71,6 +73,8 @@ def table2(
     notes = _notes(contents, complete, gone, beside and bool(paper)) + mixture_notes(
         runs[runs["label"] == runs["method"]]
     )
+    if beside and contents.beside:
+        notes += [contents.beside, *_rank_notes(contents, grid, paper)]
     caption = (
         f"{cells.accuracy_caption(contents, accuracy)} Best in bold, second best underlined, among PLL and IDPLL methods "
         f"with all seeds. Differences are tested in Table 3 ({TEST_NAMES[test]}, {ALPHA:g}): "
@@ -90,6 +94,27 @@ def table2(
     )
 
 
+def _rank_notes(contents: Contents, grid: Grid, paper: Mapping[tuple[str, str], tuple[float, ...]]) -> list[str]:
+    """How far the order of the methods is the paper's, per data set."""
+    from benchmark.analysis.statistics import rank_correlation
+
+    notes = []
+    for d in contents.datasets:
+        ours = {m.title.lower(): grid.cells[m.name, d.name] for m in contents.main_methods}
+        both = {
+            title: paper[title, d.published_name or ""] for title in ours if (title, d.published_name or "") in paper
+        }
+        shared = [title for title in both if ours[title].complete]
+        if len(shared) < 4:
+            continue
+        rho, low, high = rank_correlation([ours[t].mean for t in shared], [both[t][0] for t in shared])
+        notes.append(
+            f"{d.title}: rank correlation (Spearman) of the {len(shared)} methods with the paper's order "
+            f"{rho:.2f}, 95 % interval {low:.2f} to {high:.2f}."
+        )
+    return notes
+
+
 def _title(method: MethodInfo, contents: Contents) -> str:
     mark = f"{REFERENCE_MARK} " if method.name == contents.reference else ""
     return f"{mark}{method.title}{GONE_MARK if method.kind == 'unregistered' else ''}"
@@ -102,7 +127,12 @@ def _notes(contents: Contents, complete: bool, gone: Sequence[MethodInfo], besid
     if contents.reference in contents.titles:
         notes.append(f"{REFERENCE_MARK} the method under study, {contents.titles[contents.reference]}.")
     notes += reading_notes(complete, False)
+    if contents.extensions:
+        many = plural(len(contents.extensions), "extension")
+        notes.append(f"Below the references: {many}, not part of the paper and not ranked.")
     if gone:
         names = ", ".join(m.name for m in gone)
-        notes.append(f"{GONE_MARK} no longer registered ({names}): shown from stored runs, not ranked.")
+        notes.append(
+            f"{GONE_MARK} not registered here ({names}): shown from stored runs, not ranked; --plugin names the file."
+        )
     return notes + reading_notes(True, beside)

@@ -34,7 +34,7 @@ class Table3(Exhibit):
         return need
 
     def make(self, material: Material, options: Options) -> Table:
-        contents = replace(material.contents, reference=options.reference)
+        contents = replace(material.ranked(options), reference=options.reference)
         return material.annotated(table3(material.runs, contents, options.test, by_word(options.accuracy)))
 
     def without_runs(self, options: Options) -> Made | None:

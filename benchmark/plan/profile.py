@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +27,32 @@ class Profile:
     methods: tuple[str, ...]
     controls: tuple[str, ...]
     references: tuple[str, ...]
+    extensions: tuple[str, ...]  # shown apart from the rest, and only when asked for
     datasets: tuple[str, ...]
     train: dict[str, Any]
     data: dict[str, dict[str, Any]]  # by data set: settings, generator, rate, …, train, backbone, annotator
     values: tuple[dict[str, Any], ...]
     figures: dict[str, dict[str, Any]]
+    views: dict[str, Any] = field(default_factory=dict)
+    beside: str = ""  # how the paper's numbers that stand beside ours differ; `paper` shows them without a word
 
     @property
     def all_methods(self) -> tuple[str, ...]:
+        """What the profile's tables show."""
         return (*self.methods, *self.controls, *self.references)
 
+    @property
+    def with_extensions(self) -> tuple[str, ...]:
+        """What `--methods all` names."""
+        return (*self.all_methods, *self.extensions)
 
+
+METHOD_LISTS = ("methods", "controls", "references", "extensions")
 PROFILE_KEYS = {
-    "title", "include", "seeds", "methods", "controls", "references", "datasets", "train", "data", "values", "figures",
+    "title", "include", "beside", "seeds", *METHOD_LISTS, "datasets", "train", "views", "data", "values", "figures",
 }  # fmt: skip
-DATA_KEYS = {"settings", "train", "backbone", "annotator", *fields_of(Data)}
+DATA_TABLES = ("settings", "train", "backbone", "annotator", "views")
+DATA_KEYS = {*DATA_TABLES, *fields_of(Data)}
 
 
 def profile_names() -> list[str]:
@@ -64,7 +75,7 @@ def load_profile(name: str) -> Profile:
         for key in ("method", "dataset", "source"):
             if key not in entry:
                 raise UsageError(f"Profile {base}: every [[values]] entry needs '{key}'; one lacks it: {entry}")
-        for key in ("backbone", "settings"):
+        for key in ("backbone", "settings", "views"):
             if not isinstance(entry.get(key, {}), dict):
                 raise UsageError(f"Profile {base}: '{key}' in a [[values]] entry must be a table: {entry}")
     return Profile(
@@ -74,27 +85,30 @@ def load_profile(name: str) -> Profile:
         methods=tuple(raw.get("methods", ())),
         controls=tuple(raw.get("controls", ())),
         references=tuple(raw.get("references", ())),
+        extensions=tuple(raw.get("extensions", ())),
         datasets=tuple(raw.get("datasets", ())),
         train=raw.get("train", {}),
         data=raw.get("data", {}),
         values=tuple(raw.get("values", ())),
         figures=raw.get("figures", {}),
+        views=raw.get("views", {}),
+        beside=raw.get("beside", ""),
     )
 
 
 def _check_kinds(base: str, raw: Mapping[str, Any]) -> None:
     """Tables where tables belong, lists where lists do, and no name or seed twice."""
-    for key in ("train", "data", "figures"):
+    for key in ("train", "views", "data", "figures"):
         if not isinstance(raw.get(key, {}), dict):
             raise UsageError(f"Profile {base}: '{key}' must be a table, [{key}].")
     for data_set, entry in raw.get("data", {}).items():
-        for key in ("", "settings", "train", "backbone", "annotator"):
+        for key in ("", *DATA_TABLES):
             if not isinstance(entry.get(key, {}) if key else entry, dict):
                 raise UsageError(f"Profile {base}: 'data.{data_set}{'.' + key if key else ''}' must be a table.")
     values = raw.get("values", [])
     if not isinstance(values, list) or not all(isinstance(entry, dict) for entry in values):
         raise UsageError(f"Profile {base}: 'values' must be a list of tables, [[values]].")
-    kinds: dict[str, type] = {"seeds": int, **dict.fromkeys(("methods", "controls", "references", "datasets"), str)}
+    kinds: dict[str, type] = {"seeds": int, **dict.fromkeys((*METHOD_LISTS, "datasets"), str)}
     for key, kind in kinds.items():
         items = raw.get(key, [])
         if not isinstance(items, list) or not all(type(item) is kind for item in items):

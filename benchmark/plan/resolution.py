@@ -1,6 +1,6 @@
 """From a profile and the command line to the exact configuration of every run. Needs no torch.
 
-A value has one of five sources, later ones winning: the default in the code, the profile's [train] table, the profile's
+A value has one of five sources, later ones winning: the default in the code, the profile's [train] and [views] tables, its
 entry for the data set, a [[values]] entry of the profile (with its own `source`), and `--set` on the command line.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from benchmark.errors import UsageError
 from benchmark.plan import sections as typed
 from benchmark.plan.profile import Profile
-from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, fields_of
+from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, Views, fields_of
 from benchmark.plan.spec import RunConfig, RunSpec, file_digest
 from datasets import registry
 from datasets.own import name_of
@@ -92,14 +92,15 @@ class Draft:
         self.provenance[f"{section}.{key}"] = source
 
     def read_profile(self) -> None:
-        """[train], then the data set's entry, then the [[values]] of this method and data set."""
+        """[train] and [views], then the data set's entry, then the [[values]] of this method and data set."""
         name = f"profile {self.profile.name}"
-        for key, value in self.profile.train.items():
-            self.put("train", key, value, name)
+        for section, values in (("train", self.profile.train), ("views", self.profile.views)):
+            for key, value in values.items():
+                self.put(section, key, value, name)
         for key in fields_of(Data):
             if key in self.of_dataset:
                 self.put("data", key, self.of_dataset[key], f"{name}, {self.dataset}")
-        for section in ("train", "backbone", "annotator"):
+        for section in ("train", "backbone", "annotator", "views"):
             for key, value in self.of_dataset.get(section, {}).items():
                 self.put(section, key, value, f"{name}, {self.dataset}")
         for values in self.profile.values:
@@ -107,15 +108,15 @@ class Draft:
                 self.read_values(values)
 
     def read_values(self, values: Mapping[str, Any]) -> None:
-        """One [[values]] entry: fields of the method or of [train], and tables for the network and the data."""
+        """One [[values]] entry: fields of the method or of [train], and tables for network, views and data."""
         source = values["source"]
         for key, value in values.items():
             if key == "settings":
                 self.dataset_settings |= value
                 self.provenance.update({f"dataset.{name}": source for name in value})
-            elif key == "backbone":
+            elif key in ("backbone", "views"):
                 for name, part in value.items():
-                    self.put("backbone", name, part, source)
+                    self.put(key, name, part, source)
             elif key not in ("method", "dataset", "source"):
                 self.put("method" if key in self.entry.config else "train", key, value, source)
 
@@ -150,11 +151,15 @@ class Draft:
         for section, values in self.sections.items():
             typed.check(section, values)
         encoder = self.sections["backbone"]["name"]
-        if encoder and not takes_weights(encoder):  # no use for these two: the run is the one without them
-            for key in ("pretrained", "weights"):
-                self.sections["backbone"][key] = self.known["backbone"][key].default
-                self.provenance.pop(f"backbone.{key}", None)
-                self.chosen.pop(f"backbone.{key}", None)
+        if encoder and not takes_weights(encoder):
+            self.drop("backbone", "pretrained", "weights")
+        if not self.sections["backbone"]["frozen"]:
+            self.drop("backbone", "draws", "cells", "adapter")
+        source = registry.SOURCES.get(self.dataset)
+        if source is not None and source.group == "Tabular":
+            self.drop("views", *self.known["views"])  # made for images
+        elif self.entry.built_in:  # a plug-in's hooks may ask for a view that its list does not name
+            self.drop("views", *(name for name in self.known["views"] if name not in self.entry.views))
         data, usual = self.sections["data"], self.known["data"]
         changed = [key for key in ("noise", "imbalance") if data[key] != usual[key].default]
         if data["generator"] == "own" and changed:
@@ -163,15 +168,25 @@ class Draft:
                 f"choose a generator, for example --set data.generator=uniform, or other data."
             )
 
+    def drop(self, section: str, *keys: str) -> None:
+        """Settings that this run has no use for: it is the run without them."""
+        for key in keys:
+            self.sections[section][key] = self.known[section][key].default
+            self.provenance.pop(f"{section}.{key}", None)
+            self.chosen.pop(f"{section}.{key}", None)
+
     def spec(self, seed: int) -> RunSpec:
         """The run, once all sources are read."""
         entry, sections, sha256 = self.entry, self.sections, self.identified.get("sha256", "")
+        if sections["data"]["seed"] == seed:  # the run's own, so it is the run that says nothing of it
+            sections["data"]["seed"] = -1
+            self.chosen.pop("data.seed", None)
         weights = sections["backbone"]["weights"]
         config = RunConfig(
             method=entry.name,
             method_config=_identifying(sections["method"], entry.config),
             # An edited plug-in is another method; files of the tree are versioned by the commit.
-            method_source="" if entry.built_in else hashlib.sha256(entry.file.read_bytes()).hexdigest(),
+            method_source=source_digest(entry),
             dataset=self.identified["name"],
             dataset_settings=self.dataset_settings,
             dataset_sha256=sha256,
@@ -179,6 +194,7 @@ class Draft:
             train=Train(**sections["train"]),
             backbone=Network(**{**sections["backbone"], "weights": file_digest(weights) if weights else ""}),
             annotator=Annotator(**sections["annotator"]),
+            views=Views(**sections["views"]),
             seed=seed,
         )
         shown = self.chosen | ({"backbone.weights": Path(weights).name} if "backbone.weights" in self.chosen else {})
@@ -189,6 +205,11 @@ class Draft:
             "plugin": "" if entry.built_in else str(entry.file.resolve()),
         }
         return RunSpec(self.profile.name, label, config, self.provenance, self.chosen, paths)
+
+
+def source_digest(entry: Entry) -> str:
+    """SHA-256 of a plug-in's file; nothing for a method of the tree."""
+    return "" if entry.built_in else hashlib.sha256(entry.file.read_bytes()).hexdigest()
 
 
 def resolve(

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from benchmark.errors import UsageError
 from benchmark.plan.optimisation import OPTIMIZERS, SCHEDULES
 from datasets.labels.generators import GENERATORS
+from datasets.views.recipes import STRONG, WEAK
 from methods.registry import Setting, did_you_mean
 
 
@@ -58,6 +59,7 @@ class Train:
     tf32: Literal["off", "conv", "all"] = setting("conv", later=True)
     channels_last: bool = True
     compile: bool = False
+    steps: int = setting(0, NOT_NEGATIVE, later=True)  # of an epoch at most, for trials; 0: all of them
     eval_every: int = setting(1, AT_LEAST_ONE)  # epochs between evaluations; the last 2 % always, at least one
     holdout: float = setting(0.0, SHARE)  # of the training set, with candidate labels only, for selection without truth
     threads: int = setting(1, AT_LEAST_ONE)  # CPU threads of one run; part of the identity because sums depend on it
@@ -73,7 +75,10 @@ class Data:
     noise: float = setting(0.0, SHARE, later=True)  # probability that a wrong label replaces the true one in its set
     missing_truth: Literal["refuse", "keep"] = setting("refuse", later=True)  # own sets that lack the true label
     imbalance: float = setting(1.0, AT_LEAST_ONE, later=True)  # largest over smallest class, an exponential long tail
-    split: int = 0  # which split or fold, for data sets that have several; -1 = the run's seed
+    split: int = 0  # which split or fold, for data sets that have several; -1 = the data's seed
+    seed: int = setting(
+        -1, Rule(lambda value: value >= -1, "a seed, or -1 for the run's own"), later=True
+    )  # of the data
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,11 @@ class Network:
     order: Literal["bn-relu", "relu-bn"] = setting("bn-relu", later=True)
     features: int = setting(0, NOT_NEGATIVE, later=True)
     xavier: bool = setting(False, later=True)
+    # A fixed encoder whose maps of every view are kept, and the adapter that is trained on them; see train/frozen.py.
+    frozen: bool = setting(False, later=True)
+    draws: int = setting(4, AT_LEAST_ONE, later=True)  # stored draws of every random view
+    cells: int = setting(3, AT_LEAST_ONE, later=True)  # maps are pooled to cells × cells
+    adapter: int = setting(256, AT_LEAST_ONE, later=True)  # its width
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,17 @@ class Annotator:
     mode: Literal["eval", "train"] = "eval"  # "train" imitates the released generators
 
 
-SECTIONS: dict[str, type] = {"train": Train, "data": Data, "backbone": Network, "annotator": Annotator}
+@dataclass(frozen=True)
+class Views:
+    """What the views of images are that methods ask for by name; docs/protocol.md#views. Annotators have their own."""
+
+    weak: str = setting("simclr", one_of(WEAK), later=True)
+    strong: str = setting("randaugment", one_of(STRONG), later=True)
+
+
+SECTIONS: dict[str, type] = {
+    "train": Train, "data": Data, "backbone": Network, "annotator": Annotator, "views": Views,
+}  # fmt: skip
 
 
 @functools.cache

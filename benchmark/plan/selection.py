@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 
 from benchmark.errors import UsageError
 from benchmark.plan.profile import Profile, load_profile
-from benchmark.plan.resolution import Override, check_overrides, literal, resolve
+from benchmark.plan.resolution import Override, check_overrides, literal, resolve, source_digest
 from benchmark.plan.spec import RunSpec
 from datasets import registry as data_registry
-from datasets.base import DataError, Source
+from datasets.base import DataError, Source, settings_of
 from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mean, discover
 
 
@@ -22,7 +21,7 @@ from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mea
 class Choice:
     """What somebody typed to restrict or change a profile; None and empty leave it as it is."""
 
-    methods: str | None = None  # comma lists
+    methods: str | None = None  # comma lists; the word `all` adds the profile's extensions
     datasets: str | None = None
     seeds: str | None = None
     plugins: tuple[str, ...] = ()
@@ -41,6 +40,7 @@ class Selection:
     datasets: tuple[str, ...]
     seeds: tuple[int, ...]
     overrides: tuple[Override, ...]
+    apart: tuple[str, ...] = ()  # extensions that nobody named one by one: shown below the rest and not ranked
     unusable: tuple[str, ...] = ()  # broken plug-ins and methods, a sentence each; the others go on without them
 
     def entry(self, name: str) -> Entry:
@@ -84,6 +84,14 @@ class Selection:
 
 
 EVERYTHING = Choice()
+EVERY_METHOD = "all"
+
+
+def sources_of(plugins: Sequence[str]) -> dict[str, str]:
+    """By method, the digest of the plug-in file that defines it: what `--plugin` says about which version counts."""
+    catalogue = discover(tuple(plugins)) if plugins else None
+    own = [e for e in catalogue.entries.values() if not e.built_in] if catalogue else []
+    return {entry.name: source_digest(entry) for entry in own}
 
 
 def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
@@ -94,7 +102,8 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
             raise UsageError(f"Plug-in {plugin} does not exist.")
     catalogue = discover(plugins, tolerant=True)
     chosen_profile = load_profile(profile)
-    names = _words(choice.methods, "--methods") or chosen_profile.all_methods
+    words = _words(choice.methods, "--methods")
+    names = _with_groups(words, chosen_profile) or chosen_profile.all_methods
     if plugins and choice.methods is None:  # a plug-in named on the command line takes part
         own = [e.name for e in catalogue.entries.values() if not e.built_in]
         names = (*names, *(n for n in own if n not in names))
@@ -111,6 +120,7 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
         tuple(sets),
         _seeds(choice.seeds) or chosen_profile.seeds,
         tuple(overrides),
+        tuple(name for name in chosen_profile.extensions if name in names and name not in words),
         unusable,
     )
     check_overrides(overrides, [selection.entry(name) for name in names])
@@ -125,13 +135,17 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
 
 
 def _check_use(overrides: Sequence[Override], specs: Sequence[RunSpec]) -> None:
-    """Start weights that no run of the selection has a use for are an error, not a silent nothing."""
+    """Start weights or views that no run of the selection has a use for are an error, not a silent nothing."""
     for override in overrides:
-        if override.scope == "backbone" and not any(f"backbone.{override.key}" in spec.overrides for spec in specs):
-            raise UsageError(
-                f"--set backbone.{override.key}={override.text} changes nothing: no encoder here has published weights "
-                f"({', '.join(sorted({spec.backbone.name for spec in specs}))})."
-            )
+        name = f"{override.scope}.{override.key}"
+        if override.scope not in ("backbone", "views") or any(name in spec.overrides for spec in specs):
+            continue
+        encoders = ", ".join(sorted({spec.backbone.name for spec in specs}))
+        reasons = {
+            "backbone": f"no encoder here has published weights ({encoders})",
+            "views": f"no method here sees the view {override.key} of images",
+        }
+        raise UsageError(f"--set {name}={override.text} changes nothing: {reasons[override.scope]}.")
 
 
 def _check_own_names(sets: Sequence[str]) -> None:
@@ -145,10 +159,7 @@ def _check_own_names(sets: Sequence[str]) -> None:
 
 def _check_settings(source: Source, profile: Profile, overrides: Sequence[Override]) -> None:
     """A data set's own settings are the keyword arguments of its `load`; one that it lacks is an error at once."""
-    parameters = inspect.signature(source.load).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return  # passes its settings on to another set's `load`, which will say what it thinks of them
-    known = {p.name: Setting(str(p.annotation), p.default) for p in parameters if p.kind is p.KEYWORD_ONLY}
+    known = {name: Setting(str(p.annotation), p.default) for name, p in settings_of(source).items()}
     given = dict(profile.data.get(source.name, {}).get("settings", {}))
     for entry in profile.values:
         if entry["dataset"] in (source.name, "*"):
@@ -184,6 +195,12 @@ def _without_broken(
     if not usable:
         raise UsageError(" ".join(reasons))
     return tuple(usable), tuple(reasons)
+
+
+def _with_groups(words: Sequence[str], profile: Profile) -> tuple[str, ...]:
+    """The names, with what `all` stands for in its place."""
+    names = [name for word in words for name in (profile.with_extensions if word == EVERY_METHOD else (word,))]
+    return tuple(dict.fromkeys(names))
 
 
 def _words(text: str | None, option: str) -> tuple[str, ...]:

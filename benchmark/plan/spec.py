@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmark.errors import UsageError
 from benchmark.plan import sections as typed
-from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train
+from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, Views
 from benchmark.store import SCHEMA, digest_of
 
 
@@ -31,10 +31,12 @@ class RunConfig:
     seed: int
     method_source: str = ""  # SHA-256 of a plug-in's file; files of the tree are versioned by the commit
     dataset_sha256: str = ""  # of the user's own data
+    views: Views = field(default_factory=Views)
 
     def to_json(self) -> dict[str, Any]:
         """The configuration as run.json and the identity have it."""
         method = {"name": self.method, "config": self.method_config}
+        views = typed.to_json(self.views)  # younger than stored runs, as a whole
         own = {"sha256": self.dataset_sha256} if self.dataset_sha256 else {}
         return {
             "schema": SCHEMA,
@@ -43,6 +45,7 @@ class RunConfig:
             "train": typed.to_json(self.train),
             "backbone": typed.to_json(self.backbone),
             "annotator": typed.to_json(self.annotator),
+            **({"views": views} if views else {}),
             "seed": self.seed,
         }
 
@@ -69,6 +72,11 @@ class RunSpec:
     @property
     def seed(self) -> int:
         return self.config.seed
+
+    @property
+    def data_seed(self) -> int:
+        """What candidate sets, hold-out and split are drawn with; initialisation, order and views follow the run's seed."""
+        return self.seed if self.data.seed < 0 else self.data.seed
 
     @property
     def train(self) -> Train:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.files import ROOT
+from benchmark.run.devices import cores
+
+PACKAGES = ("joblib", "pandas", "pillow", "safetensors", "scikit-learn", "scipy", "timm")  # the others have a field
 
 
 @functools.lru_cache(maxsize=4)
@@ -30,6 +34,10 @@ def environment(device: str) -> dict[str, Any]:
         "torchvision": package_version("torchvision"),  # asked without importing it, which takes seconds
         "numpy": numpy.__version__,
         "platform": platform.platform(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),  # the kernels that were taken: bits follow from it
+        "cores": cores(),
+        "memory_gb": memory_gb(),
+        "packages": ", ".join(f"{name} {version}" for name in PACKAGES if (version := package_version(name))),
         "commit": commit(),
         "code_version": code_version(),
     }
@@ -40,6 +48,13 @@ def package_version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return ""
+
+
+def memory_gb() -> int:
+    """Of the machine; 0 where it cannot be told."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9)
+    return 0
 
 
 def cpu_name() -> str:

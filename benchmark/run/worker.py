@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from benchmark import kept
 from benchmark.errors import warn
 from benchmark.plan.spec import RunSpec, identity_of
 from benchmark.run.capture import captured, silenced
@@ -21,7 +22,7 @@ from benchmark.run.failures import is_out_of_memory, sentence
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.provenance import environment, now
 from benchmark.run.tracking import following
-from benchmark.store import SCHEMA, RunFolder, run_folder
+from benchmark.store import SCHEMA, RunFolder, done_elsewhere, run_folder
 from benchmark.train import checkpoint
 from benchmark.train.candidates import candidate_set
 from benchmark.train.device import ready, release
@@ -78,6 +79,9 @@ def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
     except (Exception, SystemExit) as error:
         return Outcome("failed", sentence(error))
     identity = identity_of(spec.digest, candidates.sha256)
+    other = done_elsewhere(options.results, spec, identity)
+    if other is not None:
+        return Outcome("done", accuracy=other["summary"]["accuracy"], skipped=True)
     folder = run_folder(options.results, spec, identity)
     try:
         if not folder.lock.acquire():
@@ -160,7 +164,7 @@ class Attempt:
         except OSError as error:
             status, reason = "failed", sentence(error)
         self.document |= {"status": status, "reason": reason, "epochs_done": len(self.folder.epochs())}
-        self.document["time"]["finished"] = now()
+        self.document["time"]["finished"] = self.document["sittings"][-1]["finished"] = now()
         unwritten = write_or_warn(self.folder, self.document)
         if status == "done" and unwritten:
             status, reason = "failed", sentence(unwritten)
@@ -208,12 +212,20 @@ class Attempt:
             records = trainer.run(self.folder, self.identity)
         self.document["summary"] = summarise(records)
         self.document["weights_sha256"] = weights_digest(trainer.method)
+        self.document["files"] = self._keep(trainer)
         self.document["cost"] = cost_of(records)
         self.document["cost"]["parameters"] = sum(p.numel() for p in trainer.method.parameters())
+
+    def _keep(self, trainer: Trainer) -> dict[str, str]:
+        """Leave the run's outputs beside its numbers; their names and SHA-256."""
+        content = kept.packed(trainer.evaluator.predictions(trainer.method).arrays())
+        return {kept.PREDICTIONS: kept.write(self.folder.path / kept.PREDICTIONS, content)}
 
     def _first_document(self) -> dict[str, Any]:
         """run.json while the run is going on."""
         spec, earlier = self.spec, self.known["time"] if self.known else {}
+        here = {"started": now(), "typed": self.options.typed, "host": socket.gethostname(), "pid": os.getpid()}
+        before = self.known.get("sittings") if self.known else None
         return {
             "schema": SCHEMA,
             "status": "running",
@@ -230,11 +242,15 @@ class Attempt:
             "overrides": spec.overrides,
             "candidates_sha256": self.candidates.sha256,
             "environment": environment(self.options.device),
+            "sittings": [
+                *(before if isinstance(before, list) else []),
+                here | {"environment": environment(self.options.device)},
+            ],
             "time": {
-                "started": earlier.get("started", now()),
+                "started": earlier.get("started", here["started"]),
                 "sittings": earlier.get("sittings", 1) + 1 if self.known else 1,
-                "host": socket.gethostname(),
-                "pid": os.getpid(),
+                "host": here["host"],
+                "pid": here["pid"],
                 "command": self.options.command,
                 "deaths": deaths(self.known, self.options) if self.known else 0,
             },

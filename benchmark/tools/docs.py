@@ -56,11 +56,11 @@ def replaced(text: str, marker: str, content: str) -> str:
 
 # What the source says -----------------------------------------------------------------------------------------------
 def ordered() -> list[Entry]:
-    """Every method of the tree: the paper's in the paper's order, then its controls and references, then the others."""
+    """Every method of the tree: the paper's in the paper's order, its controls and references, the extensions, then the others."""
     profile = load_profile("paper")
     entries = {name: entry for name, entry in discover().entries.items() if entry.built_in}
-    known = [entries[name] for name in profile.all_methods]
-    return known + [entry for name, entry in sorted(entries.items()) if name not in profile.all_methods]
+    known = [entries[name] for name in profile.with_extensions]
+    return known + [entry for name, entry in sorted(entries.items()) if name not in profile.with_extensions]
 
 
 def summary(entry: Entry) -> str:

@@ -12,12 +12,20 @@ import gzip
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmark import store
 from benchmark.files import ROOT, atomic_write
 
 FOLDER = ROOT / "results" / "reference"
-PRIVATE = ("host", "pid", "command", "deaths")
+PRIVATE = ("host", "pid", "command", "deaths", "typed")
+
+
+def without(keys: Sequence[str], document: dict[str, Any]) -> dict[str, Any]:
+    """A run's document without what only the machine's owner may want to know."""
+    sittings = [{k: v for k, v in sitting.items() if k not in keys} for sitting in document.get("sittings", [])]
+    time = {k: v for k, v in document["time"].items() if k not in keys}
+    return document | {"time": time} | ({"sittings": sittings} if sittings else {})
 
 
 def pack(results: Path, profiles: Sequence[str], folder: Path = FOLDER) -> int:
@@ -29,7 +37,8 @@ def pack(results: Path, profiles: Sequence[str], folder: Path = FOLDER) -> int:
                 continue
             copy = store.RunFolder(folder / run.path.relative_to(results))
             copy.path.mkdir(parents=True, exist_ok=True)
-            copy.write(document | {"time": {k: v for k, v in document["time"].items() if k not in PRIVATE}})
+            document.pop("files", None)  # predictions are not copied: what the tables read is in the summary
+            copy.write(without(PRIVATE, document))
             lines = "".join(store.canonical(record) + "\n" for record in run.epochs())
             atomic_write(copy.packed_metrics, gzip.compress(lines.encode(), mtime=0))
             count += 1

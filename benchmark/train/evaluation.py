@@ -6,11 +6,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from benchmark.errors import MethodDefect
-from benchmark.train.inputs import ViewLoader
+from benchmark.kept import Predictions, half
+from benchmark.train.inputs import Inputs
 from datasets.base import Dataset
 from methods.base import Method
 from methods.blocks import masked_softmax
@@ -19,9 +21,7 @@ from methods.blocks import masked_softmax
 class Evaluator:
     """Evaluates in eval mode without gradients, over the whole test set."""
 
-    def __init__(
-        self, dataset: Dataset, inputs: ViewLoader, candidates: Tensor, rows: Tensor, held_out: Tensor
-    ) -> None:
+    def __init__(self, dataset: Dataset, inputs: Inputs, candidates: Tensor, rows: Tensor, held_out: Tensor) -> None:
         device = inputs.device
         self.inputs = inputs
         self.num_classes = dataset.num_classes
@@ -31,6 +31,8 @@ class Evaluator:
         self.missing = 100.0 * float((~self.held_truth).double().mean())
         self.held_out = held_out
         self.held_out_candidates = candidates[held_out].to(device)
+        self.rows = rows
+        self.test_logits: Tensor | None = None  # of the last evaluation
 
     def evaluate(self, method: Method, autocast: AbstractContextManager[Any]) -> dict[str, float]:
         """Metrics of the method as it is now; accuracies in percent."""
@@ -51,6 +53,7 @@ class Evaluator:
                 f"predict gave {tuple(logits.shape)} for {len(self.test_labels)} images of {self.num_classes} classes; "
                 f"one row of logits per image is needed.",
             )
+        self.test_logits = logits
         result = {"test_accuracy": accuracy(logits, self.test_labels)}
         if type(method).predictions is not Method.predictions:
             extra: dict[str, list[Tensor]] = {}
@@ -60,6 +63,17 @@ class Evaluator:
             for name, parts in extra.items():
                 result[f"test_accuracy_{name}"] = accuracy(torch.cat(parts), self.test_labels)
         return result
+
+    def predictions(self, method: Method) -> Predictions:
+        """What a run keeps: the logits of the last evaluation, and the method's belief as it is now."""
+        assert self.test_logits is not None  # every run ends with an evaluation
+        belief = method.confidence()
+        return Predictions(
+            half(self.test_logits.float().cpu().numpy()),
+            np.arange(len(self.test_logits), dtype=np.int32),
+            self.rows.cpu().numpy().astype(np.int32),
+            None if belief is None else half(belief.detach().float().cpu().numpy()),
+        )
 
     def _selection(self, method: Method) -> dict[str, float]:
         """What can be known without true labels, on held-out rows with candidate sets."""

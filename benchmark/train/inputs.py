@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from benchmark.plan.sections import Views as ViewSettings
 from datasets.base import Dataset, Split
 from datasets.views.features import feature_views
 from datasets.views.views import Views
@@ -15,6 +18,18 @@ TEST_BATCH = 256
 TOGETHER = 1024 * 32 * 32  # pixels of one view that are made at once: 12 MB of results
 FEATURES_TOGETHER = 2**15  # features of one view that are made at once: 0.8 MB of draws, which a CPU's cache holds
 CACHE_LIMIT = 2**30  # bytes of prepared test images that are kept instead of being made anew at every evaluation
+
+
+class Inputs(Protocol):
+    """Where the trainer gets views of the training rows and the test set from."""
+
+    device: torch.device
+
+    def train_views(self, rows: Tensor, names: Sequence[str], epoch: int) -> tuple[Tensor, ...]: ...
+
+    def batches_at_once(self, batch: int) -> int: ...
+
+    def test_batches(self) -> Iterator[Tensor]: ...
 
 
 class ViewLoader:
@@ -80,6 +95,13 @@ class ViewLoader:
             images = images.pin_memory() if self.device.type == "cuda" else images
             images = images.to(self.device, non_blocking=True)
         return images, None if sizes is None else sizes.to(self.device)
+
+
+def with_views(dataset: Dataset, views: ViewSettings) -> Dataset:
+    """The data set with the views that a run asks for; its annotator and the test transform know nothing of them."""
+    if dataset.recipe is None:
+        return dataset
+    return replace(dataset, recipe=replace(dataset.recipe, weak=views.weak, strong=views.strong))
 
 
 def _on_device(split: Split, device: torch.device) -> Split:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import json
 import os
 import shutil
 import sys
@@ -18,11 +19,13 @@ import urllib.parse
 import urllib.request
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from datasets.base import Availability, DataError
 from datasets.registry import get
+from datasets.storage.archives import ARCHIVES, SAME_FILES, Archive
 from datasets.storage.files import locked
 
 CHUNK = 1 << 20
@@ -32,125 +35,6 @@ PAGES = "see docs/data.md"
 
 Progress = Callable[[str, int, "int | None"], None]  # what, done, total (bytes)
 Check = Callable[[Path], Availability]
-
-
-@dataclass(frozen=True)
-class Archive:
-    """One file to fetch. `origin` says where its hash was published; without a hash only the structure is checked."""
-
-    file: str
-    urls: tuple[str, ...] = ()
-    sha256: str = ""
-    md5: str = ""
-    git_blob: str = ""  # git's SHA-1 of the file
-    size: int | None = None
-    origin: str = ""
-    terms: str = ""  # what its provider allows, said before the download
-    folder: str = ""  # below <root>/<name>, where it is unpacked
-    unpack: bool = True
-
-
-def _table(file: str, sha256: str = "", git_blob: str = "") -> tuple[Archive]:
-    """A `.mat` file of a public repository that publishes results on it, at the commit of those results."""
-    where = "mathefuchs/pll-with-conformal-candidate-cleaning/0bc1124707aa902bfb4faad872b34abebea07d21"
-    return (
-        Archive(
-            file,
-            (f"https://raw.githubusercontent.com/{where}/data/realworld-datasets/{file}",),
-            origin="the repository's commit",
-            unpack=False,
-            terms="its provider, PALM at Southeast University, allows academic use; cite the set's authors",
-            sha256=sha256,
-            git_blob=git_blob,
-        ),
-    )
-
-
-_DOGS = "http://vision.stanford.edu/aditya86/ImageNetDogs/"
-_TFDS = "TensorFlow Datasets"
-
-ARCHIVES: dict[str, tuple[Archive, ...]] = {
-    "cifar100": (
-        Archive(
-            "cifar-100-python.tar.gz",
-            ("https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",),
-            md5="eb9058c3a382ffc7106e4002c42a8d85",
-            origin="torchvision",
-        ),
-    ),
-    "fgvc100": (
-        Archive(
-            "fgvc-aircraft-2013b.tar.gz",
-            ("https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz",),
-            md5="d4acdd33327262359767eeaa97a4f732",
-            origin="several public loaders",
-        ),
-    ),
-    "dogs120": (
-        Archive(
-            "images.tar",
-            (_DOGS + "images.tar",),
-            sha256="a443fc2f9a851aa1a7b8e4fa4af94b8459fce2c9f5a2f4dd4669cf9673a4ec58",
-            size=793_579_520,
-            origin=_TFDS,
-        ),
-        Archive(
-            "lists.tar",
-            (_DOGS + "lists.tar",),
-            sha256="34b47cacd9a98b5d150e084f24d29391c084c55272295ec65c85651bc35f4d6c",
-            size=481_280,
-            origin=_TFDS,
-        ),
-    ),
-    "cub200": (
-        Archive(
-            "CUB_200_2011.tgz",
-            (
-                "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz?download=1",
-                "https://s3.amazonaws.com/fast-ai-imageclas/CUB_200_2011.tgz",
-            ),
-            sha256="0c685df5597a8b24909f6a7c9db6d11e008733779a671760afef78feb49bf081",
-            md5="97eceeb196236b17998738112f37df78",
-            size=1_150_585_339,
-            origin=f"{_TFDS} (SHA-256), several public loaders (MD5)",
-        ),
-    ),
-    # Stanford's server is gone; archives that the user has put into the folder are verified and unpacked.
-    "cars196": (
-        Archive(
-            "cars_train.tgz",
-            sha256="512b227b30e2f0a8aab9e09485786ab4479582073a144998da74d64b801fd288",
-            size=979_269_282,
-            origin=_TFDS,
-        ),
-        Archive(
-            "cars_test.tgz",
-            sha256="bffea656d6f425cba3c91c6d83336e4c5f86c6cffd8975b0f375d3a10da8e243",
-            size=977_350_468,
-            origin=_TFDS,
-        ),
-        Archive(
-            "car_devkit.tgz",
-            sha256="b97deb463af7d58b6bfaa18b2a4de9829f0f79e8ce663dfa9261bf7810e9accd",
-            size=330_960,
-            origin=_TFDS,
-        ),
-        Archive(
-            "cars_test_annos_withlabels.mat",
-            sha256="790f75be8ea34eeded134cc559332baf23e30e91367e9ddca97d26ed9b895f05",
-            size=185_758,
-            origin=_TFDS,
-            unpack=False,
-        ),
-    ),
-    "lost": _table("lost.mat", sha256="42a8cc43e05578087e7b8ca194647829ec535dc4d0a86cf47f357c5eb3146e4f"),
-    "msrcv2": _table("msrc-v2.mat", sha256="948e4d443a5450308f05aa689bc82d9bcc7af699a113a6a81c40ef337a20c393"),
-    "birdsong": _table("bird-song.mat", sha256="2170d46765a151ac80623d9a1242e0299802236e5574442bdb596bef90f50743"),
-    "soccer": _table("soccer.mat", git_blob="3372e7350e06eba374c715e07fbd18e2555e00ec"),
-    "yahoo": _table("yahoo-news.mat", git_blob="c9c3c35a6562ece4dffca8e7997c4c9cdcd12354"),
-    "mirflickr": _table("mir-flickr.mat", git_blob="4e35e2ac7d16120722a2f2ec6e7baa99138ddbd0"),
-}
-SAME_FILES = {"cifar100h": "cifar100"}
 
 
 def show(what: str, done: int, total: int | None) -> None:
@@ -221,6 +105,8 @@ def _obtain(name: str, archive: Archive, target: Path, work: Path, progress: Pro
             f"{name}: the publisher's server no longer hands out {archive.file}; put {wanted} into {target} and run this "
             f"command again, or put the unpacked folders there, {PAGES}."
         )
+    work.mkdir(parents=True, exist_ok=True)
+    archive = _as_listed(name, archive, target, work, progress, pause) if archive.listing else archive
     _check_space(work, archive)
     part = work / (archive.file + ".part")
     problems: list[str] = []
@@ -252,8 +138,34 @@ def _attempt(url: str, part: Path, archive: Archive, progress: Progress, pause: 
     return problem
 
 
+def _as_listed(name: str, archive: Archive, target: Path, work: Path, progress: Progress, pause: float) -> Archive:
+    """The archive with address, size and git_blob from its commit's list; spelling is as the list has it."""
+    part = work / "listing.json"
+    part.unlink(missing_ok=True)
+    reason = _download(archive.listing, part, archive, progress, pause)
+    if not reason:
+        try:
+            entries: list[dict[str, Any]] = json.loads(part.read_text(encoding="utf-8"))["tree"]
+            found = next(e for e in entries if _letters(e["path"]) == _letters(archive.file))
+            url = archive.urls[0] + urllib.parse.quote(found["path"])
+            return replace(archive, urls=(url,), git_blob=found["sha"], size=found["size"])
+        except StopIteration:
+            reason = f"it does not name {archive.file}"
+        except (ValueError, KeyError, TypeError):
+            reason = "it is no list of files"
+    where = urllib.parse.urlsplit(archive.listing).netloc
+    raise DataError(
+        f"{name}: the list of files at {where} could not be used ({reason}); run the command again, or put "
+        f"{archive.file} into {target}, {PAGES}."
+    )
+
+
+def _letters(file: str) -> str:
+    """A file's name without case and signs: FG-NET.mat and fgnet.mat are one."""
+    return "".join(filter(str.isalnum, file.lower()))
+
+
 def _check_space(work: Path, archive: Archive) -> None:
-    work.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(work).free
     if archive.size and free < 2 * archive.size:
         raise DataError(

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 RGB = tuple[float, float, float]
+# What a method gets where it asks for a weak and for a strong view; the first of each is CEL's, and the default.
+WEAK = ("simclr", "crop-flip", "plain")
+STRONG = ("randaugment", "autoaugment")
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class Recipe:
     distill: Literal["cifar", "imagenet", "strong"] = "cifar"  # AutoAugment's policy, or the operations of `strong`
     test_resize: int | None = None  # shorter side before the centre crop; None: the whole image becomes size × size
     autoaugment: Literal["v2", "extended"] = "v2"
+    weak: str = WEAK[0]  # what the view of this name is; see views.py
+    strong: str = STRONG[0]
 
 
 CIFAR = Recipe(size=32, scale=(0.2, 1.0), flip=True, mean=(0.5071, 0.4867, 0.4408), std=(0.2675, 0.2565, 0.2761))

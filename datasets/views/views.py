@@ -4,8 +4,11 @@ A view is a function of (seed, epoch, index, name) and the image: the same image
 a resumed run gets the same view. All samples of a batch are worked on at once, each with its own draws; see
 `ops.py` for how that is kept exact and `counter.py` for the draws.
 
-weak     crop and resize, flip, colour jitter (p = 0.8), grey (p = 0.2): SimCLR's, as PiCO and CEL use it
-strong   crop and resize, flip, three RandAugment operations with their own magnitudes, one Cutout
+weak     crop and resize, flip, colour jitter (p = 0.8), grey (p = 0.2): SimCLR's, as PiCO and CEL use it. With the
+         recipe "crop-flip" a flip and a crop shifted by up to an eighth of the side (reflected borders), or where the
+         test transform resizes, a crop anywhere in the resized image; with "plain" the test transform
+strong   crop and resize, flip, three RandAugment operations with their own magnitudes, one Cutout; with the recipe
+         "autoaugment" the view distill
 distill  DIRK's view. cifar: flip, shifted crop, Cutout, AutoAugment; imagenet: crop and resize, flip, AutoAugment
 plain    the test transform
 """
@@ -50,6 +53,7 @@ CUTOUT_FILL = (125.0, 123.0, 114.0)
 CUTOUT_LARGEST = 0.5  # of the width
 DISTILL_HOLE = 0.5  # of the side: 16 pixels of CIFAR's 32
 DISTILL_PADDING = 4
+SHIFT = 1 / 8  # of the side, either way, of the crop of crop-flip: 4 pixels of CIFAR's 32
 CROP_TRIES = 10
 WEAK_OPERATIONS: tuple[ops.Operation, ...] = (
     ops.brightness,
@@ -203,7 +207,7 @@ class Views:
         index = index.to(images.device)
         works = []
         for i, name in enumerate(names):
-            if name == "plain":
+            if name == "plain" or (name == "weak" and self.recipe.weak == "plain"):
                 works.append(self._plain(sizes, padded))
                 continue
             stream = f"{name}{tuple(names[:i]).count(name)}"
@@ -234,6 +238,8 @@ class Views:
     # one view each ----------------------------------------------------------------------------------------------------
 
     def _weak(self, sizes: Tensor, draws: Draws) -> Work:
+        if self.recipe.weak == "crop-flip":
+            return self._crop_flip(sizes, draws)
         crop = self._crop(sizes, draws)
         choice, magnitude = draw_jitter(draws, self.recipe)
 
@@ -242,7 +248,29 @@ class Views:
 
         return work
 
+    def _crop_flip(self, sizes: Tensor, draws: Draws) -> Work:
+        size, flip, place = self.recipe.size, self._flipped(draws), draws.take(2)
+        if self.recipe.test_resize is None:
+            most = int(SHIFT * size)
+            shift = (place * (2 * most + 1)).to(torch.int64) - most
+
+            def work_from_shift(source: _Source, rows: slice, out: Tensor) -> None:
+                self._normalised(self._shifted(source, sizes[rows], flip[rows], shift[rows]), out)
+
+            return work_from_shift
+        total = self._resized(sizes)
+        offset = (place * (total - size + 1)).to(torch.int64)
+        zero = torch.zeros_like(total)
+
+        def work(source: _Source, rows: slice, out: Tensor) -> None:
+            y, x = _both_taps(zero[rows], sizes[rows], total[rows], offset[rows], size, flip[rows])
+            self._normalised(source.resampled(y, x), out)
+
+        return work
+
     def _strong(self, sizes: Tensor, draws: Draws) -> Work:
+        if self.recipe.strong == "autoaugment" and self.recipe.distill != "strong":
+            return self._distill(sizes, draws)
         crop = self._crop(sizes, draws)
         choice, magnitude = draw_rand_augment(draws)
         box = draw_cutout(draws, self.recipe.size)
@@ -280,11 +308,8 @@ class Views:
 
     def _plain(self, sizes: Tensor, padded: bool) -> Work:
         size = self.recipe.size
-        if self.recipe.test_resize is None:
-            total = torch.full_like(sizes, size)
-        else:
-            # as torchvision: the longer side is rounded down, halves of the centre crop's offset to the even number
-            total = self.recipe.test_resize * sizes // sizes.amin(1, keepdim=True)
+        total = self._resized(sizes)
+        # halves of the centre crop's offset are rounded to the even number, as in torchvision
         offset = ((total - size) / 2).round().to(torch.int64)
         zero = torch.zeros_like(total)
 
@@ -301,6 +326,12 @@ class Views:
     makers = {"weak": _weak, "strong": _strong, "distill": _distill}  # by name; "plain" draws nothing
 
     # steps they share -------------------------------------------------------------------------------------------------
+
+    def _resized(self, sizes: Tensor) -> Tensor:
+        """(B, 2) height and width after the resizing of the test transform."""
+        if self.recipe.test_resize is None:
+            return torch.full_like(sizes, self.recipe.size)
+        return self.recipe.test_resize * sizes // sizes.amin(1, keepdim=True)  # the longer side rounded down
 
     def _flipped(self, draws: Draws) -> Tensor:
         """(B,) bool. The number is drawn even where nothing is flipped, so that recipes draw alike."""

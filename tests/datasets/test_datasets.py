@@ -133,7 +133,7 @@ def test_a_file_in_the_folder_is_a_data_set(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "__path__", [*datasets.__path__, str(tmp_path)])
     found = registry._collect()
     assert {*found} == {*registry.SOURCES, "dropped-in"}
-    assert list(found).index("dropped-in") == list(found).index("cifar100h") + 1  # with its group
+    assert list(found).index("dropped-in") == list(found).index("fashion-mnist") + 1  # with its group
     (tmp_path / "twice.py").write_text("from dropped_in import SOURCES\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=r"'dropped-in' is used twice; see datasets/twice\.py"):

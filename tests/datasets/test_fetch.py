@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import io
+import json
 import os
 import socket
 import tarfile
@@ -232,8 +233,10 @@ def test_stanford_cars_says_what_to_put_where(tmp_path):
 
 
 def test_a_set_without_a_download_says_where_it_comes_from(tmp_path):
-    with pytest.raises(DataError, match="fgnet cannot be downloaded by this command; unpack FG-NET from https://palm"):
-        fetch("fgnet", tmp_path)
+    with pytest.raises(
+        DataError, match="malagasy cannot be downloaded by this command; unpack Malagasy from https://palm"
+    ):
+        fetch("malagasy", tmp_path)
     with pytest.raises(DataError, match="Unknown data set"):
         fetch("nonsense", tmp_path)
 
@@ -241,7 +244,8 @@ def test_a_set_without_a_download_says_where_it_comes_from(tmp_path):
 def test_every_archive_of_the_table_has_a_published_hash():
     for archives in ARCHIVES.values():
         for entry in archives:
-            assert len(entry.sha256) == 64 or len(entry.md5) == 32 or len(entry.git_blob) == 40
+            listed = entry.listing and len(entry.listing.rpartition("/")[2]) == 40  # of a commit, and it has the hash
+            assert listed or len(entry.sha256) == 64 or len(entry.md5) == 32 or len(entry.git_blob) == 40
             assert entry.origin
 
 
@@ -328,6 +332,41 @@ def test_git_s_own_id_of_a_file_verifies_it(tmp_path):
     assert not _mismatch(path, entry)
     path.write_bytes(b"hallo\n")
     assert "has git blob" in _mismatch(path, entry)
+
+
+def git_id(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def listed(server: Server, tree: object) -> Archive:
+    server.files["tree"] = json.dumps(tree).encode()
+    return Archive("fgnet.mat", (server.url("raw/"),), listing=server.url("tree"), unpack=False)
+
+
+def test_a_commit_s_list_names_the_file_and_verifies_it(server, tmp_path):
+    content = b"M" * 500
+    server.files["raw/FG-NET.mat"] = content
+    entry = {"path": "FG-NET.mat", "sha": git_id(content), "size": len(content)}
+    archive = listed(server, {"tree": [{"path": "README.md", "sha": "0" * 40, "size": 3}, entry]})
+    fetch("fgnet", tmp_path, [archive], pause=0)
+    assert (tmp_path / "fgnet" / "fgnet.mat").read_bytes() == content
+    other = listed(server, {"tree": [entry | {"sha": git_id(b"other")}]})
+    with pytest.raises(DataError, match="the file has git blob"):
+        fetch("fgnet", tmp_path / "again", [other], pause=0)
+    assert not (tmp_path / "again" / "fgnet").exists()
+
+
+@pytest.mark.parametrize(
+    ("tree", "reason"),
+    [
+        ({"tree": []}, "it does not name fgnet.mat"),
+        ({"message": "Not Found"}, "it is no list of files"),
+        ({"tree": [3]}, "it is no list of files"),
+    ],
+)
+def test_a_list_without_the_file_is_one_sentence(server, tmp_path, tree, reason):
+    with pytest.raises(DataError, match=f"fgnet: the list of files at .* could not be used .{reason}.; run"):
+        fetch("fgnet", tmp_path, [listed(server, tree)], pause=0)
 
 
 def test_the_terms_of_a_table_are_said_before_the_download(tmp_path, capsys, monkeypatch):

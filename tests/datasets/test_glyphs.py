@@ -15,7 +15,7 @@ import torch
 from PIL import Image, ImageFilter
 
 from datasets import digits, glyphs, registry
-from datasets.base import DataError, Dataset
+from datasets.base import DataError, Dataset, stratified
 from tests.conftest import ROOT
 
 NOWHERE = Path("nowhere")
@@ -181,7 +181,7 @@ def test_digits_are_those_of_scikit_learn() -> None:
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
-    held = torch.from_numpy(digits.stratified(labels, digits.TEST_SIZE))
+    held = torch.from_numpy(stratified(labels, digits.TEST_SIZE))
     dataset = digits.load(NOWHERE)
     assert dataset.test.labels.tolist() == labels[held.numpy()].tolist()
     corners = torch.from_numpy(pixels.reshape(-1, 8, 8))[held][:, 0, 0]
@@ -202,3 +202,11 @@ def test_a_damaged_digits_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(digits, "_file", lambda: None)
     with pytest.raises(DataError, match="not installed"):
         digits.load(NOWHERE)
+
+
+def test_another_shuffle_of_the_digits_holds_out_others_of_every_class() -> None:
+    usual, other = digits.load(NOWHERE), digits.load(NOWHERE, shuffle=1)
+    assert torch.equal(usual.test.labels.bincount(), other.test.labels.bincount())
+    assert not torch.equal(usual.test.images, other.test.images)
+    with pytest.raises(DataError, match="must not be negative"):
+        digits.load(NOWHERE, shuffle=-1)

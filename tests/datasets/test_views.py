@@ -353,9 +353,10 @@ ALL = ("weak", "strong", "strong", "distill", "plain")
 
 
 FINE = [replace(FINE_GRAINED, size=64, autoaugment="extended"), replace(FINE_GRAINED, size=128)]
+CROP_FLIP = [replace(recipe, weak="crop-flip", strong="autoaugment") for recipe in (CIFAR, FINE[1])]
 
 
-@pytest.mark.parametrize("recipe", [CIFAR, *FINE, GLYPHS])
+@pytest.mark.parametrize("recipe", [CIFAR, *FINE, GLYPHS, *CROP_FLIP])
 def test_a_view_does_not_depend_on_batch_order_or_neighbours(recipe: Recipe) -> None:
     images = pictures(32 if recipe.size == 32 else 72, count=40)
     index = torch.arange(40) * 17
@@ -390,6 +391,51 @@ def test_repeated_names_epochs_and_seeds_give_other_views() -> None:
     assert torch.equal(make(images, index, ("weak", "strong"), 0)[1], first)
     assert not torch.equal(make(images, index, ("strong",), 1)[0], first)
     assert not torch.equal(Views(CIFAR, seed=1)(images, index, ("strong",), 0)[0], first)
+
+
+def levels_of(view: Tensor, recipe: Recipe) -> Tensor:
+    return ((view * torch.tensor(recipe.std).view(3, 1, 1) + torch.tensor(recipe.mean).view(3, 1, 1)) * 255).round()
+
+
+def test_crop_flip_is_a_padded_crop_of_a_flipped_picture_and_every_shift_occurs() -> None:
+    recipe = replace(CIFAR, weak="crop-flip")
+    image = pictures(32)[:1]
+    made = levels_of(Views(recipe, 0)(image.expand(300, -1, -1, -1), torch.arange(300), ("weak",), 0)[0], recipe)
+    padded = [v2.Pad(4, padding_mode="reflect")(side) for side in (image[0], image[0].flip(2))]
+    crops = {(f, y, x): padded[f][:, y : y + 32, x : x + 32] for f in range(2) for y in range(9) for x in range(9)}
+    equal = torch.stack([(made == crop).flatten(1).all(1) for crop in crops.values()])  # (162, 300)
+    assert bool((equal.sum(0) == 1).all())
+    found = [list(crops)[i] for i in equal.to(torch.int8).argmax(0).tolist()]
+    assert [len(set(each)) for each in zip(*found, strict=True)] == [2, 9, 9]
+
+
+def test_crop_flip_of_a_photograph_is_a_crop_of_the_resized_picture() -> None:
+    recipe = replace(FINE_GRAINED, weak="crop-flip")
+    photo = photograph()[:, :400, :300]
+    made = levels_of(Views(recipe, 0)(photo[None].expand(6, -1, -1, -1), torch.arange(6), ("weak",), 0)[0], recipe)
+    resized = v2.Resize(256)(photo).float()
+    for view in made:
+        best = min(
+            (side[:, y : y + 224, x : x + 224] - view).abs().max()
+            for side in (resized, resized.flip(2))
+            for y in range(resized.shape[1] - 223)
+            for x in range(33)
+            if (side[:, y, x] - view[:, 0, 0]).abs().max() <= 1
+            and (side[:, y + 223, x + 223] - view[:, 223, 223]).abs().max() <= 1
+        )
+        assert best <= 1
+    assert not torch.equal(made[0], made[1])
+
+
+def test_a_recipe_of_one_view_leaves_the_others_as_they_are() -> None:
+    images, index = pictures(32), torch.arange(12)
+    usual = Views(CIFAR, 0)(images, index, ALL, 0)
+    plain = Views(replace(CIFAR, weak="plain"), 0)(images, index, ALL, 0)
+    assert torch.equal(plain[0], usual[-1]) and all(map(torch.equal, plain[1:], usual[1:]))
+    other = Views(replace(CIFAR, strong="autoaugment"), 0)(images, index, ("weak", "strong"), 0)
+    assert torch.equal(other[0], usual[0]) and not torch.equal(other[1], usual[1])
+    signs = Views(replace(GLYPHS, weak="crop-flip", strong="autoaugment"), 0)(images, index, ("weak", "strong"), 0)
+    assert torch.equal(signs[1], Views(GLYPHS, 0)(images, index, ("strong",), 0)[0])  # AutoAugment is not for signs
 
 
 def test_views_are_normalised_pictures_of_the_right_size() -> None:

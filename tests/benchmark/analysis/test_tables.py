@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,18 @@ def test_best_is_bold_and_second_underlined_among_main_methods_only() -> None:
     assert table.rows[-1].cells[1].text == "Average" and table.rows[-1].rule
 
 
+def test_extensions_stand_below_and_are_ranked_only_where_asked() -> None:
+    runs, usual = make_runs(methods=("cel", "dirk", "proden", "average", "gone")), plan()
+    contents = replace(usual, methods=(*METHODS, MethodInfo("gone", "New", "PLL", apart=True)))
+    apart, ranked = table2(runs, contents), table2(runs, contents.ranking_all())
+    assert apart.rows[-1].cells[1].text == "New" and apart.rows[-1].rule
+    assert cell(apart, "CEL", "CUB200").bold and not cell(apart, "New", "CUB200").bold
+    assert any("1 extension" in note for note in apart.notes)
+    assert cell(ranked, "New", "CUB200").bold and not any("extension" in note for note in ranked.notes)
+    assert "New" not in table3(runs, contents).columns and "New" in table3(runs, contents.ranking_all()).columns
+    assert "gone" not in rank_analysis(runs, contents).names
+
+
 def test_a_cell_with_two_of_three_seeds_says_so_and_is_not_ranked() -> None:
     table = table2(spoil(make_runs(), "cel", "cub200", 1, "diverged", "loss is nan at step 7"), plan())
     assert not table.complete
@@ -158,7 +171,7 @@ def test_a_method_that_is_no_longer_registered_is_shown_and_marked() -> None:
     runs = make_runs(methods=("cel", "dirk", "proden", "average", "gone"))
     table = table2(runs, plan())
     assert table.rows[-1].cells[1].text == "gone†" and not table.rows[-1].cells[2].bold
-    assert any("no longer registered (gone)" in n for n in table.notes)
+    assert any("not registered here (gone)" in n for n in table.notes)
     known = plan(registered=frozenset({"gone"}))
     assert "gone" not in to_text(table2(runs, known))
 
@@ -229,6 +242,26 @@ def test_copied_runs_are_pointed_out() -> None:
     twin = runs[runs.method == "cel"].assign(method="dirk", label="dirk")
     table = table3(pd.concat([runs[runs.method != "dirk"], twin]), plan())
     assert any("copies of each other" in n for n in table.notes)
+
+
+def test_a_profile_beside_the_paper_says_how_it_differs_and_how_far_the_order_is_the_papers() -> None:
+    methods = tuple(MethodInfo(t.lower(), t, "PLL") for t in ("CEL", "DIRK", "PRODEN", "PiCO", "POP"))
+    paper = published.accuracies()
+    parts = []
+    for m in methods:
+        part = make_runs("frozen", ("cel",))
+        part["method"] = part["label"] = m.name
+        part["identity"] = m.name + part["identity"]
+        part["accuracy"] = 0.5 * paper[m.name, "CUB200"][0] + part["seed"]
+        parts.append(part)
+    runs = pd.concat(parts)
+    contents = Contents("frozen", methods, DATASETS[1:], (0, 1, 2), "cpu", beside="Another encoder.")
+    notes = table2(runs, contents).notes
+    assert "Another encoder." in notes
+    assert "CUB200: rank correlation (Spearman) of the 5 methods with the paper's order 1.00" in "\n".join(notes)
+    assert not any(
+        "rank correlation" in note for note in table2(runs, replace(contents, profile="quick", beside="")).notes
+    )
 
 
 def test_the_published_table_3_differs_from_the_derived_one_in_pop_only() -> None:

@@ -113,6 +113,14 @@ def test_done_runs_are_skipped_and_their_accuracies_unread(bench, capsys):
     assert choices(bench) == before
 
 
+def test_a_grid_of_ones_own_is_run_and_named_in_the_source(bench, capsys, tmp_path):
+    own = ("--rates", "0.05,0.01", "--decays", "0.0005,0.01", "--out", str(tmp_path / "own.toml"))
+    assert cli.main(bench.arguments(*words(bench), *own)[3:]) == 0
+    assert "8 runs, 4 done, 4 to do" in capsys.readouterr().out.replace("Plan: ", "")  # the small grid's are there
+    entries = tomllib.loads((tmp_path / "own.toml").read_text())["values"]
+    assert all("lr 0.05, 0.01; weight decay 0.0005, 0.01, seed 0" in entry["source"] for entry in entries)
+
+
 def test_diverged_points_are_left_out_and_a_choice_among_none_is_refused(bench, capsys, monkeypatch):
     monkeypatch.setattr(tune, "train", lambda *_: Progress(0))  # a diverged run is not run again
     before, path = choices(bench), bench.results / "tuned-tiny.toml"
@@ -169,6 +177,9 @@ def test_a_later_tuning_keeps_the_choices_of_other_methods(tmp_path):
         (("--out", "{profile}"), "was not written by tune and is left alone"),
         (("--out", "{folder}/tiny.toml/x.toml"), "--out"),
         (("--grid", "huge"), "unknown 'huge'"),
+        (("--rates", "0.1;0.2"), "write a comma list of numbers"),
+        (("--decays", "0.1,0.10"), "a value is named twice"),
+        (("--rates", "0"), "train.lr is 0.0"),
         (("--select", "accuracy"), "unknown 'accuracy'"),
     ],
 )

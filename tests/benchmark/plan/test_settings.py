@@ -56,6 +56,7 @@ def refusal(folder: Path, text: str = TINY, **words: Any) -> str:
         ({"settings": ["train.epochs=2.5"]}, "2.5 does not fit int"),
         ({"settings": ["train.momentum=1"]}, "train.momentum is 1.0"),
         ({"settings": ["train.schedule=linear"]}, "must be one of cosine, constant"),
+        ({"settings": ["views.weak=cropflip"]}, "must be one of simclr, crop-flip, plain. Did you mean 'crop-flip'"),
         ({"settings": ["data.rate=2"]}, "data.rate is 2.0; it must be in [0, 1]"),
         ({"settings": ["data.noise=1"]}, "data.noise is 1.0; it must be in [0, 1)"),
         ({"settings": ["data.noise=-0.1"]}, "data.noise is -0.1; it must be in [0, 1)"),
@@ -129,12 +130,22 @@ def test_jobs_are_spread_over_devices() -> None:
 def test_every_profile_resolves_and_every_value_has_a_source(name: str) -> None:
     profile, catalogue = load_profile(name), discover()
     for dataset in profile.datasets:
-        for method in profile.all_methods:
+        for method in profile.with_extensions:
             spec = resolve(profile, catalogue.get(method), dataset, 0)
             assert all(spec.provenance.values())
             for key, setting in fields_of(Train).items():
                 if getattr(spec.train, key) != setting.default:
                     assert f"train.{key}" in spec.provenance
+
+
+def test_all_adds_the_extensions_apart_and_naming_one_makes_it_one_of_the_rest(tmp_path: Path) -> None:
+    text = TINY.replace("datasets = ", 'extensions = ["papi", "cavl"]\ndatasets = ', 1)
+    usual, everything = choose(tmp_path, text), choose(tmp_path, text, methods="all")
+    assert not {"papi", "cavl"} & set(usual.methods) and usual.apart == ()
+    assert everything.methods == (*usual.methods, "papi", "cavl") and everything.apart == ("papi", "cavl")
+    named = choose(tmp_path, text, methods="papi,all")
+    assert named.methods[0] == "papi" and named.methods.count("papi") == 1 and named.apart == ("cavl",)
+    assert "extensions has 'papi' twice" in refusal(tmp_path, text.replace('"cavl"', '"papi"'))
 
 
 def test_later_sources_win_and_are_named(tmp_path: Path) -> None:
@@ -185,3 +196,16 @@ def test_a_variant_with_the_profile_s_own_value_is_the_plain_run() -> None:
     other = resolve(profile, cel, "glyphs", 0, variant={"embedding_length": 2 * length})
     assert (same.digest, same.label, same.overrides) == (plain.digest, "cel", {})
     assert other.digest != plain.digest and other.label == f"cel[embedding_length={2 * length}]"
+
+
+def test_the_data_s_seed_is_no_part_of_a_run_that_does_not_use_it(tmp_path: Path) -> None:
+    """Stored runs keep their identity, and the run's own seed typed is the same run."""
+    plain = choose(tmp_path).specs()
+    assert all("seed" not in spec.config.to_json()["dataset"] and spec.data_seed == spec.seed for spec in plain)
+    typed = {(s.method, s.seed): s for s in choose(tmp_path, settings=["data.seed=0"]).specs()}
+    same, other = typed["proden", 0], typed["proden", 1]
+    assert (same.digest, same.label) == (plain[0].digest, "proden")
+    assert (other.data_seed, other.seed, other.label) == (0, 1, "proden[data.seed=0]")
+    assert other.digest not in {spec.digest for spec in plain}
+    with pytest.raises(UsageError, match="a seed, or -1"):
+        choose(tmp_path, settings=["data.seed=-2"])

@@ -183,6 +183,11 @@ def test_a_worker_that_dies_once_is_replaced_and_its_run_resumed(forked_benchmar
     assert done.returncode == 0, done.stdout + done.stderr
     (document,) = documents(bench).values()
     assert document["status"] == "done" and document["time"]["sittings"] == 2
+    first, second = document["sittings"]
+    assert "finished" not in first and second["finished"] == document["time"]["finished"]
+    assert first["typed"].startswith("./reproduce.sh run --plugin") and "--checkpoint-seconds 0" in first["typed"]
+    assert first["environment"] == second["environment"] == document["environment"]
+    assert document["environment"]["cores"] >= 1 and document["environment"]["cpu_capability"]
     untroubled = forked_benchmark("untroubled", grid(4))
     assert untroubled.run(*words).returncode == 0  # the marker is there, so nothing dies
     assert untroubled.results_only() == bench.results_only()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,3 +68,31 @@ def test_a_compiled_run_reports_what_compiling_took(tiny_benchmark: TinyBenchmar
     tiny_benchmark.run("run", *words, check=True)
     (document,) = documents(tiny_benchmark).values()
     assert document["cost"]["compile_seconds"] > 1
+
+
+def test_the_data_s_seed_draws_the_data_and_the_run_s_seed_the_training(tmp_path: Path) -> None:
+    from benchmark.plan.selection import Choice, select
+    from benchmark.train.candidates import candidate_set
+    from benchmark.train.loading import dataset_of, entry_of
+    from methods.registry import load
+    from tests.conftest import TINY
+
+    profile = tmp_path / "tiny.toml"
+    profile.write_text(TINY + "split = -1\n", encoding="utf-8")
+
+    def begun(seed: int, data: int) -> Trainer:
+        settings = (f"data.seed={data}", "train.holdout=0.2")
+        (spec,) = select(str(profile), Choice("proden", seeds=str(seed), settings=settings)).specs()
+        dataset = dataset_of(spec, tmp_path)
+        sets = candidate_set(spec, dataset, tmp_path, "cpu")
+        return Trainer(spec, load(entry_of(spec)), dataset, sets.matrix, torch.device("cpu"))
+
+    def weights(trainer: Trainer) -> torch.Tensor:
+        return torch.cat([p.detach().flatten() for p in trainer.method.parameters()])
+
+    base, other_data, other_training = begun(0, 0), begun(0, 1), begun(1, 0)
+    assert torch.equal(base.candidates, other_training.candidates) and torch.equal(base.rows, other_training.rows)
+    assert not torch.equal(base.candidates, other_data.candidates) and not torch.equal(base.rows, other_data.rows)
+    assert torch.equal(weights(base), weights(other_data)) and not torch.equal(weights(base), weights(other_training))
+    assert torch.equal(base.order(0).argsort(), other_data.order(0).argsort())
+    assert not torch.equal(base.order(0).argsort(), other_training.order(0).argsort())

@@ -1,0 +1,120 @@
+"""What a finished run keeps beside its numbers: its predictions, as plain arrays whose SHA-256 run.json has. Needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmark.errors import CandidError
+from benchmark.files import atomic_write
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PREDICTIONS = "predictions.npz"
+LIMIT = 1 << 32  # bytes that the arrays of one file may unpack to
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Outputs of a run after its last epoch; rows are those of the data set's test and training part."""
+
+    test_logits: np.ndarray  # (n_test, C) float16; the largest of a row is the one that the run's accuracy counts
+    test_rows: np.ndarray  # (n_test,) int32
+    train_rows: np.ndarray  # (n_train,) int32: without the rows held out for selection
+    belief: np.ndarray | None = None  # (n_train, C) float16, the method's own; None where it has none
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {key: value for key, value in vars(self).items() if value is not None}
+
+
+def half(values: np.ndarray) -> np.ndarray:
+    """Rows of scores (N, C) in float16, with the same largest entry as before: rounding must not make or move a tie."""
+    import numpy as np
+
+    largest = np.finfo(np.float16).max
+    rounded = np.clip(values, -largest, largest).astype(np.float16)
+    winners = values.argmax(1) if len(values) else np.zeros(0, dtype=np.int64)
+    moved = np.flatnonzero(rounded.argmax(1) != winners) if len(values) else winners
+    with np.errstate(over="ignore"):
+        top = np.nextafter(rounded[moved].max(1, initial=-largest), np.float16(np.inf))
+    over = np.isinf(top)  # nothing lies above the largest number: the others step down instead
+    if over.any():
+        below = np.nextafter(np.float16(largest), np.float16(0))
+        rounded[moved[over]] = np.minimum(rounded[moved[over]], below)
+    rounded[moved, winners[moved]] = np.where(over, np.float16(largest), top)
+    return rounded
+
+
+def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """An .npz file. NumPy writes no time into it: equal arrays give equal bytes."""
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def write(path: Path, content: bytes) -> str:
+    """The file, atomically; its SHA-256."""
+    atomic_write(path, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def checked(folder: Path, name: str, document: Mapping[str, Any]) -> bytes | None:
+    """A kept file's content if it is the one that the run wrote; None where the run kept none.
+
+    A file that is gone although run.json names it was removed on purpose, as `clean` does, and counts as not kept.
+    """
+    wanted = (document.get("files") or {}).get(name)
+    if wanted is None:
+        return None
+    try:
+        content = (folder / name).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CandidError(f"{folder / name} cannot be read ({error.strerror}).") from None
+    if hashlib.sha256(content).hexdigest() != wanted:
+        raise CandidError(
+            f"{folder / name} is not the file that the run wrote: its SHA-256 is not the one in run.json."
+        )
+    return content
+
+
+def unpacked(where: Path, content: bytes) -> dict[str, np.ndarray]:
+    """The plain arrays of an .npz file; one sentence for anything else, and nothing of it is run."""
+    import numpy as np
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > LIMIT:
+                raise CandidError(f"{where} unpacks to more than {LIMIT >> 30} GB; it is not read.")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise CandidError(f"{where} is not a readable .npz file of plain arrays: {error}.") from None
+
+
+def predictions_of(where: Path, content: bytes) -> Predictions:
+    """The arrays of predictions.npz, held to their form."""
+    arrays = unpacked(where, content)
+    names = set(Predictions.__dataclass_fields__)
+    if not names - {"belief"} <= set(arrays) <= names:
+        raise CandidError(f"{where} has the arrays {', '.join(sorted(arrays))}, not those of a run's predictions.")
+    found = Predictions(**arrays)
+    rows = {"test_logits": found.test_rows, "belief": found.train_rows}
+    for key, value in found.arrays().items():
+        kind, dimensions = ("f", 2) if key in rows else ("i", 1)
+        if value.dtype.kind != kind or value.ndim != dimensions or (key in rows and len(value) != len(rows[key])):
+            raise CandidError(
+                f"{where}: {key} has shape {value.shape} and type {value.dtype}, not that of predictions."
+            )
+    if found.belief is not None and found.belief.shape[1] != found.test_logits.shape[1]:
+        raise CandidError(f"{where}: test_logits and belief have another number of classes each.")
+    return found
