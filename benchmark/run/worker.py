@@ -9,8 +9,7 @@ import socket
 import threading
 import time
 import traceback
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from benchmark.run.tracking import following
 from benchmark.store import SCHEMA, RunFolder, done_elsewhere, run_folder
 from benchmark.train import checkpoint
 from benchmark.train.candidates import candidate_set
+from benchmark.train.device import ready, release
 from benchmark.train.guard import Diverged, peak_memory_mb
 from benchmark.train.loading import dataset_of, entry_of
 from benchmark.train.summary import cost_of, summarise
@@ -56,7 +56,8 @@ def prepare(spec: RunSpec, options: RunOptions) -> str:
     """Build what all runs on a data set and seed share; an empty string, or why it cannot be had."""
     try:
         with silenced():
-            candidate_set(spec, dataset_of(spec, options.data), options.results, options.device)
+            device = str(ready(options.device))
+            candidate_set(spec, dataset_of(spec, options.data), options.results, device)
     except (Exception, SystemExit) as error:
         return sentence(error)
     return ""
@@ -64,6 +65,15 @@ def prepare(spec: RunSpec, options: RunOptions) -> str:
 
 def execute(spec: RunSpec, options: RunOptions) -> Outcome:
     """Do this run, or say why not. Never raises for what a single run can do wrong."""
+    try:
+        return _execute(spec, replace(options, device=str(ready(options.device))))
+    except RuntimeError as error:  # torch's word for a device that cannot be used
+        return Outcome("failed", sentence(error))
+    finally:
+        release(options.device)
+
+
+def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
     try:
         dataset = dataset_of(spec, options.data)
         candidates = candidate_set(spec, dataset, options.results, options.device)
@@ -96,7 +106,7 @@ def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> O
         return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
     if status == "diverged" and not options.retry_diverged:
         return Outcome("diverged", reason, skipped=True)
-    if status in ("failed", "oom") and options.began and finished(known) >= options.began:
+    if status in ("failed", "oom") and options.began and written(folder) >= options.began:
         return Outcome(status, reason, skipped=True)  # another process has just tried
     if deaths(known, options) >= DEATHS_ALLOWED:
         reason = f"its worker process died {DEATHS_ALLOWED} times (out of memory, segmentation fault, or a signal)"
@@ -117,12 +127,11 @@ def write_or_warn(folder: RunFolder, document: dict[str, Any]) -> OSError | None
     return None
 
 
-def finished(document: dict[str, Any]) -> float:
-    """When a run ended, in seconds since 1970; 0 if that is not written."""
-    try:
-        return datetime.fromisoformat(document["time"]["finished"]).timestamp()
-    except (KeyError, TypeError, ValueError):
-        return 0.0
+def written(folder: RunFolder) -> float:
+    """When a run's document was written, by the clock of its disk; 0 if it is not there."""
+    with contextlib.suppress(OSError):
+        return folder.document_path.stat().st_mtime
+    return 0.0
 
 
 def deaths(known: dict[str, Any], options: RunOptions) -> int:

@@ -22,6 +22,7 @@ from benchmark.plan.sections import Train
 from benchmark.plan.spec import RunSpec
 from benchmark.store import RunFolder
 from benchmark.train import checkpoint
+from benchmark.train.device import ready
 from benchmark.train.evaluation import Evaluator
 from benchmark.train.frozen import FrozenLoader, frozen_of
 from benchmark.train.guard import GUARD_EVERY, Diverged, Guard, Means, peak_memory_mb, reset_peak_memory
@@ -109,12 +110,11 @@ class Trainer:
         hooks: Hooks | None = None,
         inputs: Inputs | None = None,
     ) -> None:
-        self.spec, self.device, self.hooks = spec, device, hooks or Hooks()
+        self.spec, self.hooks = spec, hooks or Hooks()
         self.settings = spec.train
+        self.device = device = ready(device, self.settings.tf32)
         self.seed = spec.seed
         torch.set_num_threads(self.settings.threads)
-        torch.backends.cudnn.benchmark = False
-        torch.backends.cudnn.deterministic = True
         self.rows, held_out = split_rows(len(dataset.train), self.settings.holdout, spec.data_seed)
         self.candidates = candidates[self.rows].to(device)
         channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
@@ -165,11 +165,11 @@ class Trainer:
                 asks=f"The encoder on {dataset.name}",
             )
         )
-        calls = iter(range(1_000_000))
+        calls, seed = iter(range(1_000_000)), self.seed  # not `self`: a circle would keep the last run's memory
 
         def backbone() -> Backbone:
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(derive(self.seed, "backbone", next(calls)))
+                torch.manual_seed(derive(seed, "backbone", next(calls)))
                 return build_one()
 
         return backbone
