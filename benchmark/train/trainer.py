@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmark.plan.sections import Train
 from benchmark.plan.spec import RunSpec
 from benchmark.store import RunFolder
 from benchmark.train import checkpoint
@@ -121,7 +122,7 @@ class Trainer:
         self.frozen = frozen_of(spec, seen, device) if spec.backbone.frozen else None
         self.inputs = inputs or self._inputs(seen, method_class, channels_last)
         self.batch_size = min(self.settings.batch, len(self.rows))
-        self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings.last_batch)
+        self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings)
         self.epochs = self.settings.epochs
         self.task = Task(
             dataset.num_classes, self.candidates, self.epochs, self.steps_per_epoch, self._backbones(dataset)
@@ -390,9 +391,10 @@ def split_rows(count: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
     return permutation[held:].sort().values, permutation[:held].sort().values
 
 
-def steps_per_epoch(rows: int, batch: int, last_batch: str) -> int:
+def steps_per_epoch(rows: int, batch: int, settings: Train) -> int:
     """Whole batches, and the partial one if it is kept and has at least two samples (batch norm needs them)."""
-    return rows // batch + (1 if last_batch == "keep" and rows % batch > 1 else 0)
+    steps = rows // batch + (1 if settings.last_batch == "keep" and rows % batch > 1 else 0)
+    return min(steps, settings.steps or steps)
 
 
 def weights_digest(method: Method) -> str:
