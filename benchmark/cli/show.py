@@ -45,5 +45,6 @@ COMMANDS = (
         ("profile", "results", "plugins"),
         Own,
         writes=False,
+        reads=True,
     ),
 )

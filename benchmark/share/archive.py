@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmark import store
 from benchmark.errors import CandidError, UsageError
-from benchmark.files import refuse_links
+from benchmark.files import is_bundle, refuse_links
 from benchmark.kept import PREDICTIONS
 from benchmark.share.reading import MODEL_FILES, Held, candidate_files, regular, runs_in
 from datasets.base import DataError
@@ -71,7 +71,7 @@ class Packed:
 
 def pack(results: Path, out: Path, profile: str | None = None, hosts: bool = False, models: bool = False) -> Packed:
     """Write the bundle of a results folder, or of the runs of one profile in it."""
-    if not out.name.endswith((".tar.gz", ".tgz")):
+    if not is_bundle(out):
         raise UsageError(f"--out {out}: a bundle's name ends in .tar.gz.")
     contents: dict[str, bytes | Path] = {}
     left_out, used, many = [], set(), 0
@@ -152,7 +152,7 @@ def opened(place: Path, whole: bool = True) -> Iterator[Path]:
         refuse_links(place)
         yield place
         return
-    if not place.name.endswith((".tar.gz", ".tgz")):
+    if not is_bundle(place):
         raise UsageError(f"{place} is neither a results folder nor a bundle (.tar.gz).")
     with tempfile.TemporaryDirectory(prefix="candid-") as temporary:
         folder = Path(temporary)
