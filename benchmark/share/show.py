@@ -90,9 +90,11 @@ def _field(name: str, *lines: str) -> list[str]:
 
 
 def _mean(runs: Sequence[Run]) -> str:
-    values = [d["summary"]["accuracy"] for _, d in runs if d["status"] == "done"]
+    values = [d["summary"].get("accuracy") for _, d in runs if d["status"] == "done"]
     if not values:
         return "no finished run"
+    if None in values:
+        return "not scored, for want of true labels"
     low, high = st.t_interval(values)
     spread = f" ± {st.sample_std(values):.2f}, 95 % interval {low:.2f} to {high:.2f}" if len(values) > 1 else ""
     return f"{st.mean(values):.2f} %{spread} over {len(values)} of {len(runs)} seeds"
