@@ -152,13 +152,16 @@ class Material:
         from benchmark.analysis.comparisons import candidate_notes
 
         notes = candidate_notes(self.runs, self.need.specs)
-        return replace(table, notes=(*table.notes, *notes, *self.overridden))
+        return replace(table, notes=(*table.notes, *notes, *self.remarks))
 
     @property
-    def overridden(self) -> list[str]:
-        """What the command line changed, as a note."""
+    def remarks(self) -> list[str]:
+        """What loading said of the data, and what the command line changed."""
+        from benchmark.run.standing import data_notes
+
         changes = ", ".join(f"{o.scope}.{o.key}={o.text}" for o in self.selection.overrides)
-        return [f"Overridden on the command line: {changes}."] if changes else []
+        changed = [f"Overridden on the command line: {changes}."] if changes else []
+        return data_notes(self.need.specs, self.place.results) + changed
 
 
 @dataclass(frozen=True)
