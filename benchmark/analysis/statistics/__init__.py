@@ -9,6 +9,7 @@ Statist. 6, 1979; Hedges, J. Educ. Statist. 6, 1981.
 """
 
 from benchmark.analysis.statistics.bayes import (
+    LEAST_DATASETS,
     Posterior,
     hierarchical,
     sample,
@@ -85,7 +86,7 @@ from benchmark.analysis.statistics.spread import (
 )
 
 __all__ = [
-    "LOSS", "MARGIN", "MISSING", "POWER", "TESTS", "TIE", "WIN", "ZERO_TOLERANCE", "Comparison",
+    "LEAST_DATASETS", "LOSS", "MARGIN", "MISSING", "POWER", "TESTS", "TIE", "WIN", "ZERO_TOLERANCE", "Comparison",
     "ControlComparison", "Friedman", "McNemar", "OverRows", "Posterior", "Probability", "SignedRanks", "Summary",
     "Verdict", "binomial_se", "common_seeds", "compare", "compare_rows", "control_comparison", "critical_t",
     "detectable_difference", "detectable_shift", "equivalence_p", "exact_bootstrap_mean", "friedman", "hedges_g",

@@ -39,6 +39,10 @@ def range_text(low: float, high: float) -> str:
     return NONE if math.isnan(low) or math.isnan(high) else f"{signed(low)} … {signed(high)}"
 
 
+def between_text(low: float, high: float) -> str:
+    return NONE if math.isnan(low) else f"{low:.2f} – {high:.2f}"
+
+
 def p_text(p: float) -> str:
     return NONE if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
