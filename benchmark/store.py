@@ -17,7 +17,7 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,6 +26,7 @@ from benchmark import kept
 from benchmark.accuracy import ACCURACIES
 from benchmark.errors import CandidError, warn
 from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, set_aside
+from benchmark.versions import Versions, Wanted, source_of
 
 if TYPE_CHECKING:
     import pandas
@@ -240,6 +241,16 @@ def find(results: Path, run: Named) -> tuple[RunFolder, dict[str, Any]] | None:
     return None
 
 
+def done_elsewhere(results: Path, run: Named, identity: str) -> dict[str, Any] | None:
+    """The finished run of this identity that another profile has done."""
+    place = "/".join(("*", file_name(run.dataset), file_name(run.method), f"seed{run.seed}-{identity[:8]}", "run.json"))
+    for path in sorted((results / "runs").glob(place)):
+        document = RunFolder(path.parent).read()
+        if document is not None and document.get("identity") == identity and document["status"] == "done":
+            return document
+    return None
+
+
 def documents(results: Path, profile: str | None = None) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
     """Every run and its document, in a stable order. A folder copied from elsewhere is just more data."""
     part = file_name(profile_name(profile)) if profile else "*"
@@ -263,17 +274,40 @@ def state_of(folder: RunFolder, document: dict[str, Any]) -> str:
     return "interrupted" if status == "running" and not is_locked(folder.lock.path) else status
 
 
-def runs(results: Path | str = "results", profile: str | None = None) -> pandas.DataFrame:
-    """One row per run. See docs/results.md for the columns."""
+Runs = Iterable[tuple[RunFolder, dict[str, Any]]]
+
+
+def runs(results: Path | str = "results", profile: str | None = None, versions: Wanted = "newest") -> pandas.DataFrame:
+    """One row per run. See docs/results.md for the columns.
+
+    Of a plug-in that was edited the newest version counts, unless `versions` names the source of a method; with "all"
+    the others are there too, with their date in the label.
+    """
+    return run_frame(chosen(results, profile, versions))
+
+
+def chosen(results: Path | str, profile: str | None = None, versions: Wanted = "newest") -> list[Any]:
+    """The runs whose version of the method counts; what is left out is said."""
+    found = list(documents(existing(results), profile))
+    known = Versions((document for _, document in found), versions)
+    for note in known.notes():
+        warn(note)
+    kept = [(folder, document) for folder, document in found if known.keeps(document)]
+    return [
+        (folder, document | {"label": f"{document.get('label')}{known.mark(document)}"}) for folder, document in kept
+    ]
+
+
+def run_frame(runs: Runs) -> pandas.DataFrame:
+    """The frame of `runs()` of these."""
     import pandas
 
-    rows = [_row(folder, document) for folder, document in documents(existing(results), profile)]
-    return pandas.DataFrame(rows, columns=list(_row_columns()))
+    return pandas.DataFrame([_row(*run) for run in runs], columns=list(_row_columns()))
 
 
 def _row_columns() -> tuple[str, ...]:
     return (
-        "profile", "dataset", "method", "label", "seed", "identity", "config_digest", "candidates_sha256", "status",
+        "profile", "dataset", "method", "source", "label", "seed", "identity", "config_digest", "candidates_sha256", "status",
         "reason", "epochs", "epochs_done", *SUMMARY, "train_accuracy", "commit", "code_version", "schema", "seconds_per_epoch",
         "images_per_second", "peak_memory_mb", "overrides", "device", "device_name", "test_rows", "weights_sha256", "path",
     )  # fmt: skip
@@ -287,6 +321,7 @@ def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
     row |= {key: summary.get(key, math.nan) if status == "done" else math.nan for key in (*SUMMARY, "train_accuracy")}
     row |= {key: cost.get(key, math.nan) for key in ("seconds_per_epoch", "images_per_second", "peak_memory_mb")}
     row |= {
+        "source": source_of(document),
         "status": status,
         "reason": document.get("reason") or ("cut off" if status != document["status"] else ""),
         "epochs": document.get("config", {}).get("train", {}).get("epochs"),
@@ -303,14 +338,20 @@ def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def load(results: Path | str = "results", profile: str | None = None) -> pandas.DataFrame:
+def load(results: Path | str = "results", profile: str | None = None, versions: Wanted = "newest") -> pandas.DataFrame:
     """One tidy frame: a row per run and epoch, the run's keys beside every recorded metric. See docs/results.md."""
+    return epoch_frame(chosen(results, profile, versions))
+
+
+def epoch_frame(runs: Runs) -> pandas.DataFrame:
+    """The frame of `load()` of these."""
     import pandas
 
-    keys = ("profile", "dataset", "method", "label", "seed", "identity")
+    keys = ("profile", "dataset", "method", "source", "label", "seed", "identity")
     rows = []
-    for folder, document in documents(existing(results), profile):
-        head = {key: document.get(key) for key in keys} | {"status": state_of(folder, document)}
+    for folder, document in runs:
+        head = {key: document.get(key) for key in keys}
+        head |= {"source": source_of(document), "status": state_of(folder, document)}
         for record in folder.epochs():
             rows.append({**head, "epoch": record["epoch"], **record.get("result", {}), **record.get("time", {})})
     frame = pandas.DataFrame(rows)

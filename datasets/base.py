@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -83,6 +84,7 @@ class Dataset:
     backbone: str = "resnet18-cifar"
     notes: tuple[str, ...] = ()  # what a reader of the results should know, e.g. rows left out
     noise: Noise | None = None  # of the strong view of feature rows; None: the views' own
+    root: Path = Path("data")  # the data folder that it was read from, where what is derived from it may be kept
 
 
 @dataclass(frozen=True)
@@ -261,6 +263,57 @@ def long_tail(labels: np.ndarray, num_classes: int, ratio: float, seed: int) -> 
     order = order[np.argsort(labels[order], kind="stable")]  # class by class, shuffled inside
     place = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.sort(order[place < kept[labels[order]]])
+
+
+def stratified(labels: np.ndarray, count: int, shuffle: int = 0) -> np.ndarray:
+    """(N,) bool, true for exactly `count` rows, in which every class has its share to within one row.
+
+    Every row gets the middle of its place in its class, shuffled by `shuffle`, as a fraction; the lowest fractions of
+    the whole set are taken. So the rows of a smaller count are mostly among those of a larger one.
+    """
+    import numpy as np
+
+    order = permutation(len(labels), shuffle)
+    place = np.empty(len(labels))
+    for label in np.unique(labels):
+        rows = order[labels[order] == label]
+        place[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
+    held = np.zeros(len(labels), dtype=bool)
+    held[np.argsort(place, kind="stable")[:count]] = True
+    return held
+
+
+def cut(dataset: Dataset, train: int | None, test: int | None) -> Dataset:
+    """A stratified part of the set with so many training and test rows; None: all. The seed of a run has no say."""
+    import numpy as np
+    import torch
+
+    rows = {}
+    for part, split, count in (("train", dataset.train, train), ("test", dataset.test, test)):
+        if count is not None and not 2 <= count <= len(split):
+            raise DataError(f"{dataset.name}: {part}={count} is not possible; take 2 to {len(split):,} rows.")
+        rows[part] = torch.from_numpy(np.flatnonzero(stratified(split.labels.numpy(), count or len(split))))
+    return replace(
+        dataset,
+        train=dataset.train.rows(rows["train"]),
+        test=dataset.test.rows(rows["test"]),
+        candidates=None if dataset.candidates is None else dataset.candidates[rows["train"]],
+    )
+
+
+def settings_of(source: Source) -> dict[str, Parameter]:
+    """The settings of a data set: the keyword arguments of its `load`; and every set can be cut to `train` and `test` rows."""
+    own = {p.name: p for p in signature(source.load).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    cuts = {name: Parameter(name, Parameter.KEYWORD_ONLY, default=0, annotation="int") for name in ("train", "test")}
+    return cuts | own
+
+
+def load(source: Source, root: Path, seed: int = 0, **settings: Any) -> Dataset:
+    """A data set with its settings; `train` and `test` cut it if it has no such settings of its own."""
+    own = signature(source.load).parameters
+    cuts = {name: settings.pop(name) for name in ("train", "test") if name in settings and name not in own}
+    dataset = source.load(root, seed, **settings)
+    return cut(dataset, cuts.get("train"), cuts.get("test")) if cuts else dataset
 
 
 def hold_out(count: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarray]:

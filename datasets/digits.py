@@ -11,15 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.base import Availability, DataError, Dataset, Source, Split, check_size, permutation
+from datasets.base import Availability, DataError, Dataset, Source, Split, check_size, stratified
 from datasets.views.recipes import DIGITS
 
 TOTAL, CLASSES, TEST_SIZE = 1_797, 10, 500
-SPLIT_SEED = 0  # one split for all runs: the classes in a row, each in a shuffled order
 HOW = "pip install scikit-learn"
 
 
-def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE, shuffle: int = SPLIT_SEED) -> Dataset:
+def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE, shuffle: int = 0) -> Dataset:
     """The set with `test` images held out, stratified; `shuffle` holds out others.
 
     Neither the data folder nor the seed of a run has a say.
@@ -52,21 +51,6 @@ def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE, shuffle: int = SPL
         recipe=DIGITS,
         backbone="small-cnn",
     )
-
-
-def stratified(labels: np.ndarray, count: int, shuffle: int = SPLIT_SEED) -> np.ndarray:
-    """(N,) bool, true for exactly `count` rows, in which every class has its share to within one row.
-
-    Every row gets the middle of its place in its class as a fraction; the lowest fractions of the whole set are held.
-    """
-    order = permutation(len(labels), shuffle)
-    place = np.empty(len(labels))
-    for label in np.unique(labels):
-        rows = order[labels[order] == label]
-        place[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
-    held = np.zeros(len(labels), dtype=bool)
-    held[np.argsort(place, kind="stable")[:count]] = True
-    return held
 
 
 def _enlarged(pixels: np.ndarray) -> np.ndarray:

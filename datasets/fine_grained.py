@@ -6,7 +6,7 @@ Each set has one function that reads its official index files into a `Listing`; 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -255,9 +255,15 @@ def load(
     *,
     check_sizes: bool = True,
     short_side: int = cache.SHORT_SIDE,
+    side: int = FINE_GRAINED.size,
     cache_folder: Path | None = None,
 ) -> Dataset:
-    """A set from `root/<name>`, images through the cache. `check_sizes=False` accepts a cut set."""
+    """A set from `root/<name>`, images through the cache, kept with that short side; views are `side` × `side`.
+
+    `check_sizes=False` accepts a cut set.
+    """
+    if not 0 < side <= short_side:
+        raise DataError(f"{layout.name}: side is {side}; it must be at least 1 and at most short_side, {short_side}.")
     base = layout.base(root)
     if base is None:
         raise DataError(f"{layout.name}: nothing found in {Path(root) / layout.name}; {how_to_get(layout.name)}.")
@@ -273,7 +279,7 @@ def load(
         class_names=tuple(listing.class_names),
         train=train,
         test=test,
-        recipe=FINE_GRAINED,
+        recipe=replace(FINE_GRAINED, size=side, test_resize=short_side),
         backbone="resnet34-imagenet",
     )
 

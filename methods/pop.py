@@ -59,13 +59,8 @@ def purified_weights(weights: Tensor, candidates: Tensor) -> Tensor:
     return torch.where(total > 0, left / total, uniform_confidence(candidates, weights.dtype))
 
 
-@register
-class POP(Method):
-    """Self-training on three views with candidate sets that shrink."""
-
-    name = "pop"
-    about = About("POP", "IDPLL", venue="ICML", year=2023, forwards="3", state="N×C sets, weights and their window sum")
-    views: ClassVar[tuple[ViewName, ...]] = ("plain", "strong", "strong")
+class Purification(Method):
+    """Candidate sets that shrink in rounds, whatever loss is trained on them; POP's `label_weights` are the evidence."""
 
     @dataclass(frozen=True)
     class Config:
@@ -102,7 +97,6 @@ class POP(Method):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.network = Classifier(task)
         start = config.theta if config.purify_rule == "ratio" else config.e
         self.register_buffer("sets", task.candidates.bool().clone())
         self.register_buffer("label_weights", uniform_confidence(task.candidates))
@@ -110,18 +104,6 @@ class POP(Method):
         # Double, as in the release: rounded to single it may fall below an equal theta_max and grow once more.
         self.register_buffer("threshold", torch.tensor(start, dtype=torch.float64))
         self.register_buffer("removed", torch.zeros((), dtype=torch.int64))
-
-    def training_step(self, batch: Batch, clock: Clock) -> Step:
-        weights = batch.rows(self.label_weights)
-        # One pass per view: batch-norm statistics are each view's own.
-        logits = torch.cat([self.network(view) for view in batch.views])
-        loss = soft_cross_entropy(logits, weights.repeat(len(batch.views), 1))
-        return Step(loss, carry=logits[: len(weights)].detach())
-
-    def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
-        # The shrunken sets, not batch.candidates: with those, removed labels would come back.
-        weights = candidate_softmax(step.carry, batch.rows(self.sets))
-        batch.store(self.label_weights, weights)
 
     def window_length(self, clock: Clock) -> int:
         """R in epochs."""
@@ -159,12 +141,9 @@ class POP(Method):
     def probabilities(self, data: TrainingData) -> Tensor:
         """The classifier's softmax output on the whole training set, (N, C)."""
         self.eval()
-        found = data.infer(lambda images: torch.softmax(at_least_float32(self.network(images)), dim=1))
+        found = data.infer(lambda images: torch.softmax(at_least_float32(self.predict(images)), dim=1))
         self.train()
         return found
-
-    def predict(self, images: Tensor) -> Tensor:
-        return self.network(images)
 
     def confidence(self) -> Tensor:
         return self.label_weights
@@ -174,6 +153,34 @@ class POP(Method):
 
     def diagnostics(self) -> dict[str, float]:
         return {"threshold": float(self.threshold), "removed": float(self.removed)}
+
+
+@register
+class POP(Purification):
+    """Self-training on three views with candidate sets that shrink."""
+
+    name = "pop"
+    about = About("POP", "IDPLL", venue="ICML", year=2023, forwards="3", state="N×C sets, weights and their window sum")
+    views: ClassVar[tuple[ViewName, ...]] = ("plain", "strong", "strong")
+
+    def __init__(self, config: Purification.Config, task: Task) -> None:
+        super().__init__(config, task)
+        self.network = Classifier(task)
+
+    def training_step(self, batch: Batch, clock: Clock) -> Step:
+        weights = batch.rows(self.label_weights)
+        # One pass per view: batch-norm statistics are each view's own.
+        logits = torch.cat([self.network(view) for view in batch.views])
+        loss = soft_cross_entropy(logits, weights.repeat(len(batch.views), 1))
+        return Step(loss, carry=logits[: len(weights)].detach())
+
+    def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
+        # The shrunken sets, not batch.candidates: with those, removed labels would come back.
+        weights = candidate_softmax(step.carry, batch.rows(self.sets))
+        batch.store(self.label_weights, weights)
+
+    def predict(self, images: Tensor) -> Tensor:
+        return self.network(images)
 
 
 @register

@@ -19,8 +19,9 @@ class Own:
 
 def run(request: Request, own: Own) -> int:
     from benchmark import store
+    from benchmark.plan.selection import sources_of
 
-    frame = store.load(request.results, request.profile)
+    frame = store.load(request.results, request.profile, sources_of(request.plugins))
     if frame.empty:
         raise CandidError(f"There are no runs in {request.results} to export.")
     text = frame.to_csv(index=False)
@@ -33,4 +34,4 @@ def run(request: Request, own: Own) -> int:
     return COMPLETE
 
 
-COMMANDS = (Command("export", "one tidy CSV of all epochs of all runs", run, ("profile", "results"), Own),)
+COMMANDS = (Command("export", "one tidy CSV of all epochs of all runs", run, ("profile", "results", "plugins"), Own),)

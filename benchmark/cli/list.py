@@ -79,6 +79,7 @@ def _profiles(request: Request) -> Rows:
 
 def _runs(request: Request) -> Rows:
     from benchmark.run.standing import readable
+    from benchmark.versions import source_of
 
     rows = []
     for _, document, state in readable(request.results, request.profile):
@@ -88,6 +89,7 @@ def _runs(request: Request) -> Rows:
                 "profile": document["profile"],
                 "dataset": document["dataset"],
                 "label": document["label"],
+                "source": source_of(document) or "–",
                 "seed": document["seed"],
                 "identity": document["identity"][:8],
                 "status": state,

@@ -25,9 +25,10 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
     from benchmark import store
     from benchmark.exhibits.parts.style import save
     from benchmark.plan.profile import TUNING
+    from benchmark.plan.selection import sources_of
 
     results = request.results
-    frame = store.load(results, request.profile)
+    frame = store.load(results, request.profile, sources_of(request.plugins))
     if request.profile is None:  # a grid search is drawn when it is named, not between the results
         frame = frame[~frame["profile"].str.endswith(TUNING)]
     if frame.empty:
@@ -50,7 +51,7 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
 
 def _command(exhibit: Exhibit) -> Command:
     if isinstance(exhibit, FolderPlot):
-        takes: tuple[str, ...] = ("profile", "results", "methods", "datasets")
+        takes: tuple[str, ...] = ("profile", "results", "plugins", "methods", "datasets")
         return Command(exhibit.name, exhibit.title, partial(of_folder, exhibit), takes, exhibit.Options)
     takes = tuple(name for name in SELECTION if name != "data")
     return Command(exhibit.name, exhibit.title, partial(of_profile, exhibit), takes, exhibit.Options)

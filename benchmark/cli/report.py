@@ -17,13 +17,16 @@ class Own:
 
 def run(request: Request, own: Own) -> int:
     from benchmark.report.page import up_to_date, write_report
+    from benchmark.report.scope import Scope
 
     path = own.out or request.results / "report.html"
-    if up_to_date(request.results, path, request.profile):
+    scope = Scope(request.profile, request.plugins, tuple(filter(None, (request.methods or "").split(","))))
+    if up_to_date(request.results, path, scope):
         print(f"Unchanged: {path} was made from the same runs by the same code.")
     else:
-        print(f"Written: {write_report(request.results, path, request.profile)}")
+        print(f"Written: {write_report(request.results, path, scope)}")
     return COMPLETE
 
 
-COMMANDS = (Command("report", "results/report.html: one self-contained page", run, ("profile", "results"), Own),)
+TAKES = ("profile", "results", "plugins", "methods")
+COMMANDS = (Command("report", "results/report.html: one self-contained page", run, TAKES, Own),)

@@ -25,9 +25,7 @@ def run(request: Request, own: NoFlags) -> int:
     for name in wanted:
         entries = by_profile.get(profile_name(name), [])
         counts = Counter(state for _, _, state in entries)
-        missing = _missing(name, request)
-        if missing is not None:
-            counts["missing from table2"] = missing
+        counts |= _planned(name, request)
         print(f"{name}: " + (", ".join(f"{n} {state}" for state, n in counts.items() if n) or "nothing yet"))
         _print_unfinished(entries)
     return COMPLETE
@@ -47,13 +45,16 @@ def _print_unfinished(entries: list[tuple[RunFolder, dict[str, Any], str]]) -> N
         print(f"  about {duration(left)} of computing left in running jobs")
 
 
-def _missing(profile: str, request: Request) -> int | None:
+def _planned(profile: str, request: Request) -> dict[str, int]:
+    """Runs of the profile's own table that are not among its folders: to do, or done by another profile."""
     from benchmark.run.standing import standing
 
     try:
-        return standing(selection_of(request, profile).specs(), request.results).count("missing")
+        now = standing(selection_of(request, profile).specs(), request.results)
     except UsageError:
-        return None  # a profile of somebody else's, known here only by its runs
+        return {}  # a profile of somebody else's, known here only by its runs
+    counts = Counter(f"done by profile {lender}" for lender in now.lenders.values())
+    return {**counts, "missing from table2": now.count("missing")}
 
 
 def _live(folder: RunFolder, document: dict[str, Any]) -> str:

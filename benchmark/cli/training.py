@@ -99,7 +99,7 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
 
 def plan_line(now: Standing, where: str) -> str:
     """The plan in one line: how many runs, how many of them are there, on what."""
-    counts = [f"{now.count('done')} done"]
+    counts = [f"{now.count('done')} done{f' ({now.borrowed})' if now.borrowed else ''}"]
     counts += [f"{now.count(state)} {state}" for state in STATES if state != "done" and now.count(state)]
     return f"Plan: {plural(len(now.specs), 'run')}, {', '.join(counts)}, {len(now.todo)} to do on {where}"
 

@@ -169,9 +169,9 @@ def scores(cell: Cell, results: Path, metric: str, failures: Mapping[str, Outcom
 
     `failures` of this command, by digest, tell of runs that left nothing on disk, as when the data cannot be read.
     """
-    from benchmark.run.standing import documents
+    from benchmark.run.standing import found
 
-    known = documents(results, cell.points[0].specs[0].profile)
+    known = found([spec for point in cell.points for spec in point.specs], results)
     return [score_of(point, known, metric, failures) for point in cell.points]
 
 

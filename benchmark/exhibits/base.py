@@ -139,16 +139,9 @@ class Material:
     def epochs(self) -> pandas.DataFrame:
         """The epochs of the need under its labels."""
         from benchmark import store
-        from benchmark.run.standing import documents
+        from benchmark.run.standing import as_planned
 
-        profile = self.need.specs[0].profile
-        wanted = {spec.digest for spec in self.need.specs}
-        known = documents(self.place.results, profile).items()
-        identity = {document["identity"]: digest for digest, (_, document) in known if digest in wanted}
-        frame = store.load(self.place.results, profile)
-        frame = frame[frame["identity"].isin(identity)].copy()
-        frame["label"] = frame["identity"].map(lambda i: self.need.labels[identity[i]])
-        return frame
+        return store.epoch_frame(as_planned(self.need.specs, self.place.results, self.need.labels))
 
     @functools.cached_property
     def points(self) -> pandas.DataFrame:

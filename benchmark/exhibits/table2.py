@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from datasets.base import plural
 if TYPE_CHECKING:
     import pandas as pd
 
+    from benchmark.exhibits.parts.cells import Grid
     from benchmark.plan.selection import Selection
 
 REFERENCE_MARK, GONE_MARK = "★", "†"
@@ -54,7 +55,7 @@ def table2(
     main = [m.name for m in contents.main_methods]
     grid = cells.grid_of(runs, contents, labels, main, accuracy)
     grid = replace(grid, leading=cells.leading(grid, main, test, ALPHA))
-    beside = contents.profile == "paper" if show_published is None else show_published
+    beside = contents.shows_published if show_published is None else show_published
     paper = published.accuracies() if beside else {}
 
     rows: list[Row] = []
@@ -74,6 +75,8 @@ def table2(
     means = {d.name: [grid.cells[m, d.name].mean for m in main if grid.cells[m, d.name].n] for d in contents.datasets}
     notes = _notes(contents, complete, gone, beside and bool(paper)) + cells.test_set_note(contents, means)
     notes += mixture_notes(runs[runs["label"] == runs["method"]])
+    if beside and contents.beside:
+        notes += [contents.beside, *_rank_notes(contents, grid, paper)]
     caption = (
         f"{cells.accuracy_caption(contents, accuracy)} Best in bold, second best underlined, among PLL and IDPLL methods "
         f"with all seeds; {cells.LEADING_MARK} all that the test of Table 3 does not find worse than the best, without "
@@ -94,6 +97,27 @@ def table2(
     )
 
 
+def _rank_notes(contents: Contents, grid: Grid, paper: Mapping[tuple[str, str], tuple[float, ...]]) -> list[str]:
+    """How far the order of the methods is the paper's, per data set."""
+    from benchmark.analysis.statistics import rank_correlation
+
+    notes = []
+    for d in contents.datasets:
+        ours = {m.title.lower(): grid.cells[m.name, d.name] for m in contents.main_methods}
+        both = {
+            title: paper[title, d.published_name or ""] for title in ours if (title, d.published_name or "") in paper
+        }
+        shared = [title for title in both if ours[title].complete]
+        if len(shared) < 4:
+            continue
+        rho, low, high = rank_correlation([ours[t].mean for t in shared], [both[t][0] for t in shared])
+        notes.append(
+            f"{d.title}: rank correlation (Spearman) of the {len(shared)} methods with the paper's order "
+            f"{rho:.2f}, 95 % interval {low:.2f} to {high:.2f}."
+        )
+    return notes
+
+
 def _title(method: MethodInfo, contents: Contents) -> str:
     mark = f"{REFERENCE_MARK} " if method.name == contents.reference else ""
     return f"{mark}{method.title}{GONE_MARK if method.kind == 'unregistered' else ''}"
@@ -111,5 +135,7 @@ def _notes(contents: Contents, complete: bool, gone: Sequence[MethodInfo], besid
         notes.append(f"Below the references: {many}, not part of the paper and not ranked.")
     if gone:
         names = ", ".join(m.name for m in gone)
-        notes.append(f"{GONE_MARK} no longer registered ({names}): shown from stored runs, not ranked.")
+        notes.append(
+            f"{GONE_MARK} not registered here ({names}): shown from stored runs, not ranked; --plugin names the file."
+        )
     return notes + reading_notes(True, beside)

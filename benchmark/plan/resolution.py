@@ -153,6 +153,8 @@ class Draft:
         encoder = self.sections["backbone"]["name"]
         if encoder and not takes_weights(encoder):
             self.drop("backbone", "pretrained", "weights")
+        if not self.sections["backbone"]["frozen"]:
+            self.drop("backbone", "draws", "cells", "adapter")
         source = registry.SOURCES.get(self.dataset)
         if source is not None and source.group == "Tabular":
             self.drop("views", *self.known["views"])  # made for images
@@ -184,7 +186,7 @@ class Draft:
             method=entry.name,
             method_config=_identifying(sections["method"], entry.config),
             # An edited plug-in is another method; files of the tree are versioned by the commit.
-            method_source="" if entry.built_in else hashlib.sha256(entry.file.read_bytes()).hexdigest(),
+            method_source=source_digest(entry),
             dataset=self.identified["name"],
             dataset_settings=self.dataset_settings,
             dataset_sha256=sha256,
@@ -203,6 +205,11 @@ class Draft:
             "plugin": "" if entry.built_in else str(entry.file.resolve()),
         }
         return RunSpec(self.profile.name, label, config, self.provenance, self.chosen, paths)
+
+
+def source_digest(entry: Entry) -> str:
+    """SHA-256 of a plug-in's file; nothing for a method of the tree."""
+    return "" if entry.built_in else hashlib.sha256(entry.file.read_bytes()).hexdigest()
 
 
 def resolve(

@@ -57,6 +57,7 @@ class Train:
     amp: Literal["off", "bfloat16", "float16"] = "off"
     channels_last: bool = True
     compile: bool = False
+    steps: int = setting(0, NOT_NEGATIVE, later=True)  # of an epoch at most, for trials; 0: all of them
     eval_every: int = setting(1, AT_LEAST_ONE)  # epochs between evaluations; the last 2 % always, at least one
     holdout: float = setting(0.0, SHARE)  # of the training set, with candidate labels only, for selection without truth
     threads: int = setting(1, AT_LEAST_ONE)  # CPU threads of one run; part of the identity because sums depend on it
@@ -91,6 +92,11 @@ class Network:
     order: Literal["bn-relu", "relu-bn"] = setting("bn-relu", later=True)
     features: int = setting(0, NOT_NEGATIVE, later=True)
     xavier: bool = setting(False, later=True)
+    # A fixed encoder whose maps of every view are kept, and the adapter that is trained on them; see train/frozen.py.
+    frozen: bool = setting(False, later=True)
+    draws: int = setting(4, AT_LEAST_ONE, later=True)  # stored draws of every random view
+    cells: int = setting(3, AT_LEAST_ONE, later=True)  # maps are pooled to cells × cells
+    adapter: int = setting(256, AT_LEAST_ONE, later=True)  # its width
 
 
 @dataclass(frozen=True)

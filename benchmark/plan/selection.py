@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 
 from benchmark.errors import UsageError
 from benchmark.plan.profile import Profile, load_profile
-from benchmark.plan.resolution import Override, check_overrides, literal, resolve
+from benchmark.plan.resolution import Override, check_overrides, literal, resolve, source_digest
 from benchmark.plan.spec import RunSpec
 from datasets import registry as data_registry
-from datasets.base import DataError, Source
+from datasets.base import DataError, Source, settings_of
 from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mean, discover
 
 
@@ -88,6 +87,13 @@ EVERYTHING = Choice()
 EVERY_METHOD = "all"
 
 
+def sources_of(plugins: Sequence[str]) -> dict[str, str]:
+    """By method, the digest of the plug-in file that defines it: what `--plugin` says about which version counts."""
+    catalogue = discover(tuple(plugins)) if plugins else None
+    own = [e for e in catalogue.entries.values() if not e.built_in] if catalogue else []
+    return {entry.name: source_digest(entry) for entry in own}
+
+
 def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
     """Check everything a person typed before anything runs."""
     plugins = choice.plugins
@@ -153,10 +159,7 @@ def _check_own_names(sets: Sequence[str]) -> None:
 
 def _check_settings(source: Source, profile: Profile, overrides: Sequence[Override]) -> None:
     """A data set's own settings are the keyword arguments of its `load`; one that it lacks is an error at once."""
-    parameters = inspect.signature(source.load).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return  # passes its settings on to another set's `load`, which will say what it thinks of them
-    known = {p.name: Setting(str(p.annotation), p.default) for p in parameters if p.kind is p.KEYWORD_ONLY}
+    known = {name: Setting(str(p.annotation), p.default) for name, p in settings_of(source).items()}
     given = dict(profile.data.get(source.name, {}).get("settings", {}))
     for entry in profile.values:
         if entry["dataset"] in (source.name, "*"):

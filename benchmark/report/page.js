@@ -167,7 +167,7 @@
     title: "Method", text: true, value: (row) => get(row).title.toLowerCase(),
     show: (row) => {
       const m = get(row);
-      return [dot(m), m.name === view.reference ? "★ " : "", m.title, m.kind === "unregistered" ? el("span", { class: "tag mid" }, "not registered") : null];
+      return [dot(m), m.name === view.reference ? "★ " : "", m.title, m.kind === "unregistered" ? el("span", { class: "tag mid" }, "† not registered") : null];
     },
   });
   const KINDS = [["main", ""], ["control", "Controls, not ranked"], ["reference", "Reference rows, not ranked"], ["unregistered", "No method file of this checkout defines these (a plug-in, or removed since); not ranked"]];

@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmark.errors import CandidError
 from benchmark.files import ROOT, atomic_write, is_locked
+from benchmark.report.scope import Scope
 
 FOLDER = Path(__file__).parent
 SOURCES = (
@@ -32,15 +33,14 @@ DIGITS = 5  # decimals of numbers in the page
 MARK = re.compile(rb'<meta name="candid-fingerprint" content="([0-9a-f]{64})">')
 
 
-def write_report(results: Path, out: Path, profile: str | None) -> Path:
+def write_report(results: Path, out: Path, scope: Scope | None = None) -> Path:
     """Write the page, unless the one at `out` was made from the same files by the same code. Returns `out`."""
-    mark = fingerprint(results, profile)
+    mark = fingerprint(results, scope)
     if _is_current(out, mark):
         return out
     from benchmark.report.sections import collect
-    from methods.registry import discover
 
-    page = assemble(collect(results, profile, discover()), mark)
+    page = assemble(collect(results, scope or Scope()), mark)
     try:
         atomic_write(out, page)
     except OSError as error:
@@ -50,9 +50,9 @@ def write_report(results: Path, out: Path, profile: str | None) -> Path:
     return out
 
 
-def up_to_date(results: Path, out: Path, profile: str | None) -> bool:
+def up_to_date(results: Path, out: Path, scope: Scope | None = None) -> bool:
     """Whether `write_report` would leave the page as it is."""
-    return _is_current(out, fingerprint(results, profile))
+    return _is_current(out, fingerprint(results, scope))
 
 
 def _is_current(out: Path, mark: str) -> bool:
@@ -68,10 +68,11 @@ def _is_current(out: Path, mark: str) -> bool:
 
 
 # fingerprint --------------------------------------------------------------------------------------------------------
-def fingerprint(results: Path, profile: str | None) -> str:
-    """SHA-256 of the code, the profile asked for, and name, size and time of every file that the page is made from."""
-    digest = hashlib.sha256(f"{profile}\n".encode())
-    for path in _code(profile):
+def fingerprint(results: Path, scope: Scope | None = None) -> str:
+    """SHA-256 of the code, of what was asked for, and of name, size and time of every file that the page is made from."""
+    scope = scope or Scope()
+    digest = hashlib.sha256(f"{scope}\n".encode())
+    for path in _code(scope):
         digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     for point in sorted(str(p) for p in importlib.metadata.entry_points(group="candid.methods")):
         digest.update(point.encode())
@@ -80,11 +81,12 @@ def fingerprint(results: Path, profile: str | None) -> str:
     return digest.hexdigest()
 
 
-def _code(profile: str | None) -> Iterator[Path]:
+def _code(scope: Scope) -> Iterator[Path]:
     for pattern in (*SOURCES, "results/published/*.csv"):
         yield from sorted(ROOT.glob(pattern))
-    if profile is not None and profile.endswith(".toml") and Path(profile).is_file():
-        yield Path(profile)
+    for name in (scope.profile or "", *scope.plugins):
+        if name.endswith((".toml", ".py")) and Path(name).is_file():
+            yield Path(name)
 
 
 def _inputs(results: Path) -> Iterator[str]:

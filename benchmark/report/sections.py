@@ -31,9 +31,10 @@ from benchmark.exhibits.parts.style import style_of
 from benchmark.exhibits.table2 import table2
 from benchmark.exhibits.table4 import ROWS
 from benchmark.files import file_name
-from benchmark.plan.profile import TUNING, Profile, load_profile, profile_names
+from benchmark.plan.profile import Profile, load_profile, profile_names
 from benchmark.plan.resolution import resolve
 from benchmark.report.curves import curves
+from benchmark.report.scope import Chosen, Documents, Scope, choose, lenders_note, lent
 from benchmark.store import SCHEMA, digest_of
 from datasets.registry import SOURCES
 from methods.registry import Catalogue
@@ -98,22 +99,12 @@ def whole(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else 0
 
 
-def read_runs(results: Path, profile: str | None) -> list[Run]:
-    """Every run of a results folder; of another schema: refused, because its fields may mean something else.
-
-    A grid search is left out unless it is named: its eighteen settings per method would bury the results.
-    """
-    found, schemas = [], []
-    for folder, document in store.documents(results):
-        if profile is not None and document.get("profile") != profile:
-            continue
-        if profile is None and str(document.get("profile")).endswith(TUNING):
-            continue
-        schemas.append({"schema": document.get("schema", 0), "path": str(folder.path)})
-        found.append(_run(folder, document))
+def read_runs(documents: Documents) -> list[Run]:
+    """Every run; of another schema: refused, because its fields may mean something else."""
+    schemas = [{"schema": document.get("schema", 0), "path": str(folder.path)} for folder, document in documents]
     if schemas:
         store.check_schema(pd.DataFrame(schemas))
-    return found
+    return [_run(folder, document) for folder, document in documents]
 
 
 def _run(folder: store.RunFolder, document: dict[str, Any]) -> Run:
@@ -163,19 +154,32 @@ class View:
     setting: str
     definition: Profile | None  # None: a profile that is not part of this checkout
     catalogue: Catalogue
+    notes: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
         return self.profile + (f" with {self.setting}" if self.setting else "")
 
 
-def views_of(runs: Sequence[Run], catalogue: Catalogue, chosen: str | None) -> list[View]:
+def views_of(chosen: Chosen, catalogue: Catalogue, scope: Scope) -> list[View]:
     """Profiles in order of name, each without overrides first. Numbers of two protocols never share a table."""
     grouped: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    runs, others = read_runs(chosen.runs), read_runs(chosen.others)
     for run in runs:
         grouped[run.profile, run.setting].append(run)
-    definitions = {name: _definition(name, chosen) for name, _ in grouped}
-    return [View(tuple(own), *key, definitions[key[0]], catalogue) for key, own in sorted(grouped.items())]
+    if scope.profile_name:
+        grouped.setdefault((scope.profile_name, ""), [])  # it may live of what other profiles have done
+    views = []
+    for (name, setting), own in sorted(grouped.items()):
+        definition, notes = _definition(name, scope.profile), list(chosen.left_out.get(name, ()))
+        if definition is not None:
+            definition = scope.expects(definition, catalogue)
+            foreign = [run for run in (*runs, *others) if run.profile != name]
+            borrowed = [] if setting else lent(definition, catalogue, own, foreign)
+            own, notes = [*own, *borrowed], [*notes, *lenders_note(foreign, borrowed)]
+        if own:
+            views.append(View(tuple(own), name, setting, definition, catalogue, tuple(notes)))
+    return views
 
 
 def _definition(name: str, chosen: str | None) -> Profile | None:
@@ -207,6 +211,7 @@ def contents_of(view: View) -> Contents:
         seeds_of(view),
         devices_in_words(devices),
         registered=frozenset(entries),
+        beside=view.definition.beside if view.definition else "",
     )
 
 
@@ -269,7 +274,7 @@ def describe(view: View, results: Path) -> dict[str, Any]:
     """Everything the page shows of one view, but for the curves."""
     contents, old = contents_of(view), outdated(view)
     frame = frame_of(view, old)
-    beside = view.profile == "paper" and not view.setting
+    beside = contents.shows_published and not view.setting
     table = table2(frame, contents, show_published=beside)
     gone = sorted({r["method"] for r in table.data if r["kind"] == "unregistered"})
     methods = (*contents.methods, *(MethodInfo(name, name, "unregistered") for name in gone))
@@ -325,7 +330,7 @@ def _planned(view: View, contents: Contents) -> list[int]:
 
 
 def _view_notes(view: View, contents: Contents, old: set[str]) -> list[str]:
-    notes = []
+    notes = list(view.notes)
     absent = _absent(view, contents)
     if absent:
         notes.append(f"Of this profile, nothing has been run yet for {', '.join(absent)}.")
@@ -644,14 +649,13 @@ def _set_sizes(bits: np.ndarray) -> np.ndarray:
 
 
 # all of it ----------------------------------------------------------------------------------------------------------
-def collect(results: Path, profile: str | None, catalogue: Catalogue) -> dict[str, Any]:
+def collect(results: Path, scope: Scope) -> dict[str, Any]:
     """The content of the page."""
-    name = Path(profile).stem if profile and profile.endswith(".toml") else profile
-    runs = read_runs(results, name)
-    if not runs:
+    catalogue, name = scope.catalogue(), scope.profile_name
+    views = views_of(choose(results, scope, catalogue), catalogue, scope)
+    if not views:
         which = f"no runs of profile {name}" if name else "no runs"
         raise CandidError(f"There are {which} in {results}; train some first, for example `./reproduce.sh table2`.")
-    views = views_of(runs, catalogue, profile)
     described = [describe(view, results) for view in views]
     drawn = curves([[(run.label, run.dataset, run.seed, run.folder) for run in view.runs] for view in views])
     for entry, own in zip(described, drawn, strict=True):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,16 @@ class Standing:
     specs: list[RunSpec]
     states: dict[str, str]  # by config digest: done | running | … | missing
     reasons: dict[str, str]
+    lenders: dict[str, str] = field(default_factory=dict)  # by config digest: another profile that has done the run
 
     def count(self, state: str) -> int:
         return sum(self.states[s.digest] == state for s in self.specs)
+
+    @property
+    def borrowed(self) -> str:
+        """'3 by profile quick' and so on, or nothing."""
+        counts = Counter(self.lenders.values())
+        return ", ".join(f"{many} by profile {name}" for name, many in sorted(counts.items()))
 
     @property
     def todo(self) -> list[RunSpec]:
@@ -44,28 +52,48 @@ def documents(results: Path, profile: str) -> dict[str, tuple[RunFolder, dict[st
     return found
 
 
+def found(specs: Sequence[RunSpec], results: Path) -> dict[str, tuple[RunFolder, dict[str, Any]]]:
+    """The run of every specification that has one, by digest: of its own profile, or a finished one of another."""
+    wanted = {spec.digest for spec in specs}
+    known: dict[str, tuple[RunFolder, dict[str, Any]]] = {}
+    for profile in sorted({spec.profile for spec in specs}):
+        known |= {digest: run for digest, run in documents(results, profile).items() if digest in wanted}
+    rest = {digest for digest in wanted if digest not in known or known[digest][1]["status"] != "done"}
+    if rest:
+        for folder, document in store.documents(results):
+            if document.get("config_digest") in rest and document["status"] == "done":
+                known[document["config_digest"]] = (folder, document)
+    return known
+
+
 def standing(specs: Sequence[RunSpec], results: Path) -> Standing:
     unique = {spec.digest: spec for spec in specs}
-    known: dict[str, tuple[RunFolder, dict[str, Any]]] = {}
-    for profile in {spec.profile for spec in specs}:
-        known |= documents(results, profile)
-    states, reasons = {}, {}
-    for digest in unique:
+    known = found(specs, results)
+    states, reasons, lenders = {}, {}, {}
+    for digest, spec in unique.items():
+        states[digest] = store.state_of(*known[digest]) if digest in known else "missing"
         if digest in known:
-            states[digest] = store.state_of(*known[digest])
             reasons[digest] = known[digest][1].get("reason", "")
-        else:
-            states[digest] = "missing"
-    return Standing(list(unique.values()), states, reasons)
+            if known[digest][1]["profile"] != spec.profile:
+                lenders[digest] = known[digest][1]["profile"]
+    return Standing(list(unique.values()), states, reasons, lenders)
+
+
+def as_planned(
+    specs: Sequence[RunSpec], results: Path, labels: Mapping[str, str]
+) -> list[tuple[RunFolder, dict[str, Any]]]:
+    """The runs of a plan under its profile and labels, by config digest, whichever profile has done them."""
+    known, profiles = found(specs, store.existing(results)), {spec.digest: spec.profile for spec in specs}
+    ordered = sorted(known.items(), key=lambda item: str(item[1][0].path))
+    return [
+        (folder, document | {"profile": profiles[digest], "label": labels.get(digest, "")})
+        for digest, (folder, document) in ordered
+    ]
 
 
 def frame_of(specs: Sequence[RunSpec], results: Path, labels: Mapping[str, str]) -> pandas.DataFrame:
-    """The runs of a plan, labelled as the table wants them, by config digest."""
-    frame = store.runs(results, specs[0].profile if specs else None)
-    wanted = {spec.digest for spec in specs}
-    frame = frame[frame["config_digest"].isin(wanted)].copy()
-    frame["label"] = frame["config_digest"].map(lambda digest: labels.get(digest, ""))
-    return frame.sort_values("status", key=lambda s: s != "done", kind="stable").drop_duplicates("config_digest")
+    """The runs of a plan, labelled as the table wants them."""
+    return store.run_frame(as_planned(specs, results, labels))
 
 
 def cost(spec: RunSpec, entry: Entry) -> float:

@@ -23,7 +23,7 @@ from benchmark.run.failures import is_out_of_memory, sentence
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.provenance import environment, now
 from benchmark.run.tracking import following
-from benchmark.store import SCHEMA, RunFolder, run_folder
+from benchmark.store import SCHEMA, RunFolder, done_elsewhere, run_folder
 from benchmark.train import checkpoint
 from benchmark.train.candidates import candidate_set
 from benchmark.train.guard import Diverged, peak_memory_mb
@@ -69,6 +69,9 @@ def execute(spec: RunSpec, options: RunOptions) -> Outcome:
     except (Exception, SystemExit) as error:
         return Outcome("failed", sentence(error))
     identity = identity_of(spec.digest, candidates.sha256)
+    other = done_elsewhere(options.results, spec, identity)
+    if other is not None:
+        return Outcome("done", accuracy=other["summary"]["accuracy"], skipped=True)
     folder = run_folder(options.results, spec, identity)
     try:
         if not folder.lock.acquire():

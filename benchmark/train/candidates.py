@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from benchmark.plan.sections import Network
 from benchmark.plan.spec import RunSpec
+from benchmark.train.frozen import FrozenAnnotator, FrozenLoader, frozen_of
 from datasets.base import Dataset
 from datasets.labels import candidates as sets
 from datasets.labels.annotator import Annotator, Recipe
 from datasets.labels.generators import GENERATORS
 from datasets.views.views import Views
-from methods.base import Task
+from methods.base import Backbone, Task
 from methods.blocks import Classifier
 from methods.parts.backbones import USE_A_FILE, factory
 from methods.parts.networks import takes_weights
@@ -29,20 +33,32 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
     of_run = spec.backbone.name or dataset.backbone
     own = encoder == of_run and takes_weights(encoder)  # it starts as the run's encoder does
     pretrained = spec.backbone.pretrained or not own
+    frozen = spec.backbone.frozen and encoder == of_run  # then it learns from the same maps
+
+    @functools.cache
+    def maps() -> FrozenLoader:
+        place = torch.device(device)
+        return FrozenLoader(frozen_of(spec, dataset, place), ANNOTATOR_SEED, place, ("weak",))
 
     def network() -> nn.Module:
-        build = factory(
-            encoder,
-            3 if dataset.recipe else features.shape[1],
-            pretrained,
-            spec.weight_file() if own else "",
-            asks=f"The annotator of {dataset.name}",
-            remedy=USE_A_FILE if own else f"let it start as the run's encoder does: --set annotator.network={of_run}",
+        build: Callable[[], Backbone] = (
+            maps().encoder.adapter
+            if frozen
+            else factory(
+                encoder,
+                3 if dataset.recipe else features.shape[1],
+                pretrained,
+                spec.weight_file() if own else "",
+                asks=f"The annotator of {dataset.name}",
+                remedy=USE_A_FILE
+                if own
+                else f"let it start as the run's encoder does: --set annotator.network={of_run}",
+            )
         )
         return Classifier(Task(dataset.num_classes, torch.ones(1, dataset.num_classes, dtype=torch.bool), 1, 1, build))
 
     recipe = Recipe(
-        network=encoder,
+        network=f"{encoder}-{frozen_name(spec.backbone, dataset)}" if frozen else encoder,
         epochs=section.epochs,
         batch=section.batch,
         lr=section.lr,
@@ -53,6 +69,8 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
         pretrained=pretrained,
         weights=spec.backbone.weights if own else "",
     )
+    if frozen:
+        return FrozenAnnotator(network, recipe, device=device, inputs=maps)
     if dataset.recipe is None:
         return Annotator(network, recipe, device=device)
     views = Views(dataset.recipe, ANNOTATOR_SEED)
@@ -61,6 +79,12 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
         return views(images, rows, ("weak",), epoch, sizes)[0]
 
     return Annotator(network, recipe, views.test, augment, device)
+
+
+def frozen_name(settings: Network, dataset: Dataset) -> str:
+    """What makes the maps that a frozen annotator learns from, beside encoder and weights."""
+    side = dataset.recipe.size if dataset.recipe else 0
+    return f"frozen-{side}px-{settings.draws}-draws-{settings.cells}-cells-{settings.adapter}"
 
 
 def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -> sets.CandidateSet:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmark.errors import MethodDefect
 from benchmark.kept import Predictions, half
-from benchmark.train.inputs import ViewLoader
+from benchmark.train.inputs import Inputs
 from datasets.base import Dataset
 from methods.base import Method
 from methods.blocks import masked_softmax
@@ -21,9 +21,7 @@ from methods.blocks import masked_softmax
 class Evaluator:
     """Evaluates in eval mode without gradients, over the whole test set."""
 
-    def __init__(
-        self, dataset: Dataset, inputs: ViewLoader, candidates: Tensor, rows: Tensor, held_out: Tensor
-    ) -> None:
+    def __init__(self, dataset: Dataset, inputs: Inputs, candidates: Tensor, rows: Tensor, held_out: Tensor) -> None:
         device = inputs.device
         self.inputs = inputs
         self.num_classes = dataset.num_classes

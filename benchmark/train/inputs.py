@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +18,18 @@ TEST_BATCH = 256
 TOGETHER = 1024 * 32 * 32  # pixels of one view that are made at once: 12 MB of results
 FEATURES_TOGETHER = 2**15  # features of one view that are made at once: 0.8 MB of draws, which a CPU's cache holds
 CACHE_LIMIT = 2**30  # bytes of prepared test images that are kept instead of being made anew at every evaluation
+
+
+class Inputs(Protocol):
+    """Where the trainer gets views of the training rows and the test set from."""
+
+    device: torch.device
+
+    def train_views(self, rows: Tensor, names: Sequence[str], epoch: int) -> tuple[Tensor, ...]: ...
+
+    def batches_at_once(self, batch: int) -> int: ...
+
+    def test_batches(self) -> Iterator[Tensor]: ...
 
 
 class ViewLoader:

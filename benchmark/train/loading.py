@@ -12,6 +12,7 @@ import torch
 from benchmark.plan.spec import RunSpec
 from datasets import registry
 from datasets.base import DataError, Dataset, long_tail
+from datasets.base import load as load_cut
 from methods.registry import Entry, discover, scan
 
 
@@ -28,7 +29,8 @@ def dataset_of(spec: RunSpec, data: Path) -> Dataset:
 @functools.lru_cache(maxsize=2)
 def _load_dataset(name: str, root: str, split: int, settings: str, imbalance: float) -> Dataset:
     try:
-        dataset = registry.get(name).load(Path(root), split, **json.loads(settings))
+        dataset = load_cut(registry.get(name), Path(root), split, **json.loads(settings))
+        dataset = replace(dataset, root=Path(root))
     except TypeError as error:
         raise DataError(f"{name}: {error}; see the data set's settings in docs/data.md.") from None
     if imbalance == 1:

@@ -18,12 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmark.plan.sections import Train
 from benchmark.plan.spec import RunSpec
 from benchmark.store import RunFolder
 from benchmark.train import checkpoint
 from benchmark.train.evaluation import Evaluator
+from benchmark.train.frozen import FrozenLoader, frozen_of
 from benchmark.train.guard import GUARD_EVERY, Diverged, Guard, Means, peak_memory_mb, reset_peak_memory
-from benchmark.train.inputs import ViewLoader, with_views
+from benchmark.train.inputs import Inputs, ViewLoader, with_views
 from benchmark.train.optimizers import Optimizer
 from benchmark.train.seeding import derive
 from benchmark.train.stray_tensors import check_no_stray_tensors
@@ -105,7 +107,7 @@ class Trainer:
         candidates: Tensor,
         device: torch.device,
         hooks: Hooks | None = None,
-        inputs: ViewLoader | None = None,
+        inputs: Inputs | None = None,
     ) -> None:
         self.spec, self.device, self.hooks = spec, device, hooks or Hooks()
         self.settings = spec.train
@@ -117,9 +119,10 @@ class Trainer:
         self.candidates = candidates[self.rows].to(device)
         channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
         seen = with_views(dataset, spec.config.views)
-        self.inputs = inputs or ViewLoader(seen, derive(self.seed, "views"), device, channels_last)
+        self.frozen = frozen_of(spec, seen, device) if spec.backbone.frozen else None
+        self.inputs = inputs or self._inputs(seen, method_class, channels_last)
         self.batch_size = min(self.settings.batch, len(self.rows))
-        self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings.last_batch)
+        self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings)
         self.epochs = self.settings.epochs
         self.task = Task(
             dataset.num_classes, self.candidates, self.epochs, self.steps_per_epoch, self._backbones(dataset)
@@ -138,17 +141,27 @@ class Trainer:
         self.means, self.guard = Means(), Guard(1 if device.type == "cpu" else GUARD_EVERY)
         self.epoch, self.step_in_epoch = 0, 0
 
+    def _inputs(self, dataset: Dataset, method_class: type[Method], channels_last: bool) -> Inputs:
+        seed = derive(self.seed, "views")
+        if self.frozen is not None:
+            return FrozenLoader(self.frozen, seed, self.device, method_class.views)
+        return ViewLoader(dataset, seed, self.device, channels_last)
+
     def _backbones(self, dataset: Dataset) -> Callable[[], Backbone]:
         """The k-th encoder of every method starts from the same weights, whatever else the method builds."""
         network = self.spec.backbone
         features = dataset.train.images
-        build_one = factory(
-            network.name or dataset.backbone,
-            3 if features.dtype == torch.uint8 else features.shape[1],
-            network.pretrained,
-            self.spec.weight_file(),
-            Layers(network.width, network.depth, network.order, network.features, network.xavier),
-            asks=f"The encoder on {dataset.name}",
+        build_one: Callable[[], Backbone] = (
+            self.frozen.adapter
+            if self.frozen is not None
+            else factory(
+                network.name or dataset.backbone,
+                3 if features.dtype == torch.uint8 else features.shape[1],
+                network.pretrained,
+                self.spec.weight_file(),
+                Layers(network.width, network.depth, network.order, network.features, network.xavier),
+                asks=f"The encoder on {dataset.name}",
+            )
         )
         calls = iter(range(1_000_000))
 
@@ -378,9 +391,10 @@ def split_rows(count: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
     return permutation[held:].sort().values, permutation[:held].sort().values
 
 
-def steps_per_epoch(rows: int, batch: int, last_batch: str) -> int:
+def steps_per_epoch(rows: int, batch: int, settings: Train) -> int:
     """Whole batches, and the partial one if it is kept and has at least two samples (batch norm needs them)."""
-    return rows // batch + (1 if last_batch == "keep" and rows % batch > 1 else 0)
+    steps = rows // batch + (1 if settings.last_batch == "keep" and rows % batch > 1 else 0)
+    return min(steps, settings.steps or steps)
 
 
 def weights_digest(method: Method) -> str:

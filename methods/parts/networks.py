@@ -1,7 +1,16 @@
 """Encoders by name, for settings and plans. Needs no torch; `backbones` builds them."""
 
-NAMES = ("small-cnn", "small-cnn-characters", "resnet18-cifar", "resnet34-imagenet", "mlp", "linear", "timm:NAME")
-PRETRAINED = ("small-cnn-characters", "resnet34-imagenet", "timm:")
+NAMES = (
+    "small-cnn",
+    "small-cnn-characters",
+    "resnet18-cifar",
+    "resnet34-imagenet",
+    "efficientnet-lite0",
+    "mlp",
+    "linear",
+    "timm:NAME",
+)
+PRETRAINED = ("small-cnn-characters", "resnet34-imagenet", "efficientnet-lite0", "timm:")
 
 
 def takes_weights(name: str) -> bool:

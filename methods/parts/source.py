@@ -92,7 +92,7 @@ def _class_value(node: ast.ClassDef, key: str, classes: dict[str, ast.ClassDef])
 
 
 def _imported_classes(tree: ast.Module) -> dict[str, ast.ClassDef]:
-    """Classes that a file imports from methods of the tree, so that a subclass inherits what they declare."""
+    """Classes that a file imports from methods of the tree, and their bases there: what they declare is inherited."""
     found: dict[str, ast.ClassDef] = {}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("methods."):
@@ -101,8 +101,8 @@ def _imported_classes(tree: ast.Module) -> dict[str, ast.ClassDef]:
                 inner = ast.parse(source.read_text(encoding="utf-8"))
                 names = {alias.name: alias.asname or alias.name for alias in node.names}
                 for item in inner.body:
-                    if isinstance(item, ast.ClassDef) and item.name in names:
-                        found[names[item.name]] = item
+                    if isinstance(item, ast.ClassDef):
+                        found.setdefault(names.get(item.name, item.name), item)
     return found
 
 

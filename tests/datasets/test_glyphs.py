@@ -15,7 +15,7 @@ import torch
 from PIL import Image, ImageFilter
 
 from datasets import digits, glyphs, registry
-from datasets.base import DataError, Dataset
+from datasets.base import DataError, Dataset, stratified
 from tests.conftest import ROOT
 
 NOWHERE = Path("nowhere")
@@ -181,7 +181,7 @@ def test_digits_are_those_of_scikit_learn() -> None:
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
-    held = torch.from_numpy(digits.stratified(labels, digits.TEST_SIZE))
+    held = torch.from_numpy(stratified(labels, digits.TEST_SIZE))
     dataset = digits.load(NOWHERE)
     assert dataset.test.labels.tolist() == labels[held.numpy()].tolist()
     corners = torch.from_numpy(pixels.reshape(-1, 8, 8))[held][:, 0, 0]

@@ -25,6 +25,7 @@ from benchmark.exhibits.parts.style import style_of
 from benchmark.plan.resolution import Override
 from benchmark.report.curves import MISSING, curves, epoch_grid, quantise, thin
 from benchmark.report.page import MARK, compact, embed, fingerprint, up_to_date, write_report
+from benchmark.report.scope import Scope
 from benchmark.report.sections import candidate_cards
 from benchmark.store import RunFolder
 from datasets import glyphs
@@ -44,7 +45,7 @@ def content(page: Path) -> dict[str, Any]:
 
 
 def report(results: Path, profile: str | None = None) -> Path:
-    return write_report(results, results / "report.html", profile)
+    return write_report(results, results / "report.html", Scope(profile))
 
 
 def view_of(results: Path, title: str = "quick") -> dict[str, Any]:
@@ -250,7 +251,7 @@ def test_a_cut_off_line_of_metrics_does_not_end_the_curve_before_it(store: Path)
 # bad input ----------------------------------------------------------------------------------------------------------
 def test_an_empty_results_folder_is_one_sentence(tmp_path: Path, store: Path) -> None:
     with pytest.raises(CandidError, match="There are no runs in"):
-        write_report(tmp_path / "nothing", tmp_path / "x.html", None)
+        write_report(tmp_path / "nothing", tmp_path / "x.html")
     with pytest.raises(CandidError, match="There are no runs of profile paper in"):
         report(store, "paper")
 
@@ -267,7 +268,7 @@ def test_results_of_another_schema_are_one_sentence(store: Path) -> None:
 def test_a_place_that_cannot_be_written_is_one_sentence(store: Path) -> None:
     (store / "file").write_text("")
     with pytest.raises(CandidError, match="cannot be written"):
-        write_report(store, store / "file" / "report.html", None)
+        write_report(store, store / "file" / "report.html")
 
 
 HOSTILE = "</script><script>window.broken=1</script><img src=x onerror='window.broken=1'>\"'`{{SCRIPT}}&lt;\u2028"
@@ -347,14 +348,14 @@ def test_numbers_are_short_and_never_nan() -> None:
 def test_the_page_is_left_alone_until_something_changes(store: Path) -> None:
     page = report(store)
     written = page.stat().st_mtime_ns
-    assert up_to_date(store, page, None) and report(store).stat().st_mtime_ns == written
-    assert not up_to_date(store, page, "quick")
+    assert up_to_date(store, page) and report(store).stat().st_mtime_ns == written
+    assert not up_to_date(store, page, Scope("quick"))
     metrics = next(store.glob("runs/*/*/*/*/metrics.jsonl"))
     os.utime(metrics, (1, 1))
-    assert not up_to_date(store, page, None)
+    assert not up_to_date(store, page)
     report(store)
     page.write_bytes(page.read_bytes()[:-100])
-    assert not up_to_date(store, page, None)
+    assert not up_to_date(store, page)
 
 
 def test_the_same_results_give_the_same_page(store: Path) -> None:
@@ -375,7 +376,7 @@ def test_a_run_that_is_going_on_is_told_from_one_that_was_cut_off(store: Path) -
     write_store(store, profile="quick", methods=["cc"], datasets=["digits"], seeds=[0], epochs=4, edit=running)
     assert view_of(store)["states"]["interrupted"] == 1
     folder = next((store / "runs/quick/digits/cc").iterdir())
-    before = fingerprint(store, None)
+    before = fingerprint(store)
     holder = (
         "import sys; from pathlib import Path; from benchmark.files import Lock;"
         "Lock(Path(sys.argv[1])).acquire(); print('held', flush=True); sys.stdin.read()"
@@ -384,7 +385,7 @@ def test_a_run_that_is_going_on_is_told_from_one_that_was_cut_off(store: Path) -
     with subprocess.Popen(command, cwd=ROOT, stdin=-1, stdout=-1, text=True) as other:
         assert other.stdout and other.stdin
         other.stdout.readline()
-        assert fingerprint(store, None) != before
+        assert fingerprint(store) != before
         assert view_of(store)["states"]["running"] == 1
         other.stdin.close()
     assert view_of(store)["states"]["interrupted"] == 1
