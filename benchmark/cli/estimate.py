@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmark.cli.exhibits import every_one, needs_of, under_its_profile, with_defaults
+from benchmark.cli.exhibits import every_one, needs_of, selection_for, under_its_profile, with_defaults
 from benchmark.cli.options import SELECTION, Command, Request
-from benchmark.cli.training import announce, place_of, selection_of
+from benchmark.cli.exhibits import every_one, needs_of, selection_for, under_its_profile, with_defaults
+from benchmark.cli.options import SELECTION, Command, Request
+from benchmark.cli.training import announce, place_of
 from benchmark.errors import COMPLETE, UsageError
 from benchmark.exhibits.base import Material, Need, all_exhibits
 from benchmark.flags import flag
@@ -39,7 +41,7 @@ def run(request: Request, own: Own) -> int:
     chosen = {e: options for e, options in wanted.items() if own.what in (e.name, "all")}
     if len(chosen) == 1:
         request = under_its_profile(request, next(iter(chosen)))
-    selection = selection_of(request)
+    selection = selection_for(request, chosen)
     if own.detect is not None:
         return print_seeds(request, selection, own.detect)
     announce(request, f"Estimate for {own.what}", selection)

@@ -70,6 +70,9 @@ class Request:
     retry_diverged: bool = flag(False, "run diverged runs again (same seed, same end)")
     track: str | None = flag(None, "also record curves there (extra `track`)", choices=("tensorboard", "wandb"))
     step_seconds: float = flag(3600.0, "a step that takes longer is given up as endless", kind=_seconds, metavar="S")
+    grace: float | None = flag(
+        None, "to save in after Ctrl-C or SIGTERM (default: 7, on GPUs 30)", kind=_seconds, metavar="S"
+    )
     checkpoint_seconds: float | None = flag(None, kind=float, hidden=True)
     typed: str = ""  # the whole command line, for the record of a run; no option
 
@@ -78,7 +81,7 @@ CHOICE = ("plugins", "settings", "epochs", "eval_every", "methods", "datasets", 
 SELECTION = ("profile", "results", "data", "device", *CHOICE)  # what names a set of runs and where they live
 TRAINING = (
     *SELECTION, "jobs", "backend", "scheduler", "dry_run", "quiet", "no_wait", "retry_diverged", "track", "step_seconds",
-    "checkpoint_seconds",
+    "grace", "checkpoint_seconds",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from benchmark.errors import warn
 from benchmark.plan.sections import Network
 from benchmark.plan.spec import RunSpec
 from benchmark.train.frozen import FrozenAnnotator, FrozenLoader, frozen_of
@@ -16,11 +17,13 @@ from datasets.base import Dataset
 from datasets.labels import candidates as sets
 from datasets.labels.annotator import Annotator, Recipe
 from datasets.labels.generators import GENERATORS
+from datasets.views.recipes import normalised
 from datasets.views.views import Views
 from methods.base import Backbone, Task
 from methods.blocks import Classifier
 from methods.parts.backbones import USE_A_FILE, factory
 from methods.parts.networks import takes_weights
+from methods.parts.pretrained import normalisation as published_normalisation
 
 ANNOTATOR_SEED = 0  # one annotator per data set, whatever the seed of a run
 
@@ -33,6 +36,7 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
     of_run = spec.backbone.name or dataset.backbone
     own = encoder == of_run and takes_weights(encoder)  # it starts as the run's encoder does
     pretrained = spec.backbone.pretrained or not own
+    normalisation = spec.backbone.normalisation if own else published_normalisation(encoder)
     frozen = spec.backbone.frozen and encoder == of_run  # then it learns from the same maps
 
     @functools.cache
@@ -68,12 +72,13 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
         mode=section.mode,
         pretrained=pretrained,
         weights=spec.backbone.weights if own else "",
+        normalisation=normalisation,
     )
     if frozen:
         return FrozenAnnotator(network, recipe, device=device, inputs=maps)
     if dataset.recipe is None:
         return Annotator(network, recipe, device=device)
-    views = Views(dataset.recipe, ANNOTATOR_SEED)
+    views = Views(normalised(dataset.recipe, normalisation), ANNOTATOR_SEED)
 
     def augment(images: Tensor, sizes: Tensor | None, rows: Tensor, epoch: int) -> Tensor:
         return views(images, rows, ("weak",), epoch, sizes)[0]
@@ -92,6 +97,8 @@ def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -
     generator = spec.data.generator
     if dataset.candidates is not None and "data.generator" not in spec.provenance:
         generator = "own"  # data that bring their own sets are used as they are unless somebody says otherwise
+    if generator == "own":
+        say_if_supervised(dataset)
     annotated = GENERATORS[generator].annotator
     return sets.build(
         dataset,
@@ -105,9 +112,24 @@ def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -
     )
 
 
+def say_if_supervised(dataset: Dataset) -> None:
+    """Sets of one label each are ordinary labels: more often a forgotten generator than meant. Said once."""
+    if dataset.candidates is None or dataset.name in _said or not bool((dataset.candidates.sum(1) == 1).all()):
+        return
+    _said.add(dataset.name)
+    warn(
+        f"every candidate set of {dataset.name} holds one label only, so this is ordinary supervised training; "
+        f"to make sets from these labels, choose a generator: --set data.generator=uniform."
+    )
+
+
+_said: set[str] = set()  # data sets
+
+
 def plausible_candidates(dataset: Dataset) -> Tensor:
     """(N, C) random sets for measurements: real ones cost an annotator, and these take the same time in a step."""
     generator = torch.Generator().manual_seed(0)
     candidates = torch.rand(len(dataset.train), dataset.num_classes, generator=generator) < 0.1
-    candidates[torch.arange(len(dataset.train)), dataset.train.labels] = True
+    labels = dataset.train.labels.clamp(min=0)  # where none is known any label will do
+    candidates[torch.arange(len(dataset.train)), labels] = True
     return candidates
