@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from benchmark.cli.exhibits import every_one, needs_of, selection_for, under_its_profile, with_defaults
 from benchmark.cli.options import SELECTION, Command, Request
-from benchmark.cli.exhibits import every_one, needs_of, selection_for, under_its_profile, with_defaults
-from benchmark.cli.options import SELECTION, Command, Request
 from benchmark.cli.training import announce, place_of
 from benchmark.errors import COMPLETE, UsageError
 from benchmark.exhibits.base import Material, Need, all_exhibits

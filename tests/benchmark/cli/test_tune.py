@@ -92,7 +92,7 @@ def test_shuffled_test_labels_change_neither_scores_nor_choice(bench):
 def test_the_chosen_values_reach_the_runs_of_the_written_profile(bench):
     entry = choices(bench)["usual"]
     assert entry["source"].startswith(
-        "tuned: approximated accuracy on 10 % held-out candidate labels, grid small, seed 0"
+        "tuned: approximated accuracy on 10 % held-out candidate labels, grid small, seed 100"
     )
     profile = load_profile(str(bench.results / "tuned-tiny.toml"))
     assert profile.methods == ("proden",) and profile.train["epochs"] == 4
