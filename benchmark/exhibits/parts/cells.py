@@ -198,7 +198,7 @@ class Grid:
         for d in self.contents.datasets:
             cell, place = self.cells[label, d.name], self.places.get((label, d.name))
             leads = (label, d.name) in self.leading
-            line.cells.append(marked(LEADING_MARK * leads + cell_text(cell), place))
+            line.cells.append(marked(cell_text(cell) + LEADING_MARK * leads, place))
             number = published(d)
             text, difference = beside(cell, *number[:2]) if number else ("", {})
             line.below.append(text)

@@ -496,7 +496,7 @@ def test_a_mark_shows_all_that_are_not_found_worse_than_the_best() -> None:
     marked = {record["method"]: record["leading"] for record in table.data}
     assert marked == {"cel": True, "dirk": True, "proden": False, "average": False}  # controls do not compete
     texts = {row.cells[1].text: row.cells[2].text for row in table.rows}
-    assert texts["DIRK"].startswith("°") and not texts["PRODEN"].startswith("°")
+    assert texts["DIRK"].endswith("°") and not texts["PRODEN"].endswith("°")
     assert "° all that the test of Table 3 does not find worse than the best" in table.caption
 
 
