@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from benchmark.files import atomic_write
 from benchmark.store import ANNOTATOR_DOCUMENT, RunFolder, digest_of
 from benchmark.train import checkpoint
 from benchmark.train.trainer import Hooks, Interrupted, plain
+from datasets.base import DataError
 from datasets.labels.annotator import Sitting
 
 
@@ -47,6 +48,25 @@ class Keeper:
             raise
         sitting.write("done")
         checkpoint.remove(folder)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Stands where a `Keeper` does for who only reads: an annotator that is not there is one sentence, not a training."""
+
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def sit(self, folder: Path, described: Mapping[str, Any]) -> Iterator[Sitting]:
+        try:
+            found = json.loads((folder / ANNOTATOR_DOCUMENT).read_text(encoding="utf-8"))
+            reason = found["reason"] if found["status"] == "failed" else ""
+        except (OSError, ValueError, KeyError, TypeError):
+            reason = ""
+        raise DataError(
+            str(reason) or f"the annotator of {described['dataset']} is not trained; do it without --no-run."
+        )
+        yield Sitting()
 
 
 class KeptSitting(Sitting):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmark.plan.sections import Network
 from benchmark.plan.spec import RunSpec
-from benchmark.train.annotating import Keeper
+from benchmark.train.annotating import Keeper, Reader
 from benchmark.train.frozen import FrozenAnnotator, FrozenLoader, frozen_of
 from datasets.base import Dataset
 from datasets.labels import candidates as sets
@@ -94,7 +94,7 @@ def frozen_name(settings: Network, dataset: Dataset) -> str:
 
 
 def candidate_set(
-    spec: RunSpec, dataset: Dataset, results: Path, device: str, keeper: Keeper | None = None
+    spec: RunSpec, dataset: Dataset, results: Path, device: str, keeper: Keeper | Reader | None = None
 ) -> sets.CandidateSet:
     """The stored candidate set of a run, made on first use. It depends on data, annotator with its weights, and seed.
 
