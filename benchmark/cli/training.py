@@ -61,6 +61,7 @@ def place_of(request: Request) -> RunOptions:
         retry_diverged=request.retry_diverged,
         track=request.track or "",
         step_seconds=request.step_seconds,
+        grace=request.grace,
         typed=request.typed,
     )
 

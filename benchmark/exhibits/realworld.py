@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmark.analysis.table import NONE, Row, Table, row
+from benchmark.analysis.table import NONE, Cell, Row, Table, row
 from benchmark.errors import UsageError
 from benchmark.exhibits.base import Exhibit, Material, Need
 from benchmark.flags import flag
@@ -20,10 +20,12 @@ from methods.registry import did_you_mean
 if TYPE_CHECKING:
     from benchmark.analysis.agreement import Agreement
     from benchmark.plan.selection import Selection
+    from benchmark.run.options import RunOptions
 
-SOURCES = ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23")
-USUAL_SOURCES = "f25,k25,p20,v21"  # the others do not publish their learning rates
+SOURCES = ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23", "l21-fashion")
+USUAL_SOURCES = "f25,k25,p20,v21,l21-fashion"  # the others do not publish their learning rates
 USUAL_SETS = ("lost", "msrcv2", "birdsong")
+PICTURES = "fashion-mnist"  # of l21-fashion: takes part when its files or runs are there
 SHORT_SOURCES, SHORT_SETS = "p20", ("lost", "msrcv2")
 
 
@@ -39,6 +41,11 @@ class Realworld(Exhibit):
     name, title, kind = "realworld", "the published real-world tables", "table"
     profile = "realworld"
     Options = OfSources
+
+    def usual(self, selection: Selection, place: RunOptions) -> Selection:
+        there = selection.source(PICTURES).find(place.data).status == "found"
+        there |= (place.results / "runs" / f"realworld-{SOURCES[-1]}").is_dir()
+        return replace(selection, datasets=(*USUAL_SETS, PICTURES) if there else USUAL_SETS)
 
     def runs(self, selection: Selection, options: OfSources) -> Need:
         need = Need()
@@ -56,8 +63,9 @@ def selections(selection: Selection, options: OfSources) -> list[Selection]:
 
     words = SHORT_SOURCES if options.short else options.sources
     own = selection.profile
-    usual: tuple[str, ...] = SHORT_SETS if options.short else USUAL_SETS
-    sets = usual if selection.datasets == own.datasets else selection.datasets
+    sets = (*USUAL_SETS, PICTURES) if selection.datasets == own.datasets else selection.datasets
+    if options.short and sets in (USUAL_SETS, (*USUAL_SETS, PICTURES)):  # nobody named others
+        sets = SHORT_SETS
     found = []
     for word in filter(None, (word.strip() for word in words.split(","))):
         if word not in SOURCES:
@@ -96,7 +104,7 @@ def agreements(material: Material, options: OfSources) -> list[Agreement]:
 
 def table(found: list[Agreement]) -> Table:
     """One line per number, sources parted by rules."""
-    from benchmark.analysis.agreement import count
+    from benchmark.analysis.agreement import count, count_chosen
 
     rows: list[Row] = []
     for k, one in enumerate(found):
@@ -114,7 +122,7 @@ def table(found: list[Agreement]) -> Table:
                 + (f" ({len(one.values)}/{one.planned})" if one.verdict == "incomplete" else ""),
                 number(one.difference),
                 NONE if math.isnan(one.low) else f"{number(one.low)} … {number(one.high)}",
-                one.verdict,
+                Cell(one.verdict, bold=one.verdict == "differs"),
                 rule=new and k > 0,
             )
         )
@@ -123,8 +131,10 @@ def table(found: list[Agreement]) -> Table:
         for one in found
         if one.why
     )
+    chosen = count_chosen(found)
     notes = (
         f"{count(found)}.",
+        *([f"{chosen}."] if chosen else []),
         "Difference: ours minus theirs. Interval: 95 %; split by split where the rows and values of every split are known "
         "(F25, K25), else from the two means and spreads. A cell agrees when the interval holds 0.",
         "± of ours is the sample deviation over splits; what theirs is stands in results/published.",

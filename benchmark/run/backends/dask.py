@@ -235,7 +235,7 @@ _one_run = threading.Lock()  # of a dask worker with several threads: torch's ge
 def options_here(options: dict[str, Any]) -> RunOptions:
     """On this worker's device; UsageError if it has none as was asked for."""
     paths = {key: Path(options[key]) for key in ("results", "data")}
-    return RunOptions(**options | paths | {"device": devices.resolve(options["device"])[0]})
+    return RunOptions(**options | paths | {"device": devices.claim(devices.resolve(options["device"]))})
 
 
 def prepare_here(specs: dict[str, dict[str, Any]], options: dict[str, Any], wait: bool) -> dict[str, dict[str, Any]]:

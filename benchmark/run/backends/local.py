@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmark.device.environment import set_environment
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError
 from benchmark.run.backends.base import Backend, one_command, show_while
 from benchmark.run.backends.schedule import Schedule, Sets, Waiting
@@ -28,7 +29,7 @@ from benchmark.run.progress import Display, Progress
 if TYPE_CHECKING:
     from benchmark.plan.spec import RunSpec
 
-GRACE = 7.0  # seconds for workers to save after a signal
+GRACE, GPU_GRACE = 7.0, 30.0  # seconds for workers to save after a signal; several GPUs may write to one slow disk
 KILLED = "it was killed or crashed (out of memory, segmentation fault, or a signal)"
 
 
@@ -109,6 +110,8 @@ class Worker:
         with self._starting:
             if self._retired:
                 raise WorkerDied
+            if self.device != "cpu":
+                set_environment()
             self._connection, theirs = self._context.Pipe()
             self._process = self._context.Process(target=serve, args=(theirs, os.getpid()))
             self._process.start()
@@ -147,6 +150,7 @@ class Command:
     def __init__(self, backend: Local, schedule: Schedule, options: RunOptions, progress: Progress) -> None:
         self.schedule, self.options, self.progress = schedule, options, progress
         self.workers = [Worker(device) for device in backend.slots]
+        self.grace = options.grace or (GRACE if backend.slots[0] == "cpu" else GPU_GRACE)
         self.signal = 0
 
     def run(self, display: Display | None) -> None:
@@ -175,7 +179,7 @@ class Command:
         """Runs and annotators are saved."""
         for worker in self.workers:
             worker.ask_to_stop()
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + self.grace
         while (self.progress.running or self.progress.preparing) and time.monotonic() < deadline:
             time.sleep(0.05)
 
