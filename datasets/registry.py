@@ -40,6 +40,6 @@ def get(name: str) -> Source:
         return own.source(path)
     if path.is_dir():
         raise DataError(
-            f"{path} holds neither candidates.csv nor answers.csv; see docs/own-data.md for the form of your own data."
+            f"{path} holds no candidates.csv and no answers.csv; see docs/own-data.md for the form of your own data."
         )
     raise DataError(f"Unknown data set '{name}'.{did_you_mean(name, SOURCES)} See `list datasets`.")
