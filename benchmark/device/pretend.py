@@ -208,6 +208,7 @@ class PretendCuda(TorchDispatchMode):
         while self._replaced:
             setattr(*self._replaced.pop())
         PretendCuda.current = None
+        forget_constants()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.call(func, args, kwargs or {})
@@ -304,6 +305,14 @@ class PretendCuda(TorchDispatchMode):
             self.wait("copy to the host")
             target.copy_(self.on_host(source.held))  # type: ignore[attr-defined]
         return target
+
+
+def forget_constants() -> None:
+    """Those that views keep per device: a card that is gone must not be found there by the next."""
+    for name, module in list(sys.modules.items()):
+        for value in vars(module).values() if name.startswith("datasets.views.") else ():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
 
 
 def flags() -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:

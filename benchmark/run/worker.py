@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from benchmark import kept
+from benchmark.accuracy import in_words
 from benchmark.errors import warn
 from benchmark.plan.spec import RunSpec, identity_of
 from benchmark.run.capture import captured, silenced
@@ -81,7 +82,7 @@ def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
     identity = identity_of(spec.digest, candidates.sha256)
     other = done_elsewhere(options.results, spec, identity)
     if other is not None:
-        return Outcome("done", accuracy=other["summary"]["accuracy"], skipped=True)
+        return Outcome("done", accuracy=other["summary"].get("accuracy"), skipped=True)
     folder = run_folder(options.results, spec, identity)
     try:
         if not folder.lock.acquire():
@@ -102,7 +103,7 @@ def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> O
     """The outcome of a run that is not to be tried (again), from its document."""
     status, reason = known["status"], known.get("reason", "")
     if status == "done":
-        return Outcome("done", accuracy=known["summary"]["accuracy"], skipped=True)
+        return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
     if status == "diverged" and not options.retry_diverged:
         return Outcome("diverged", reason, skipped=True)
     if status in ("failed", "oom") and options.began and written(folder) >= options.began:
@@ -171,8 +172,8 @@ class Attempt:
         elif status == "done":
             with contextlib.suppress(OSError):  # one that stays is never read again
                 checkpoint.remove(self.folder.path)
-        accuracy = (self.document.get("summary") or {}).get("accuracy")
-        return Outcome(status, reason, accuracy, time.time() - started)
+        summary = self.document.get("summary") or {}
+        return Outcome(status, reason, summary.get("accuracy"), time.time() - started, in_words(summary))
 
     def _try(self) -> tuple[str, str]:
         """Status and reason."""
@@ -211,6 +212,8 @@ class Attempt:
             )
             records = trainer.run(self.folder, self.identity)
         self.document["summary"] = summarise(records)
+        if "accuracy" not in self.document["summary"]:
+            self.document["scored"] = False
         self.document["weights_sha256"] = weights_digest(trainer.method)
         self.document["files"] = self._keep(trainer)
         self.document["cost"] = cost_of(records)

@@ -30,7 +30,7 @@ from benchmark.train.inputs import Inputs, ViewLoader, with_views
 from benchmark.train.optimizers import Optimizer
 from benchmark.train.seeding import derive
 from benchmark.train.stray_tensors import check_no_stray_tensors
-from datasets.base import Dataset
+from datasets.base import UNKNOWN, DataError, Dataset
 from datasets.views.upload import sent
 from methods.base import Backbone, Batch, Clock, Method, Task
 from methods.parts.backbones import Layers, factory
@@ -131,6 +131,8 @@ class Trainer:
         torch.manual_seed(derive(self.seed, "init"))
         self.method = build(method_class, spec.config.method_config, self.task)
         if sees_truth(method_class):
+            if (dataset.train.labels[self.rows] == UNKNOWN).any():
+                raise DataError(f"{method_class.name} trains on true labels, and rows of {dataset.name} have none.")
             self.method.reveal(dataset.train.labels[self.rows])  # type: ignore[operator]
         self.method.to(device)
         if channels_last:

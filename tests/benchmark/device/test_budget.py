@@ -82,6 +82,7 @@ def test_packed_pictures_are_those_of_the_padded_batch() -> None:
                 for rows in (torch.tensor([3, 0, 7]), torch.arange(len(part)), torch.tensor([len(part) - 1])):
                     images, sizes = found.fetch(rows)
                     expected, expected_sizes = part.batch(rows)
+                    assert sizes is not None and expected_sizes is not None
                     assert torch.equal(images.cpu(), expected) and torch.equal(sizes, expected_sizes)
             device.reset()
             train.fetch(torch.arange(8))
