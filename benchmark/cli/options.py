@@ -54,7 +54,7 @@ class Request:
     datasets: str | None = flag(
         None, "comma list of names, or a path to your own data", names=("--datasets", "--dataset"), metavar="A,B"
     )
-    seeds: str | None = flag(None, "comma list", metavar="0,1,2")
+    seeds: str | None = flag(None, "comma list or range, 0,1,2 or 0-4", metavar="0,1,2")
     jobs: str | None = flag(None, "runs at once: N, or K/gpu (default: one per GPU, or per core)", metavar="N")
     backend: str = flag(
         backends.DEFAULT,

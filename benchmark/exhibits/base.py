@@ -190,10 +190,11 @@ class Exhibit:
     def make(self, material: Material, options: Any) -> Table | Figure:
         raise NotImplementedError
 
-    def stem(self, options: Any) -> str:
-        """Name of its files: flags that are not at their default are in it, so that no variant replaces the usual one."""
+    def stem(self, options: Any, altered: str = "") -> str:
+        """Name of its files: what is not as usual, flags and selection, is in it, so that nothing replaces the usual one."""
         chosen = [(f.name, getattr(options, f.name)) for f in fields(options) if getattr(options, f.name) != f.default]
-        return file_name("-".join([self.name, *(name if value is True else str(value) for name, value in chosen)]))
+        words = [self.name, *(name if value is True else str(value) for name, value in chosen)]
+        return file_name("-".join([*words, altered] if altered else words))
 
     def without_runs(self, options: Any) -> Made | None:
         """What the flags ask for that needs no profile and no runs."""
