@@ -65,6 +65,12 @@ class Request:
     scheduler: str | None = flag(None, "of the dask cluster, for example tcp://host:8786", metavar="ADDRESS")
     dry_run: bool = flag(False, "print the plan and stop")
     quiet: bool = flag(False, "no progress")
+    out: Path | None = flag(
+        None,
+        "write it there: a name, whose suffix says in which form, or without one in all",
+        kind=Path,
+        metavar="FILE",
+    )
     no_run: bool = flag(False, "make it from what is there")
     no_wait: bool = flag(False, "do not wait for runs that another process is doing")
     retry_diverged: bool = flag(False, "run diverged runs again (same seed, same end)")

@@ -16,8 +16,6 @@ from benchmark.files import file_name
 from benchmark.flags import flag
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas
     from matplotlib.figure import Figure
 
@@ -208,10 +206,6 @@ class FolderPlot(Exhibit):
 
     def draw(self, epochs: pandas.DataFrame, methods: Sequence[str], options: Any) -> Figure:
         """From the tidy frame of epochs; `methods` are those that were named, if any."""
-        raise NotImplementedError
-
-    def file(self, folder: Path, options: Any) -> Path:
-        """Where the drawing goes, without its suffix or with one."""
         raise NotImplementedError
 
 

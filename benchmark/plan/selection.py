@@ -44,6 +44,10 @@ class Selection:
     apart: tuple[str, ...] = ()  # extensions that nobody named one by one: shown below the rest and not ranked
     unusable: tuple[str, ...] = ()  # broken plug-ins and methods, a sentence each; the others go on without them
 
+    def known_as(self, method: str) -> str:
+        """The name of a method that somebody wrote in any case, or as tables print it."""
+        return _as_known((method,), self.catalogue.entries.values())[0]
+
     def entry(self, name: str) -> Entry:
         try:
             return self.catalogue.get(name)
