@@ -88,6 +88,8 @@ def make(request: Request, title: str, chosen: Chosen) -> int:
     announce(request, title, selection)
     chosen = {exhibit: with_known_reference(options, selection) for exhibit, options in chosen.items()}
     needs = needs_of(chosen, selection)
+    for exhibit in chosen:
+        check_out(request.out, "tables" if exhibit.kind == "table" else "figures")
     if not request.no_run:
         unique = {spec.digest: spec for need in needs.values() for spec in need.specs}
         if unique:
@@ -131,13 +133,22 @@ def show(made: Made, request: Request) -> None:
         print(f"Written: {folder / stem} ({kinds})")
 
 
+def check_out(out: Path | None, kind: str) -> None:
+    """A form that there is not is refused before anything trains."""
+    from benchmark.analysis import table as rendering
+    from benchmark.exhibits.parts import style
+
+    forms = rendering.SUFFIXES if kind == "tables" else style.SUFFIXES
+    if out is not None and out.suffix and out.suffix not in forms:
+        raise UsageError(f"--out {out}: {kind} are written as {', '.join(forms)}; end the name in one, or in none.")
+
+
 def target(request: Request, kind: str, made: Made, forms: tuple[str, ...]) -> tuple[Path, str, tuple[str, ...]]:
     """Folder, name and forms of what is written: those of --out, or the usual place in the results folder."""
     out = request.out
     if out is None:
         return request.derived / kind / made.folder, made.stem, forms
-    if out.suffix and out.suffix not in forms:
-        raise UsageError(f"--out {out}: {kind} are written as {', '.join(forms)}; end the name in one, or in none.")
+    check_out(out, kind)
     return out.parent, out.name.removesuffix(out.suffix), (out.suffix,) if out.suffix else forms
 
 

@@ -59,7 +59,7 @@ class Need:
 
     specs: list[RunSpec] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)  # by config digest
-    points: list[tuple[str, str, float]] = field(default_factory=list)  # config digest, parameter, value
+    points: list[tuple[str, str, float | str | bool]] = field(default_factory=list)  # config digest, parameter, value
 
     def add(self, specs: Sequence[RunSpec], label: str | None = None) -> None:
         self.specs += specs
