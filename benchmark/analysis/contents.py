@@ -50,6 +50,11 @@ class Contents:
     identities: frozenset[str] | None = None  # if given, only these runs count
     registered: frozenset[str] | None = None
     reference: str = REFERENCE  # the method that is marked and compared with the others
+    beside: str = ""  # the profile's word on how the paper's numbers beside ours differ
+
+    @property
+    def shows_published(self) -> bool:
+        return self.profile == "paper" or bool(self.beside)
 
     @property
     def main_methods(self) -> tuple[MethodInfo, ...]:
@@ -85,4 +90,5 @@ def contents_of(selection: Selection, device: str) -> Contents:
         selection.seeds,
         device,
         registered=frozenset(selection.catalogue.entries),
+        beside=selection.profile.beside,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from datasets.base import plural
 if TYPE_CHECKING:
     import pandas as pd
 
+    from benchmark.exhibits.parts.cells import Grid
     from benchmark.plan.selection import Selection
 
 REFERENCE_MARK, GONE_MARK = "★", "†"
@@ -52,7 +53,7 @@ def table2(
     sections += [list(contents.other_methods), list(contents.extensions), list(gone)]
     labels = [m.name for section in sections for m in section]
     grid = cells.grid_of(runs, contents, labels, [m.name for m in contents.main_methods], accuracy)
-    beside = contents.profile == "paper" if show_published is None else show_published
+    beside = contents.shows_published if show_published is None else show_published
     paper = published.accuracies() if beside else {}
 
     rows: list[Row] = []
@@ -72,6 +73,8 @@ def table2(
     notes = _notes(contents, complete, gone, beside and bool(paper)) + mixture_notes(
         runs[runs["label"] == runs["method"]]
     )
+    if beside and contents.beside:
+        notes += [contents.beside, *_rank_notes(contents, grid, paper)]
     caption = (
         f"{cells.accuracy_caption(contents, accuracy)} Best in bold, second best underlined, among PLL and IDPLL methods "
         f"with all seeds. Differences are tested in Table 3 ({TEST_NAMES[test]}, {ALPHA:g}): "
@@ -89,6 +92,27 @@ def table2(
     return Table(
         "Table 2", caption, columns, tuple(rows), tuple(notes), problems, tuple(data), summary, complete, text_columns=2
     )
+
+
+def _rank_notes(contents: Contents, grid: Grid, paper: Mapping[tuple[str, str], tuple[float, ...]]) -> list[str]:
+    """How far the order of the methods is the paper's, per data set."""
+    from benchmark.analysis.statistics import rank_correlation
+
+    notes = []
+    for d in contents.datasets:
+        ours = {m.title.lower(): grid.cells[m.name, d.name] for m in contents.main_methods}
+        both = {
+            title: paper[title, d.published_name or ""] for title in ours if (title, d.published_name or "") in paper
+        }
+        shared = [title for title in both if ours[title].complete]
+        if len(shared) < 4:
+            continue
+        rho, low, high = rank_correlation([ours[t].mean for t in shared], [both[t][0] for t in shared])
+        notes.append(
+            f"{d.title}: rank correlation (Spearman) of the {len(shared)} methods with the paper's order "
+            f"{rho:.2f}, 95 % interval {low:.2f} to {high:.2f}."
+        )
+    return notes
 
 
 def _title(method: MethodInfo, contents: Contents) -> str:

@@ -34,6 +34,7 @@ class Profile:
     values: tuple[dict[str, Any], ...]
     figures: dict[str, dict[str, Any]]
     views: dict[str, Any] = field(default_factory=dict)
+    beside: str = ""  # how the paper's numbers that stand beside ours differ; `paper` shows them without a word
 
     @property
     def all_methods(self) -> tuple[str, ...]:
@@ -47,7 +48,9 @@ class Profile:
 
 
 METHOD_LISTS = ("methods", "controls", "references", "extensions")
-PROFILE_KEYS = {"title", "include", "seeds", *METHOD_LISTS, "datasets", "train", "views", "data", "values", "figures"}
+PROFILE_KEYS = {
+    "title", "include", "beside", "seeds", *METHOD_LISTS, "datasets", "train", "views", "data", "values", "figures",
+}  # fmt: skip
 DATA_TABLES = ("settings", "train", "backbone", "annotator", "views")
 DATA_KEYS = {*DATA_TABLES, *fields_of(Data)}
 
@@ -89,6 +92,7 @@ def load_profile(name: str) -> Profile:
         values=tuple(raw.get("values", ())),
         figures=raw.get("figures", {}),
         views=raw.get("views", {}),
+        beside=raw.get("beside", ""),
     )
 
 

@@ -211,6 +211,7 @@ def contents_of(view: View) -> Contents:
         seeds_of(view),
         " and ".join(sorted(d for d in devices if d)) or "unknown",
         registered=frozenset(entries),
+        beside=view.definition.beside if view.definition else "",
     )
 
 
@@ -273,7 +274,7 @@ def describe(view: View, results: Path) -> dict[str, Any]:
     """Everything the page shows of one view, but for the curves."""
     contents, old = contents_of(view), outdated(view)
     frame = frame_of(view, old)
-    beside = view.profile == "paper" and not view.setting
+    beside = contents.shows_published and not view.setting
     table = table2(frame, contents, show_published=beside)
     gone = sorted({r["method"] for r in table.data if r["kind"] == "unregistered"})
     methods = (*contents.methods, *(MethodInfo(name, name, "unregistered") for name in gone))

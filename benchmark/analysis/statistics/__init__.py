@@ -61,6 +61,7 @@ from benchmark.analysis.statistics.ranks import (
     friedman,
     nemenyi_groups,
     nemenyi_q,
+    rank_correlation,
     signed_ranks,
 )
 from benchmark.analysis.statistics.resampling import (
@@ -91,6 +92,7 @@ __all__ = [
     "detectable_difference", "detectable_shift", "equivalence_p", "exact_bootstrap_mean", "friedman", "hedges_g",
     "hierarchical", "holm", "mcnemar", "mean", "nemenyi_groups", "nemenyi_q", "outcome_of", "paired_t",
     "paired_t_by_seed", "performance_profiles", "population_std", "probability_better", "profile_bands",
+    "rank_correlation",
     "row_bootstrap", "sample", "sample_std", "seeds_needed", "shortfalls", "signed_ranks", "std_interval",
     "stratified_bootstrap_mean", "t_interval", "two_level_bootstrap_mean", "unpaired_t", "verdict_of", "wilcoxon",
     "win_tie_loss",

@@ -14,6 +14,20 @@ from benchmark.analysis.statistics.pairs import wilcoxon
 from benchmark.analysis.statistics.spread import ZERO_TOLERANCE, Array, floats
 
 
+def rank_correlation(x: ArrayLike, y: ArrayLike, alpha: float = 0.05) -> tuple[float, float, float]:
+    """Spearman's ρ with its interval by Fisher's z, standard error √(1.06/(n − 3)) (Fieller, Hartley and Pearson 1957)."""
+    first, second = floats(x), floats(y)
+    if len(first) < 4:
+        raise ValueError("a rank correlation needs four pairs")
+    rho = float(scipy.stats.spearmanr(first, second).statistic)
+    if math.isnan(rho):
+        raise ValueError("a rank correlation needs values that differ")
+    if abs(rho) == 1:
+        return rho, rho, rho
+    half = float(scipy.stats.norm.ppf(1 - alpha / 2)) * math.sqrt(1.06 / (len(first) - 3))
+    return rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)
+
+
 @dataclass(frozen=True)
 class Friedman:
     """Friedman's test on scores (N data sets, k methods) with Iman and Davenport's F and Nemenyi's critical difference."""

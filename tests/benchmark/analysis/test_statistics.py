@@ -322,3 +322,17 @@ def test_hedges_correction_at_three_runs() -> None:
 def test_the_module_needs_no_torch() -> None:
     code = "import sys, benchmark.analysis.statistics; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_spearmans_rho_of_a_worked_example_and_its_interval() -> None:
+    iq = [106, 86, 100, 101, 99, 103, 97, 113, 112, 110]
+    hours = [7, 0, 27, 50, 28, 29, 20, 12, 6, 17]
+    rho, low, high = st.rank_correlation(iq, hours)
+    assert rho == pytest.approx(-29 / 165)  # the example of Wikipedia's page on the coefficient
+    assert (math.atanh(rho) - math.atanh(low)) == pytest.approx(1.959964 * math.sqrt(1.06 / 7), rel=1e-6)
+    assert math.atanh(high) - math.atanh(rho) == pytest.approx(math.atanh(rho) - math.atanh(low))
+    assert st.rank_correlation(iq, iq) == (1, 1, 1)
+    with pytest.raises(ValueError, match="four pairs"):
+        st.rank_correlation([1, 2, 3], [1, 2, 3])
+    with pytest.raises(ValueError, match="values that differ"):
+        st.rank_correlation([1, 1, 1, 1], [1, 2, 3, 4])

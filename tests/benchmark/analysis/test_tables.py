@@ -244,6 +244,26 @@ def test_copied_runs_are_pointed_out() -> None:
     assert any("copies of each other" in n for n in table.notes)
 
 
+def test_a_profile_beside_the_paper_says_how_it_differs_and_how_far_the_order_is_the_papers() -> None:
+    methods = tuple(MethodInfo(t.lower(), t, "PLL") for t in ("CEL", "DIRK", "PRODEN", "PiCO", "POP"))
+    paper = published.accuracies()
+    parts = []
+    for m in methods:
+        part = make_runs("frozen", ("cel",))
+        part["method"] = part["label"] = m.name
+        part["identity"] = m.name + part["identity"]
+        part["accuracy"] = 0.5 * paper[m.name, "CUB200"][0] + part["seed"]
+        parts.append(part)
+    runs = pd.concat(parts)
+    contents = Contents("frozen", methods, DATASETS[1:], (0, 1, 2), "cpu", beside="Another encoder.")
+    notes = table2(runs, contents).notes
+    assert "Another encoder." in notes
+    assert "CUB200: rank correlation (Spearman) of the 5 methods with the paper's order 1.00" in "\n".join(notes)
+    assert not any(
+        "rank correlation" in note for note in table2(runs, replace(contents, profile="quick", beside="")).notes
+    )
+
+
 def test_the_published_table_3_differs_from_the_derived_one_in_pop_only() -> None:
     table = table3_from_paper()
     assert table.summary["printed"] == [66, 6, 0] and table.summary["derived"] == [67, 5, 0]
