@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +25,9 @@ from benchmark.plan.spec import RunSpec
 from benchmark.train.loading import entry_of
 from benchmark.train.optimizers import Optimizer
 from benchmark.train.trainer import Trainer
-from datasets.base import Dataset, Split
-from datasets.views.recipes import Recipe
-from methods.base import Batch
+from datasets.base import Dataset, Source, Split
+from datasets.views.recipes import CIFAR, FINE_GRAINED, Recipe
+from methods.base import Batch, Method
 from methods.registry import load
 
 STEPS = 2  # the first makes the optimiser's state, the second needs it beside the gradients
@@ -40,6 +41,7 @@ class Needs:
     flops: float
     peak_bytes: float
     predict_flops: float  # of one image
+    state_bytes: float  # of a checkpoint
 
 
 class Counter(TorchDispatchMode):
@@ -86,13 +88,11 @@ ANSWERS: dict[Any, Any] = {  # to what fake tensors cannot do
 
 def needs_of(spec: RunSpec, outline: Outline) -> Needs:
     """Of a run on data of these shapes."""
-    unloaded = dataclasses.replace(spec.backbone, pretrained=False, weights="")
-    settings = dataclasses.replace(spec.train, compile=False, amp="off")
-    config = dataclasses.replace(spec.config, backbone=unloaded, train=settings)
-    spec = dataclasses.replace(spec, config=config, paths={**spec.paths, "weights": ""})
+    spec = without_weights(spec).with_train(compile=False, amp="off")
     candidates = torch.zeros(outline.rows, outline.classes, dtype=torch.bool)
     candidates[:, 0] = True
     trainer = Trainer(spec, load(entry_of(spec)), outline.dataset(), candidates, torch.device("cpu"))
+    state = state_bytes(trainer.method)
     with FakeTensorMode(), Counter() as counter:
         forget_values(trainer)
         trainer.epoch = trainer.epochs * 3 // 4  # when warm-ups are over
@@ -105,7 +105,20 @@ def needs_of(spec: RunSpec, outline: Outline) -> Needs:
         trainer.method.eval()
         with torch.no_grad():
             trainer.method.predict(outline.images(2))
-    return Needs(flops, peak, counter.flops / 2)
+    return Needs(flops, peak, counter.flops / 2, state)
+
+
+def without_weights(spec: RunSpec) -> RunSpec:
+    """The same run from random weights: as fast and as large, and nothing has to be fetched."""
+    backbone = dataclasses.replace(spec.backbone, pretrained=False, weights="")
+    config = dataclasses.replace(spec.config, backbone=backbone)
+    return dataclasses.replace(spec, config=config, paths={**spec.paths, "weights": ""})
+
+
+def state_bytes(method: Method) -> float:
+    """Of a checkpoint: the method's state and the momentum of its weights."""
+    state = sum(v.numel() * v.element_size() for v in method.state_dict().values() if isinstance(v, Tensor))
+    return float(state + sum(p.numel() * p.element_size() for p in method.parameters() if p.requires_grad))
 
 
 @dataclass(frozen=True)
@@ -119,6 +132,16 @@ class Outline:
     recipe: Recipe | None
     features: int = 0  # of tables
     backbone: str = "resnet18-cifar"
+
+    @classmethod
+    def of_source(cls, source: Source, settings: Mapping[str, Any]) -> Outline | None:
+        """Of a published set of images that is not here; None where its shapes are not known without it."""
+        recipe = {"Common": CIFAR, "Fine-Grained": FINE_GRAINED}.get(source.group)
+        if recipe is None or not source.train_size or not source.test_size or not source.num_classes:
+            return None
+        rows, tests = (int(settings.get(k, n)) for k, n in (("train", source.train_size), ("test", source.test_size)))
+        backbone = "resnet34-imagenet" if source.group == "Fine-Grained" else "resnet18-cifar"
+        return cls(source.name, rows, tests, source.num_classes, recipe, backbone=backbone)
 
     @classmethod
     def of(cls, dataset: Dataset) -> Outline:
@@ -160,7 +183,9 @@ def forget_values(trainer: Trainer) -> None:
 
 
 def batch_of(trainer: Trainer, outline: Outline) -> Batch:
-    size, layout = trainer.batch_size, trainer.inputs.format
-    views = tuple(outline.images(size).contiguous(memory_format=layout) for _ in trainer.method.views)
+    size = trainer.batch_size
+    views = tuple(outline.images(size) for _ in trainer.method.views)
+    if trainer.settings.channels_last and outline.recipe:
+        views = tuple(view.contiguous(memory_format=torch.channels_last) for view in views)
     index = torch.empty(size, dtype=torch.int64)
     return Batch(views, trainer.candidates[index], index)
