@@ -114,6 +114,7 @@ class Source:
     own_candidates: bool = False  # brings its candidate sets; they are used unless another generator is asked for
     split_by_seed: bool = False  # has no official split: every seed draws another
     redraw: str = ""  # setting that draws other training and test rows, where all seeds share them
+    backbone: str = ""  # of the loaded set, where that network has published weights: a plan says whether they are here
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -29,6 +29,8 @@ from datasets.views.recipes import FINE_GRAINED
 if TYPE_CHECKING:
     import numpy as np
 
+BACKBONE = "resnet34-imagenet"
+
 
 @dataclass
 class Part:
@@ -280,7 +282,7 @@ def load(
         train=train,
         test=test,
         recipe=replace(FINE_GRAINED, size=side, test_resize=short_side),
-        backbone="resnet34-imagenet",
+        backbone=BACKBONE,
     )
 
 
@@ -305,6 +307,7 @@ SOURCES = tuple(
         layout.num_classes,
         partial(load, layout),
         partial(find, layout),
+        backbone=BACKBONE,
     )
     for layout in LAYOUTS
 )

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmark.cli.options import Command, Request
-from benchmark.errors import COMPLETE, FAILED
+from benchmark.errors import COMPLETE, FAILED, UsageError
 from benchmark.exhibits.base import NoFlags
 
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scipy", "matplotlib", "joblib", "distributed")
@@ -44,7 +44,30 @@ def run(request: Request, own: NoFlags) -> int:
             print(f"  {'':<12} → {availability.how}")
         if availability.status == "incomplete":
             worst = FAILED
+    for line in _weights():
+        print(line)
     return worst
+
+
+def _weights() -> list[str]:
+    """What the bundled profiles start from that is no part of this checkout, and whether it is here."""
+    from benchmark.plan.profile import profile_names
+    from benchmark.plan.selection import select
+    from benchmark.plan.weights import needed
+    from methods.parts.pretrained import whereabouts
+
+    lines: dict[str, None] = {}
+    for profile in profile_names():
+        try:
+            selection = select(profile)
+            for weights in needed(selection.specs(selection.methods[:1])):
+                found = whereabouts(weights.network, weights.file)
+                lines[f"  {weights.network:<28} {'here' if found.here else 'missing':<10} {found.words}"] = None
+                if not found.here:
+                    lines[f"  {'':<28} → {weights.advice}"] = None
+        except UsageError as error:
+            lines[f"  profile {profile}: {error}"] = None
+    return ["Weights", *lines] if lines else []
 
 
 def _memory() -> str:

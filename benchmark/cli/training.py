@@ -90,11 +90,24 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
     if not request.quiet:
         where = request.scheduler or f"{len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}"
         print(f"{plan_line(now, where)}; results in {request.results}.", flush=True)
+    say_weights(request, todo)
     if request.dry_run or not todo:
         return Progress(0)
     ensure_writable(request.results)
     chosen = backend(tuple(slots[: len(todo)]), not request.no_wait, request.scheduler or "", request.device)
     return chosen.run(todo, place, display_for(request.quiet, request.results))
+
+
+def say_weights(request: Request, specs: Sequence[RunSpec]) -> None:
+    """Which weights the runs start from and whether they are here; that some cannot be had is said in any case."""
+    from benchmark.plan.weights import needed
+    from methods.parts.pretrained import whereabouts
+
+    for weights in needed(specs):
+        found = whereabouts(weights.network, weights.file)
+        if found.here and request.quiet:
+            continue
+        print(weights.sentence(found), file=sys.stdout if found.here else sys.stderr, flush=True)
 
 
 def plan_line(now: Standing, where: str) -> str:

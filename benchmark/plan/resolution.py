@@ -20,6 +20,7 @@ from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, V
 from benchmark.plan.spec import RunConfig, RunSpec, file_digest
 from datasets import registry
 from datasets.own import name_of
+from methods.parts import pretrained
 from methods.parts.networks import takes_weights
 from methods.registry import Catalogue, Entry, Setting, did_you_mean
 
@@ -155,6 +156,7 @@ class Draft:
             self.drop("backbone", "pretrained", "weights")
         if not self.sections["backbone"]["frozen"]:
             self.drop("backbone", "draws", "cells", "adapter")
+        self.normalise()
         source = registry.SOURCES.get(self.dataset)
         if source is not None and source.group == "Tabular":
             self.drop("views", *self.known["views"])  # made for images
@@ -174,6 +176,16 @@ class Draft:
             self.sections[section][key] = self.known[section][key].default
             self.provenance.pop(f"{section}.{key}", None)
             self.chosen.pop(f"{section}.{key}", None)
+
+    def normalise(self) -> None:
+        """Images are normalised as the weights want it, unless somebody says otherwise."""
+        backbone = self.sections["backbone"]
+        if backbone["frozen"]:  # whose maps are normalised as they are made
+            self.drop("backbone", "normalisation")
+        elif not backbone["normalisation"] and (backbone["pretrained"] or backbone["weights"]):
+            backbone["normalisation"] = pretrained.normalisation(backbone["name"])
+            if backbone["normalisation"]:
+                self.provenance["backbone.normalisation"] = f"the weights of {backbone['name']}"
 
     def spec(self, seed: int) -> RunSpec:
         """The run, once all sources are read."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from benchmark.errors import UsageError
 from benchmark.plan.optimisation import OPTIMIZERS, SCHEDULES
 from datasets.labels.generators import GENERATORS
-from datasets.views.recipes import STRONG, WEAK
+from datasets.views.recipes import STRONG, WEAK, is_normalisation
 from methods.registry import Setting, did_you_mean
 
 
@@ -86,6 +86,8 @@ class Network:
     name: str = ""  # empty: the data set's own
     pretrained: bool = True  # only where the encoder has published weights
     weights: str = ""  # a local state-dict file instead of a download; its SHA-256 in the configuration of a run
+    # "mean/std", one number or three each; empty: what the weights were trained with, else the data set's own.
+    normalisation: str = setting("", Rule(is_normalisation, "mean/std, for example 0.5/0.5"), later=True)
     # The shape of `mlp`, see methods.parts.backbones.Layers; the last holds for `linear` too.
     width: int = setting(500, AT_LEAST_ONE, later=True)
     depth: int = setting(1, AT_LEAST_ONE, later=True)

@@ -16,11 +16,13 @@ from datasets.base import Dataset
 from datasets.labels import candidates as sets
 from datasets.labels.annotator import Annotator, Recipe
 from datasets.labels.generators import GENERATORS
+from datasets.views.recipes import normalised
 from datasets.views.views import Views
 from methods.base import Backbone, Task
 from methods.blocks import Classifier
 from methods.parts.backbones import USE_A_FILE, factory
 from methods.parts.networks import takes_weights
+from methods.parts.pretrained import normalisation as published_normalisation
 
 ANNOTATOR_SEED = 0  # one annotator per data set, whatever the seed of a run
 
@@ -33,6 +35,7 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
     of_run = spec.backbone.name or dataset.backbone
     own = encoder == of_run and takes_weights(encoder)  # it starts as the run's encoder does
     pretrained = spec.backbone.pretrained or not own
+    normalisation = spec.backbone.normalisation if own else published_normalisation(encoder)
     frozen = spec.backbone.frozen and encoder == of_run  # then it learns from the same maps
 
     @functools.cache
@@ -68,12 +71,13 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
         mode=section.mode,
         pretrained=pretrained,
         weights=spec.backbone.weights if own else "",
+        normalisation=normalisation,
     )
     if frozen:
         return FrozenAnnotator(network, recipe, device=device, inputs=maps)
     if dataset.recipe is None:
         return Annotator(network, recipe, device=device)
-    views = Views(dataset.recipe, ANNOTATOR_SEED)
+    views = Views(normalised(dataset.recipe, normalisation), ANNOTATOR_SEED)
 
     def augment(images: Tensor, sizes: Tensor | None, rows: Tensor, epoch: int) -> Tensor:
         return views(images, rows, ("weak",), epoch, sizes)[0]

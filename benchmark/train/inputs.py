@@ -12,6 +12,7 @@ from torch import Tensor
 from benchmark.plan.sections import Views as ViewSettings
 from datasets.base import Dataset, Split
 from datasets.views.features import feature_views
+from datasets.views.recipes import normalised
 from datasets.views.views import Views
 
 TEST_BATCH = 256
@@ -97,11 +98,12 @@ class ViewLoader:
         return images, None if sizes is None else sizes.to(self.device)
 
 
-def with_views(dataset: Dataset, views: ViewSettings) -> Dataset:
-    """The data set with the views that a run asks for; its annotator and the test transform know nothing of them."""
+def with_views(dataset: Dataset, views: ViewSettings, normalisation: str = "") -> Dataset:
+    """The data set with the views that a run asks for, normalised as its weights want; its annotator knows nothing of them."""
     if dataset.recipe is None:
         return dataset
-    return replace(dataset, recipe=replace(dataset.recipe, weak=views.weak, strong=views.strong))
+    recipe = replace(normalised(dataset.recipe, normalisation), weak=views.weak, strong=views.strong)
+    return replace(dataset, recipe=recipe)
 
 
 def _on_device(split: Split, device: torch.device) -> Split:

