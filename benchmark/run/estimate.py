@@ -74,8 +74,11 @@ def annotators_of(specs: Iterable[RunSpec], place: RunOptions) -> list[RunSpec]:
 class Estimate:
     """Costs of runs, timed as far as data and the time limit allow."""
 
-    def __init__(self, specs: Sequence[RunSpec], place: RunOptions, missing: Iterable[str] = ()) -> None:
+    def __init__(
+        self, specs: Sequence[RunSpec], place: RunOptions, missing: Iterable[str] = (), tflops: float = 0.0
+    ) -> None:
         self.place, self.missing = place, set(missing)
+        self.tflops = tflops  # a speed to reckon with instead of measurements
         self.first: dict[Pair, RunSpec] = {}
         for spec in specs:
             self.first.setdefault(pair_of(spec), spec)
@@ -93,7 +96,7 @@ class Estimate:
         from datasets import registry
 
         if spec.dataset not in self.outlines:
-            if self._is_missing(spec):
+            if self.is_missing(spec):
                 source = registry.get(spec.dataset)
                 self.outlines[spec.dataset] = Outline.of_source(source, spec.config.dataset_settings)
             else:
@@ -108,16 +111,21 @@ class Estimate:
         outline = self.outline(spec)
         if outline is None or spec.backbone.frozen:
             return None
-        method = spec.config.to_json()["method"]
-        key = (str(method), str(spec.backbone), spec.train.batch, outline.classes, str(outline.recipe), outline.features)
+        method, network = spec.config.to_json()["method"], spec.backbone.name or outline.backbone
+        key = (str(method), network, spec.train.batch, outline.recipe and outline.recipe.size, outline.features)
         if key not in self._needs:
             try:
                 with silenced():
-                    self._needs[key] = needs_of(spec, outline)
+                    self._needs[key] = needs_of(spec, self._largest(outline))
             except Exception as error:  # a broken method must not hide the cost of the others
                 self._needs[key] = None
                 self.problems[pair_of(spec)] = f"{type(error).__name__}: {_line(error)}"
         return self._needs[key]
+
+    def _largest(self, outline: Outline) -> Outline:
+        """Of the data sets whose images are of one size, that of the most classes: one count stands for all of them."""
+        sizes = [other for spec in self.first.values() if (other := self.outline(spec))]
+        return max((o for o in sizes if o.alike(outline)), key=lambda o: (o.classes, o.rows))
 
     # what is timed ------------------------------------------------------------------------------------------------
 
@@ -132,7 +140,7 @@ class Estimate:
     def _in_order(self) -> list[Pair]:
         """The cheapest of every data set, then the cheapest of every method, then the rest."""
         # The maps of a frozen encoder may not be there yet, and making them takes longer than many runs.
-        here = [p for p, spec in self.first.items() if not self._is_missing(spec) and not spec.backbone.frozen]
+        here = [p for p, spec in self.first.items() if not self.is_missing(spec) and not spec.backbone.frozen]
         here.sort(key=self._weight)  # stable
         chosen: dict[Pair, None] = {}
         for part in (1, 0):
@@ -165,11 +173,11 @@ class Estimate:
 
     # what follows -------------------------------------------------------------------------------------------------
 
-    def cost(self, spec: RunSpec, tflops: float = 0.0) -> Cost:
-        """Of one run; with `tflops`, from operations at that speed instead of measurements."""
+    def cost(self, spec: RunSpec) -> Cost:
+        """Of one run."""
         needs = self.needs(spec)
         memory = needs.peak_bytes if needs else 0.0
-        pace, how = self._assumed(spec, needs, tflops) if tflops else self._pace(spec, needs)
+        pace, how = self._assumed(spec, needs) if self.tflops else self._pace(spec, needs)
         if pace is None:
             return Cost(0.0, 0.0, memory, "unknown")
         return Cost(self._seconds(spec, pace), pace.checkpoint_bytes, pace.peak_bytes or memory, how)
@@ -184,14 +192,14 @@ class Estimate:
         training = epochs * (steps_of(spec, rows) * pace.step + pace.hooks)
         return training + evaluations(spec.train) * pace.evaluation + pace.once + OF_A_RUN
 
-    def _assumed(self, spec: RunSpec, needs: Needs | None, tflops: float) -> tuple[Pace | None, str]:
+    def _assumed(self, spec: RunSpec, needs: Needs | None) -> tuple[Pace | None, str]:
         from benchmark.run.pace import Pace
 
         outline = self.outline(spec)
         if needs is None or outline is None:
             return None, "unknown"
-        evaluation = outline.test_rows * needs.predict_flops / (tflops * 1e12)
-        return Pace(needs.flops / (tflops * 1e12), 0.0, 0.0, evaluation, needs.state_bytes), "assumed"
+        evaluation = outline.test_rows * needs.predict_flops / (self.tflops * 1e12)
+        return Pace(needs.flops / (self.tflops * 1e12), 0.0, 0.0, evaluation, needs.state_bytes), "assumed"
 
     def _pace(self, spec: RunSpec, needs: Needs | None) -> tuple[Pace | None, str]:
         """Timed, or from what was timed: the method elsewhere, against a method timed there and here."""
@@ -228,7 +236,7 @@ class Estimate:
         rows, tests = mine.rows / other.rows, mine.test_rows / other.test_rows
         return replace(pace, hooks=pace.hooks * rows, once=pace.once * rows, evaluation=pace.evaluation * tests)
 
-    def _is_missing(self, spec: RunSpec) -> bool:
+    def is_missing(self, spec: RunSpec) -> bool:
         return (spec.paths.get("dataset") or spec.dataset) in self.missing
 
 

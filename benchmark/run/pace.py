@@ -28,6 +28,7 @@ MOMENT = 0.5  # seconds for each of: steps, views, hooks, evaluation
 MOST_ROWS = 12_000  # of the training set that hooks see; what grows faster than the rows is bounded by it
 HOOK_EPOCHS = 20  # hooks of so many epochs in a row, since some act in every n-th only
 FEW = 16  # rows of a pass over the training set at once
+clock = time.perf_counter  # a test on a busy machine takes the seconds of the process
 SLOW = {"cpu": 2e10, "cuda": 5e12}  # operations per second of a slow device: sizes of samples, not of results
 
 
@@ -58,14 +59,15 @@ class Sample(Trainer):
         kept = self.__dict__.setdefault("_passes", {})
         name, count = (getattr(fn, "__qualname__", repr(fn)), view), len(self.rows)
         if name not in kept:
-            parts, started, done = [], time.perf_counter(), 0
+            parts: list[Any] = []
+            started, done = clock(), 0
             with torch.no_grad(), self.autocast():
-                while done < count and (not parts or time.perf_counter() - started < MOMENT):
+                while done < count and (not parts or clock() - started < MOMENT):
                     rows = self.rows[done : done + FEW]
                     parts.append(fn(self.inputs.train_views(rows, (view,), self.epoch)[0]))
                     done += len(rows)
             wait_for(self.device)
-            spent = time.perf_counter() - started
+            spent = clock() - started
             columns = list(zip(*parts, strict=True)) if isinstance(parts[0], tuple) else [parts]
             kept[name] = [torch.cat(column) for column in columns], isinstance(parts[0], tuple), spent / done
             self.pretended -= spent  # counted with all the others below
@@ -85,9 +87,9 @@ def pace_of(spec: RunSpec, dataset: Dataset, device: torch.device, needs: Needs 
     part = cut(dataset, min(rows, MOST_ROWS), min(tests, shown)) if rows > MOST_ROWS or tests > shown else dataset
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    started = time.perf_counter()
+    started = clock()
     trainer = Sample(without_weights(spec), load(entry_of(spec)), part, plausible_candidates(part), device)
-    build = time.perf_counter() - started
+    build = clock() - started
     trainer.epoch = trainer.epochs * 3 // 4
     few = trainer.batch_size
     if needs and needs.flops:
@@ -118,7 +120,8 @@ def _step(trainer: Sample, few: int) -> float:
     blocks: list[Batch] = []
     together = min(size * trainer.inputs.batches_at_once(size), len(order) // size * size)
     views = _seconds(trainer, lambda: blocks.append(trainer.batch(order[:together]))) * size / together
-    block, times = blocks[0], []
+    block = blocks[0]
+    times: list[float] = []
     slices = [slice(at, at + size) for at in range(0, together, size)]
     while sum(times) < MOMENT or len(times) < 3:
         part = slices[len(times) % len(slices)]
@@ -133,11 +136,12 @@ def _hooks(trainer: Sample, share: float) -> tuple[float, float]:
     What hooks do in every epoch is taken to grow with the rows, what they do once (a graph of neighbours) with their
     square, apart from its passes over the training set.
     """
-    at, found, passes = trainer.epoch, [], []
-    began = time.perf_counter()
-    while len(found) < HOOK_EPOCHS and (len(found) < 2 or time.perf_counter() - began < MOMENT):
+    found: list[float] = []
+    passes: list[float] = []
+    at, began = trainer.epoch, clock()
+    while len(found) < HOOK_EPOCHS and (len(found) < 2 or clock() - began < MOMENT):
         trainer.passed = trainer.pretended = 0.0
-        seconds = _seconds(trainer, lambda: (trainer.begin_epoch(), trainer.end_epoch()))
+        seconds = _seconds(trainer, trainer.begin_epoch) + _seconds(trainer, trainer.end_epoch)
         found.append(seconds + trainer.pretended)
         passes.append(trainer.passed)
         trainer.epoch = min(trainer.epoch + 1, trainer.epochs - 1)
@@ -162,10 +166,10 @@ def _evaluation(trainer: Sample) -> tuple[float, float]:
 
 
 def _seconds(trainer: Trainer, work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
+    started = clock()
     work()
     wait_for(trainer.device)
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def wait_for(device: torch.device) -> None:

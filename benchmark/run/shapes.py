@@ -97,7 +97,7 @@ def needs_of(spec: RunSpec, outline: Outline) -> Needs:
         forget_values(trainer)
         trainer.epoch = trainer.epochs * 3 // 4  # when warm-ups are over
         trainer.method.train()
-        for step in range(STEPS):
+        for _ in range(STEPS):
             counter.flops = 0.0
             trainer.step(batch_of(trainer, outline))
         flops, peak = counter.flops, counter.peak
@@ -148,6 +148,11 @@ class Outline:
         features = 0 if dataset.recipe else dataset.train.images.shape[1]
         sizes = len(dataset.train), len(dataset.test), dataset.num_classes
         return cls(dataset.name, *sizes, dataset.recipe, features, dataset.backbone)
+
+    def alike(self, other: Outline) -> bool:
+        """Whether networks see inputs of the same shape."""
+        sides = [o.recipe and o.recipe.size for o in (self, other)]
+        return sides[0] == sides[1] and self.features == other.features
 
     def images(self, count: int) -> Tensor:
         """Network inputs."""
