@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,19 @@ ACCURACIES = (
 )
 WORDS = tuple(accuracy.word for accuracy in ACCURACIES)
 SELECTING = {accuracy.word: accuracy.chosen_by for accuracy in ACCURACIES if accuracy.chosen_by}
+
+
+def in_words(values: Mapping[str, Any]) -> str:
+    """What a result or summary says first, short: the test accuracy, or without true labels what stands in for it."""
+    for key in ("test_accuracy", "accuracy"):
+        if values.get(key) is not None:
+            return f"test {values[key]:.1f} %"
+    found = [
+        f"{metric.replace('_', ' ')} {values[metric]:.1f} %"
+        for metric in SELECTING.values()
+        if values.get(metric) is not None
+    ]
+    return ", ".join(found)
 
 
 def by_word(word: str) -> Accuracy:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Group = Literal["Embedded", "Common", "Fine-Grained", "Tabular", "Own"]
 GROUPS: tuple[str, ...] = get_args(Group)  # in the order of a list
+UNKNOWN = -1  # the label of a row whose true class nobody has told
 
 
 class DataError(Exception):
@@ -36,7 +37,7 @@ class Split:
     """
 
     images: Tensor
-    labels: Tensor  # (N,) int64
+    labels: Tensor  # (N,) int64, UNKNOWN where there is none
     sizes: Tensor | None = None  # (N, 2) int64, valid height and width
     offsets: Tensor | None = None  # (N,) int64
 
@@ -85,6 +86,40 @@ class Dataset:
     notes: tuple[str, ...] = ()  # what a reader of the results should know, e.g. rows left out
     noise: Noise | None = None  # of the strong view of feature rows; None: the views' own
     root: Path = Path("data")  # the data folder that it was read from, where what is derived from it may be kept
+    scaling: Scaling | None = None  # of the user's own features, for new rows
+    columns: tuple[str, ...] = ()  # names of the user's features, where they have some
+    train_names: tuple[str, ...] = ()  # of the user's training rows
+
+    def with_training_rows(self, rows: Tensor) -> Dataset:
+        """The same data with these of the training rows."""
+        return replace(
+            self,
+            train=self.train.rows(rows),
+            candidates=None if self.candidates is None else self.candidates[rows],
+            train_names=tuple(self.train_names[row] for row in rows.tolist()) if self.train_names else (),
+        )
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Mean 0 and deviation 1 of the columns of a training part."""
+
+    mean: np.ndarray  # (d,) float64
+    scale: np.ndarray  # (d,); 0 for a constant column
+
+    @classmethod
+    def of(cls, train: np.ndarray) -> Scaling:
+        import numpy as np
+
+        mean, deviation = train.mean(0), train.std(0)
+        # A constant column of large values has a deviation of rounding size, which must not be blown up.
+        constant = deviation <= 1e-10 * np.maximum(np.abs(mean), 1.0)
+        return cls(mean, np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation)))
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return ((rows - self.mean) * self.scale).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -181,10 +216,10 @@ def check_labels(where: str, labels: Sequence[int] | np.ndarray, num_classes: in
 
 
 def rows_without_truth(candidates: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The rows whose candidates (N, C) do not contain the true label (N,)."""
+    """The rows whose candidates (N, C) do not contain the true label (N,); of one that is unknown nothing is said."""
     import numpy as np
 
-    return np.flatnonzero(~candidates[np.arange(len(labels)), labels])
+    return np.flatnonzero(~candidates[np.arange(len(labels)), labels] & (labels != UNKNOWN))
 
 
 def check_candidates(
@@ -294,12 +329,7 @@ def cut(dataset: Dataset, train: int | None, test: int | None) -> Dataset:
         if count is not None and not 2 <= count <= len(split):
             raise DataError(f"{dataset.name}: {part}={count} is not possible; take 2 to {len(split):,} rows.")
         rows[part] = torch.from_numpy(np.flatnonzero(stratified(split.labels.numpy(), count or len(split))))
-    return replace(
-        dataset,
-        train=dataset.train.rows(rows["train"]),
-        test=dataset.test.rows(rows["test"]),
-        candidates=None if dataset.candidates is None else dataset.candidates[rows["train"]],
-    )
+    return replace(dataset.with_training_rows(rows["train"]), test=dataset.test.rows(rows["test"]))
 
 
 def settings_of(source: Source) -> dict[str, Parameter]:
@@ -328,13 +358,8 @@ def hold_out(count: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarra
 
 def z_score(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both parts scaled with the mean and deviation of the training part alone; constant columns become 0."""
-    import numpy as np
-
-    mean, deviation = train.mean(0), train.std(0)
-    # A constant column of large values has a deviation of rounding size, which must not be blown up.
-    constant = deviation <= 1e-10 * np.maximum(np.abs(mean), 1.0)
-    scale = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
-    return ((train - mean) * scale).astype(np.float32), ((test - mean) * scale).astype(np.float32)
+    scaling = Scaling.of(train)
+    return scaling(train), scaling(test)
 
 
 def min_max(fitted: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:

@@ -32,12 +32,12 @@ SOURCES = _collect()
 
 
 def get(name: str) -> Source:
-    """The source of that name, or the user's own data when the name is a path (`.npz`, or a folder of images)."""
+    """The source of that name, or the user's own data when the name is a path (a file, or a folder of images)."""
     if name in SOURCES:
         return SOURCES[name]
     path = Path(name).expanduser()
-    if path.suffix == ".npz" or (path / "candidates.csv").exists():
+    if own.is_own(path):
         return own.source(path)
     if path.is_dir():
-        raise DataError(f"{path} holds no candidates.csv; see docs/data.md for the form of your own data.")
+        raise DataError(f"{path} holds no candidates.csv; see docs/own-data.md for the form of your own data.")
     raise DataError(f"Unknown data set '{name}'.{did_you_mean(name, SOURCES)} See `list datasets`.")

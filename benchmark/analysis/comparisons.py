@@ -79,7 +79,8 @@ def measure(runs: pd.DataFrame, contents: Contents, dataset: str, label: str, ac
 
 def _problem(seed: int, status: str, reason: object, accuracy: str) -> str:
     if status == "done":
-        return f"seed {seed} has no {accuracy}"
+        why = ": its test rows have no true labels" if accuracy == LAST.key else ""
+        return f"seed {seed} has no {accuracy}{why}"
     return f"seed {seed} {status}" + (f": {reason}" if isinstance(reason, str) and reason else "")
 
 

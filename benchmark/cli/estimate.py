@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmark.cli.exhibits import every_one, needs_of, under_its_profile, with_defaults
+from benchmark.cli.exhibits import every_one, needs_of, selection_for, under_its_profile, with_defaults
 from benchmark.cli.options import SELECTION, Command, Request, positive
-from benchmark.cli.training import announce, place_of, selection_of
+from benchmark.cli.training import announce, place_of, say_weights
 from benchmark.errors import COMPLETE
 from benchmark.exhibits.base import all_exhibits
 from benchmark.flags import flag
@@ -48,7 +48,7 @@ def run(request: Request, own: Own) -> int:
     chosen = {e: options for e, options in wanted.items() if own.what in (e.name, "all")}
     if len(chosen) == 1:
         request = under_its_profile(request, next(iter(chosen)))
-    selection = selection_of(request)
+    selection = selection_for(request, chosen)
     announce(request, f"Estimate for {own.what}", selection)
     if own.what == "run":
         return print_estimate(request, own, selection, selection.specs())
@@ -61,6 +61,7 @@ def print_estimate(request: Request, own: Own, selection: Selection, specs: Sequ
     from benchmark.run import devices
     from benchmark.run.devices import parse_jobs
     from benchmark.run.estimate import Estimate, annotators_of, forward_passes
+    from benchmark.run.memory import memory_lines, memory_of_a_run
     from benchmark.run.missing import missing_data
     from benchmark.run.standing import standing
 
@@ -74,6 +75,7 @@ def print_estimate(request: Request, own: Own, selection: Selection, specs: Sequ
         print(f"Missing data     {name}: {reason}")
     if not now.todo:
         return COMPLETE
+    say_weights(request, now.todo)
     place = place_of(request)
     annotators = annotators_of(now.todo, place)
     estimate = Estimate([*now.todo, *annotators], place, missing, own.assume_tflops)
@@ -83,7 +85,8 @@ def print_estimate(request: Request, own: Own, selection: Selection, specs: Sequ
         print_costs(estimate, now.todo, annotators, slots)
         print_disk(estimate, now.todo, len(slots), request.results)
         print_grounds(estimate, now.todo)
-    print_memory(estimate, now.todo, own.assume_memory * GIGABYTE or memory_of_a_run(slots))
+    for line in memory_lines(estimate, now.todo, own.assume_memory * GIGABYTE or memory_of_a_run(slots)):
+        print(line)
     return COMPLETE
 
 
@@ -130,40 +133,6 @@ def print_grounds(estimate: Estimate, specs: Sequence[RunSpec]) -> None:
             print(f"{title:<16} {len(found)} of {len(pairs)} pairs of method and data set{words}")
         elif found:
             print(f"{title:<16} {', '.join(found[:SHOWN])}{more}{words}")
-
-
-def print_memory(estimate: Estimate, specs: Sequence[RunSpec], capacity: float) -> None:
-    """Peak memory of every method, and which runs a device with so many bytes for each cannot hold."""
-    from benchmark.run.shapes import OWN_OF_CUDA
-
-    largest: dict[str, float] = {}
-    beyond: dict[str, list[str]] = {}
-    for spec in {(s.label, s.dataset): s for s in specs}.values():
-        needed = estimate.cost(spec).peak_bytes
-        largest[spec.label] = max(needed, largest.get(spec.label, 0.0))
-        if capacity and needed + (OWN_OF_CUDA if needed else 0.0) > capacity:
-            beyond.setdefault(spec.label, []).append(spec.dataset)
-    ordered = sorted((label for label in largest if largest[label]), key=lambda label: -largest[label])
-    if ordered:
-        print(f"Memory           of tensors: {', '.join(f'{name} {_size(largest[name])}' for name in ordered)}")
-    if beyond:
-        runs = "; ".join(f"{label} on {', '.join(names)}" for label, names in beyond.items())
-        print(
-            f"Too large        {runs}: with about {_size(OWN_OF_CUDA)} for CUDA more than the "
-            f"{_size(capacity)} that a run has. Take a larger card or fewer --jobs, or as another run "
-            f"--set train.amp=bfloat16 or a smaller train.batch."
-        )
-
-
-def memory_of_a_run(slots: Sequence[str]) -> float:
-    """Bytes that each run has if the slots of the first device share it evenly."""
-    from benchmark.run.devices import memory_of
-
-    return memory_of(slots[0]) / slots.count(slots[0])
-
-
-def _size(bytes_: float) -> str:
-    return f"{bytes_ / GIGABYTE:.1f} GB" if bytes_ >= 0.1 * GIGABYTE else f"{bytes_ / MEGABYTE:.0f} MB"
 
 
 def _hours(seconds: float) -> str:

@@ -49,6 +49,14 @@ def with_defaults() -> Chosen:
     return {exhibit: exhibit.Options() for exhibit in all_exhibits()}
 
 
+def selection_for(request: Request, chosen: Chosen) -> Selection:
+    """What was typed; a single exhibit may have data sets of its own where none are named."""
+    selection = selection_of(request)
+    if request.datasets is None and len(chosen) == 1:
+        return next(iter(chosen)).usual(selection, place_of(request))
+    return selection
+
+
 def needs_of(chosen: Chosen, selection: Selection) -> dict[Exhibit, Need]:
     """What each exhibit needs. Of several, one that these methods or data cannot have does not stop the others."""
     needs = {}
@@ -64,7 +72,7 @@ def needs_of(chosen: Chosen, selection: Selection) -> dict[Exhibit, Need]:
 
 def make(request: Request, title: str, chosen: Chosen) -> int:
     """Run what is missing, unless told not to, then make and write."""
-    selection = selection_of(request)
+    selection = selection_for(request, chosen)
     announce(request, title, selection)
     needs = needs_of(chosen, selection)
     if not request.no_run:
@@ -96,12 +104,12 @@ def show(made: Made, request: Request) -> None:
     if not isinstance(made.content, Table):
         from benchmark.exhibits.parts.style import save
 
-        for path in save(made.content, request.results / "figures" / made.folder, made.stem):
+        for path in save(made.content, request.derived / "figures" / made.folder, made.stem):
             print(f"Written: {path}")
         return
     from benchmark.analysis import table as rendering
 
-    folder: Path = request.results / "tables" / made.folder
+    folder: Path = request.derived / "tables" / made.folder
     paths = rendering.write(made.content, folder, made.stem)
     print(rendering.to_text(made.content, colour=sys.stdout.isatty()))
     if not request.quiet:
@@ -117,9 +125,10 @@ COMMANDS = (
             partial(one, exhibit),
             (*TRAINING, "no_run"),
             exhibit.Options,
+            reads=True,
         )
         for exhibit in all_exhibits()
         if exhibit.kind != "plot"
     ),
-    Command("all", "every table and figure", every, (*TRAINING, "no_run")),
+    Command("all", "every table and figure", every, (*TRAINING, "no_run"), reads=True),
 )

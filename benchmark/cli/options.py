@@ -74,15 +74,24 @@ class Request:
     retry_diverged: bool = flag(False, "run diverged runs again (same seed, same end)")
     track: str | None = flag(None, "also record curves there (extra `track`)", choices=("tensorboard", "wandb"))
     step_seconds: float = flag(3600.0, "a step that takes longer is given up as endless", kind=_seconds, metavar="S")
+    grace: float | None = flag(
+        None, "to save in after Ctrl-C or SIGTERM (default: 7, on GPUs 30)", kind=_seconds, metavar="S"
+    )
     checkpoint_seconds: float | None = flag(None, kind=float, hidden=True)
     typed: str = ""  # the whole command line, for the record of a run; no option
+    beside: Path | None = None  # of a bundle that is read: where tables and figures go; no option
+
+    @property
+    def derived(self) -> Path:
+        """Where tables, figures and pages go."""
+        return self.beside or self.results
 
 
 CHOICE = ("plugins", "settings", "epochs", "eval_every", "methods", "datasets", "seeds")
 SELECTION = ("profile", "results", "data", "device", *CHOICE)  # what names a set of runs and where they live
 TRAINING = (
     *SELECTION, "jobs", "backend", "scheduler", "dry_run", "quiet", "no_wait", "retry_diverged", "track", "step_seconds",
-    "checkpoint_seconds",
+    "grace", "checkpoint_seconds",
 )  # fmt: skip
 
 
@@ -96,6 +105,7 @@ class Command:
     takes: tuple[str, ...] = ()  # fields of Request
     own: type = NoFlags  # a dataclass of flags
     writes: bool = True  # into the results folder: links that lead out of it are refused
+    reads: bool = False  # a bundle in place of the results folder, too
     parts: tuple[Command, ...] = ()  # of a command that is two words, as `plot curves`
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from benchmark.accuracy import in_words
 from benchmark.cli.options import CHOICE, Command, Request
 from benchmark.cli.training import selection_of
 from benchmark.errors import COMPLETE, UsageError
@@ -60,8 +61,7 @@ def _planned(profile: str, request: Request) -> dict[str, int]:
 def _live(folder: RunFolder, document: dict[str, Any]) -> str:
     epochs = folder.epochs()
     total = document["config"]["train"]["epochs"]
-    accuracy = next((e["result"]["test_accuracy"] for e in reversed(epochs) if "test_accuracy" in e["result"]), None)
-    shown = f", {accuracy:.1f} %" if accuracy is not None else ""
+    shown = next((f", {told}" for told in (in_words(e["result"]) for e in reversed(epochs)) if told), "")
     return f"epoch {len(epochs)}/{total}{shown} on {document['time'].get('host', '?')}"
 
 
@@ -80,5 +80,6 @@ COMMANDS = (
         run,
         ("profile", "results", *CHOICE),
         writes=False,
+        reads=True,
     ),
 )

@@ -152,10 +152,13 @@ class Material:
         from benchmark.analysis.comparisons import candidate_notes
 
         notes = candidate_notes(self.runs, self.need.specs)
-        if self.selection.overrides:
-            changes = ", ".join(f"{o.scope}.{o.key}={o.text}" for o in self.selection.overrides)
-            notes.append(f"Overridden on the command line: {changes}.")
-        return replace(table, notes=(*table.notes, *notes))
+        return replace(table, notes=(*table.notes, *notes, *self.overridden))
+
+    @property
+    def overridden(self) -> list[str]:
+        """What the command line changed, as a note."""
+        changes = ", ".join(f"{o.scope}.{o.key}={o.text}" for o in self.selection.overrides)
+        return [f"Overridden on the command line: {changes}."] if changes else []
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,10 @@ class Exhibit:
     kind: ClassVar[Literal["table", "figure", "plot"]]  # a plot is drawn by `plot NAME`, the others are commands
     Options: ClassVar[type] = NoFlags  # frozen dataclass whose fields are made by `flag`
     profile: ClassVar[str | None] = None  # that it is made under unless another is named; `all` leaves such ones out
+
+    def usual(self, selection: Selection, place: RunOptions) -> Selection:
+        """What it is made of when nobody names data sets, with the folders of those that need not be there."""
+        return selection
 
     def runs(self, selection: Selection, options: Any) -> Need:
         """What must be trained for it; UsageError if these methods and data sets cannot have it."""

@@ -20,10 +20,12 @@ from methods.registry import did_you_mean
 if TYPE_CHECKING:
     from benchmark.analysis.agreement import Agreement
     from benchmark.plan.selection import Selection
+    from benchmark.run.options import RunOptions
 
-SOURCES = ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23")
-USUAL_SOURCES = "f25,k25,p20,v21"  # the others do not publish their learning rates
+SOURCES = ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23", "l21-fashion")
+USUAL_SOURCES = "f25,k25,p20,v21,l21-fashion"  # the others do not publish their learning rates
 USUAL_SETS = ("lost", "msrcv2", "birdsong")
+PICTURES = "fashion-mnist"  # of l21-fashion: takes part when its files or runs are there
 SHORT_SOURCES, SHORT_SETS = "p20", ("lost", "msrcv2")
 
 
@@ -39,6 +41,11 @@ class Realworld(Exhibit):
     name, title, kind = "realworld", "the published real-world tables", "table"
     profile = "realworld"
     Options = OfSources
+
+    def usual(self, selection: Selection, place: RunOptions) -> Selection:
+        there = selection.source(PICTURES).find(place.data).status == "found"
+        there |= (place.results / "runs" / f"realworld-{SOURCES[-1]}").is_dir()
+        return replace(selection, datasets=(*USUAL_SETS, PICTURES) if there else USUAL_SETS)
 
     def runs(self, selection: Selection, options: OfSources) -> Need:
         need = Need()
@@ -56,8 +63,9 @@ def selections(selection: Selection, options: OfSources) -> list[Selection]:
 
     words = SHORT_SOURCES if options.short else options.sources
     own = selection.profile
-    usual: tuple[str, ...] = SHORT_SETS if options.short else USUAL_SETS
-    sets = usual if selection.datasets == own.datasets else selection.datasets
+    sets = (*USUAL_SETS, PICTURES) if selection.datasets == own.datasets else selection.datasets
+    if options.short and sets in (USUAL_SETS, (*USUAL_SETS, PICTURES)):  # nobody named others
+        sets = SHORT_SETS
     found = []
     for word in filter(None, (word.strip() for word in words.split(","))):
         if word not in SOURCES:

@@ -19,7 +19,7 @@ from benchmark.plan.profile import Profile
 from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, Views, fields_of
 from benchmark.plan.spec import RunConfig, RunSpec, file_digest
 from datasets import registry
-from datasets.own import name_of
+from datasets.own import content_of, is_own, name_of
 from methods.parts import pretrained
 from methods.parts.networks import takes_weights
 from methods.registry import Catalogue, Entry, Setting, did_you_mean
@@ -250,7 +250,7 @@ def _identifying(values: Mapping[str, Any], settings: Mapping[str, Setting]) -> 
 def _data_defaults(dataset: str) -> dict[str, Any]:
     """What a data set brings along: its own candidate sets, a split for every seed."""
     path = Path(dataset).expanduser()
-    own = path.suffix == ".npz" or (path / "candidates.csv").is_file()
+    own = is_own(path)
     source = registry.SOURCES.get(dataset)
     defaults: dict[str, Any] = {}
     if own or (source is not None and source.own_candidates):
@@ -263,10 +263,8 @@ def _data_defaults(dataset: str) -> dict[str, Any]:
 def own_data(dataset: str) -> dict[str, str]:
     """How a data set enters the configuration: by name, or for the user's own files by stem and content."""
     path = Path(dataset).expanduser()
-    if path.suffix == ".npz":
-        return {"name": name_of(path), "sha256": file_digest(str(path))}
-    if path.is_dir() and (path / "candidates.csv").is_file():
-        return {"name": name_of(path), "sha256": file_digest(str(path / "candidates.csv"))}
+    if is_own(path):
+        return {"name": name_of(path), "sha256": file_digest(str(content_of(path)))}
     return {"name": dataset}
 
 

@@ -55,6 +55,8 @@ class Train:
     decay_every: float = setting(50.0, POSITIVE, later=True)  # epochs
     last_batch: Literal["drop", "keep"] = "drop"  # the last partial batch; a single left-over sample is never a batch
     amp: Literal["off", "bfloat16", "float16"] = "off"
+    # On CUDA: which float32 operations may round their factors to 10 bits (TensorFloat-32); torch's own default.
+    tf32: Literal["off", "conv", "all"] = setting("conv", later=True)
     channels_last: bool = True
     compile: bool = False
     steps: int = setting(0, NOT_NEGATIVE, later=True)  # of an epoch at most, for trials; 0: all of them

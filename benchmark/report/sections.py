@@ -171,7 +171,7 @@ def views_of(chosen: Chosen, catalogue: Catalogue, scope: Scope) -> list[View]:
         grouped.setdefault((scope.profile_name, ""), [])  # it may live of what other profiles have done
     views = []
     for (name, setting), own in sorted(grouped.items()):
-        definition, notes = _definition(name, scope.profile), list(chosen.left_out.get(name, ()))
+        definition, notes = definition_of(name, scope.profile), list(chosen.left_out.get(name, ()))
         if definition is not None:
             definition = scope.expects(definition, catalogue)
             foreign = [run for run in (*runs, *others) if run.profile != name]
@@ -182,7 +182,7 @@ def views_of(chosen: Chosen, catalogue: Catalogue, scope: Scope) -> list[View]:
     return views
 
 
-def _definition(name: str, chosen: str | None) -> Profile | None:
+def definition_of(name: str, chosen: str | None) -> Profile | None:
     """The profile of that name; one from a file only if the command line names the file."""
     if chosen is not None and chosen.endswith(".toml") and Path(chosen).stem == name:
         return load_profile(chosen)

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmark.errors import UsageError
+from benchmark.device import probe
+from benchmark.errors import UsageError, warn
+from benchmark.files import Lock, file_name
 
 MOST_JOBS = 1024
 
 
 def cuda_devices() -> list[str]:
-    """'cuda:0', … as torch sees them. torch is asked only if the machine has an NVIDIA device at all."""
+    """'cuda:0', … that torch can use; one sentence for those it cannot. Asked only if there is an NVIDIA device at all."""
     if os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1"):
         return []
     if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/dxg").exists():
         return []
-    import torch
+    found = probe.cards()
+    for problem in problems(found):
+        warn_once(problem)
+    return [card.device for card in found if not card.problem]
 
-    return [f"cuda:{k}" for k in range(torch.cuda.device_count())]
+
+def problems(found: Sequence[probe.Card]) -> list[str]:
+    """What is wrong with cards; of several with one fault, the first."""
+    kinds = {card.problem.replace(card.device, ""): card.problem for card in reversed(found) if card.problem}
+    return list(reversed(kinds.values()))
+
+
+@functools.cache
+def warn_once(problem: str) -> None:
+    warn(problem)
 
 
 def resolve(device: str) -> list[str]:
@@ -34,9 +50,33 @@ def resolve(device: str) -> list[str]:
     if device in found:
         return [device]
     if device.startswith("cuda"):
-        have = f"this machine has {', '.join(found)}" if found else "torch sees no CUDA device here"
+        have = f"this machine has {', '.join(found)}" if found else "torch can use no CUDA device here"
         raise UsageError(f"--device {device}: {have}; use --device cpu.")
     raise UsageError(f"--device {device}: choose auto, cpu, cuda or cuda:N.")
+
+
+def claim(found: Sequence[str]) -> str:
+    """One of the devices for this process, as long as it lives: workers that see the same cards take different ones.
+
+    Cards are told apart by what CUDA_VISIBLE_DEVICES calls them; where there are more workers than cards, they share.
+    """
+    if len(found) == 1:
+        return found[0]
+    global _claimed
+    if _claimed is not None and _claimed[0] in found:
+        return _claimed[0]
+    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    folder = Path(tempfile.gettempdir()) / f"candid-cards-{os.getuid()}"
+    for again in range(MOST_JOBS):
+        for k, device in enumerate(found):
+            lock = Lock(folder / file_name(f"{visible[k] if k < len(visible) else k}-{again}"))
+            if lock.acquire():
+                _claimed = device, lock
+                return device
+    return found[0]
+
+
+_claimed: tuple[str, Lock] | None = None
 
 
 def parse_jobs(text: str | None, devices: Sequence[str]) -> list[str]:

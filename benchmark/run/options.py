@@ -20,8 +20,9 @@ class RunOptions:
     track: str = ""  # "tensorboard" or "wandb"
     step_seconds: float = 3600.0  # a step or epoch hook that takes longer is taken for endless
     command: str = ""  # one invocation of the program, on however many workers
-    began: float = 0.0  # when that was
+    began: float = 0.0  # when that was, by the clock of the results folder's disk
     typed: str = ""  # its words, for the record of a sitting
+    grace: float | None = None  # seconds to save after a signal; None: by the device
 
 
 @dataclass(frozen=True)
@@ -32,4 +33,5 @@ class Outcome:
     reason: str = ""
     accuracy: float | None = None
     seconds: float = 0.0
+    told: str = ""  # what stands in for the accuracy where there are no true labels
     skipped: bool = False  # nothing was done for it, so it has no line of its own

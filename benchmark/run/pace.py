@@ -138,10 +138,11 @@ def _hooks(trainer: Sample, share: float) -> tuple[float, float]:
     """
     found: list[float] = []
     passes: list[float] = []
-    at, began = trainer.epoch, clock()
+    at, began = trainer.epoch, 0.0
     while len(found) < HOOK_EPOCHS and (len(found) < 2 or clock() - began < MOMENT):
         trainer.passed = trainer.pretended = 0.0
         seconds = _seconds(trainer, trainer.begin_epoch) + _seconds(trainer, trainer.end_epoch)
+        began = began or clock()  # without the first, which may do what is done once
         found.append(seconds + trainer.pretended)
         passes.append(trainer.passed)
         trainer.epoch = min(trainer.epoch + 1, trainer.epochs - 1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmark.accuracy import in_words
 from benchmark.run.options import Outcome
 from benchmark.store import RunFolder, find
 
@@ -45,7 +46,8 @@ def display_for(quiet: bool, results: Path) -> Display | None:
 def outcome_line(spec: RunSpec, outcome: Outcome) -> str:
     head = f"{spec.dataset} {spec.label} seed {spec.seed}"
     if outcome.status == "done":
-        return f"{head}: {outcome.accuracy:.2f} % in {duration(outcome.seconds)}"
+        result = outcome.told or "trained" if outcome.accuracy is None else f"{outcome.accuracy:.2f} %"
+        return f"{head}: {result} in {duration(outcome.seconds)}"
     return f"{head}: {outcome.status}{f': {outcome.reason}' if outcome.reason else ''}"
 
 
@@ -125,13 +127,10 @@ class Terminal:
         start, first = self.since.setdefault(spec.digest, (time.time(), len(epochs)))
         if not epochs:
             return f"{head}: epoch 0/{total}"
-        accuracy = next(
-            (r["result"]["test_accuracy"] for r in reversed(epochs) if "test_accuracy" in r["result"]), None
-        )
+        shown = next((f", {told}" for told in (in_words(r["result"]) for r in reversed(epochs)) if told), "")
         left = ""
         if len(epochs) > first:
             left = f", {duration((time.time() - start) / (len(epochs) - first) * (total - len(epochs)))} left"
-        shown = "" if accuracy is None else f", {accuracy:.1f} %"
         return f"{head}: epoch {len(epochs)}/{total}{shown}{left}"
 
     def _bar(self, progress: Progress) -> str:

@@ -1,6 +1,6 @@
 """What one training step of a run takes, counted from shapes alone: floating-point operations and peak memory.
 
-The real trainer takes two steps on torch's fake tensors, which have shapes and no values: it needs no data, no weights
+The real trainer takes a step on torch's fake tensors, which have shapes and no values: it needs no data, no weights
 and no GPU, and a second per method. Where a method asks for a value (which rows are selected?), it gets the
 answer that takes most: all of them. So the memory is that of the heaviest step, without what libraries keep for
 themselves.
@@ -29,9 +29,6 @@ from datasets.base import Dataset, Source, Split
 from datasets.views.recipes import CIFAR, FINE_GRAINED, Recipe
 from methods.base import Batch, Method
 from methods.registry import load
-
-STEPS = 2  # the first makes the optimiser's state, the second needs it beside the gradients
-OWN_OF_CUDA = 1.5e9  # bytes of a GPU that are not tensors of a run: context, kernels, cuDNN's workspace
 
 
 @dataclass(frozen=True)
@@ -97,9 +94,8 @@ def needs_of(spec: RunSpec, outline: Outline) -> Needs:
         forget_values(trainer)
         trainer.epoch = trainer.epochs * 3 // 4  # when warm-ups are over
         trainer.method.train()
-        for _ in range(STEPS):
-            counter.flops = 0.0
-            trainer.step(batch_of(trainer, outline))
+        counter.now += momentum_bytes(trainer.method)  # which later steps have, and this one makes at its end
+        trainer.step(batch_of(trainer, outline))
         flops, peak = counter.flops, counter.peak
         counter.flops = 0.0
         trainer.method.eval()
@@ -118,7 +114,11 @@ def without_weights(spec: RunSpec) -> RunSpec:
 def state_bytes(method: Method) -> float:
     """Of a checkpoint: the method's state and the momentum of its weights."""
     state = sum(v.numel() * v.element_size() for v in method.state_dict().values() if isinstance(v, Tensor))
-    return float(state + sum(p.numel() * p.element_size() for p in method.parameters() if p.requires_grad))
+    return float(state + momentum_bytes(method))
+
+
+def momentum_bytes(method: Method) -> int:
+    return sum(p.numel() * p.element_size() for p in method.parameters() if p.requires_grad)
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,7 @@ class Outline:
         if recipe is None or not source.train_size or not source.test_size or not source.num_classes:
             return None
         rows, tests = (int(settings.get(k, n)) for k, n in (("train", source.train_size), ("test", source.test_size)))
-        backbone = "resnet34-imagenet" if source.group == "Fine-Grained" else "resnet18-cifar"
-        return cls(source.name, rows, tests, source.num_classes, recipe, backbone=backbone)
+        return cls(source.name, rows, tests, source.num_classes, recipe, backbone=source.backbone or cls.backbone)
 
     @classmethod
     def of(cls, dataset: Dataset) -> Outline:

@@ -9,13 +9,13 @@ import socket
 import threading
 import time
 import traceback
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from benchmark import kept
+from benchmark.accuracy import in_words
 from benchmark.errors import warn
 from benchmark.plan.spec import RunSpec, identity_of
 from benchmark.run.capture import captured, silenced
@@ -26,6 +26,7 @@ from benchmark.run.tracking import following
 from benchmark.store import SCHEMA, RunFolder, done_elsewhere, run_folder
 from benchmark.train import checkpoint
 from benchmark.train.candidates import candidate_set
+from benchmark.train.device import ready, release
 from benchmark.train.guard import Diverged, peak_memory_mb
 from benchmark.train.loading import dataset_of, entry_of
 from benchmark.train.summary import cost_of, summarise
@@ -55,7 +56,8 @@ def prepare(spec: RunSpec, options: RunOptions) -> str:
     """Build what all runs on a data set and seed share; an empty string, or why it cannot be had."""
     try:
         with silenced():
-            candidate_set(spec, dataset_of(spec, options.data), options.results, options.device)
+            device = str(ready(options.device))
+            candidate_set(spec, dataset_of(spec, options.data), options.results, device)
     except (Exception, SystemExit) as error:
         return sentence(error)
     return ""
@@ -64,6 +66,15 @@ def prepare(spec: RunSpec, options: RunOptions) -> str:
 def execute(spec: RunSpec, options: RunOptions) -> Outcome:
     """Do this run, or say why not. Never raises for what a single run can do wrong."""
     try:
+        return _execute(spec, replace(options, device=str(ready(options.device))))
+    except RuntimeError as error:  # torch's word for a device that cannot be used
+        return Outcome("failed", sentence(error))
+    finally:
+        release(options.device)
+
+
+def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
+    try:
         dataset = dataset_of(spec, options.data)
         candidates = candidate_set(spec, dataset, options.results, options.device)
     except (Exception, SystemExit) as error:
@@ -71,7 +82,7 @@ def execute(spec: RunSpec, options: RunOptions) -> Outcome:
     identity = identity_of(spec.digest, candidates.sha256)
     other = done_elsewhere(options.results, spec, identity)
     if other is not None:
-        return Outcome("done", accuracy=other["summary"]["accuracy"], skipped=True)
+        return Outcome("done", accuracy=other["summary"].get("accuracy"), skipped=True)
     folder = run_folder(options.results, spec, identity)
     try:
         if not folder.lock.acquire():
@@ -92,10 +103,10 @@ def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> O
     """The outcome of a run that is not to be tried (again), from its document."""
     status, reason = known["status"], known.get("reason", "")
     if status == "done":
-        return Outcome("done", accuracy=known["summary"]["accuracy"], skipped=True)
+        return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
     if status == "diverged" and not options.retry_diverged:
         return Outcome("diverged", reason, skipped=True)
-    if status in ("failed", "oom") and options.began and finished(known) >= options.began:
+    if status in ("failed", "oom") and options.began and written(folder) >= options.began:
         return Outcome(status, reason, skipped=True)  # another process has just tried
     if deaths(known, options) >= DEATHS_ALLOWED:
         reason = f"its worker process died {DEATHS_ALLOWED} times (out of memory, segmentation fault, or a signal)"
@@ -116,12 +127,11 @@ def write_or_warn(folder: RunFolder, document: dict[str, Any]) -> OSError | None
     return None
 
 
-def finished(document: dict[str, Any]) -> float:
-    """When a run ended, in seconds since 1970; 0 if that is not written."""
-    try:
-        return datetime.fromisoformat(document["time"]["finished"]).timestamp()
-    except (KeyError, TypeError, ValueError):
-        return 0.0
+def written(folder: RunFolder) -> float:
+    """When a run's document was written, by the clock of its disk; 0 if it is not there."""
+    with contextlib.suppress(OSError):
+        return folder.document_path.stat().st_mtime
+    return 0.0
 
 
 def deaths(known: dict[str, Any], options: RunOptions) -> int:
@@ -162,8 +172,8 @@ class Attempt:
         elif status == "done":
             with contextlib.suppress(OSError):  # one that stays is never read again
                 checkpoint.remove(self.folder.path)
-        accuracy = (self.document.get("summary") or {}).get("accuracy")
-        return Outcome(status, reason, accuracy, time.time() - started)
+        summary = self.document.get("summary") or {}
+        return Outcome(status, reason, summary.get("accuracy"), time.time() - started, in_words(summary))
 
     def _try(self) -> tuple[str, str]:
         """Status and reason."""
@@ -202,6 +212,8 @@ class Attempt:
             )
             records = trainer.run(self.folder, self.identity)
         self.document["summary"] = summarise(records)
+        if "accuracy" not in self.document["summary"]:
+            self.document["scored"] = False
         self.document["weights_sha256"] = weights_digest(trainer.method)
         self.document["files"] = self._keep(trainer)
         self.document["cost"] = cost_of(records)

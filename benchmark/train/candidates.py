@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from benchmark.errors import warn
 from benchmark.plan.sections import Network
 from benchmark.plan.spec import RunSpec
 from benchmark.train.frozen import FrozenAnnotator, FrozenLoader, frozen_of
@@ -96,6 +97,8 @@ def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -
     generator = spec.data.generator
     if dataset.candidates is not None and "data.generator" not in spec.provenance:
         generator = "own"  # data that bring their own sets are used as they are unless somebody says otherwise
+    if generator == "own":
+        say_if_supervised(dataset)
     annotated = GENERATORS[generator].annotator
     return sets.build(
         dataset,
@@ -109,9 +112,24 @@ def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -
     )
 
 
+def say_if_supervised(dataset: Dataset) -> None:
+    """Sets of one label each are ordinary labels: more often a forgotten generator than meant. Said once."""
+    if dataset.candidates is None or dataset.name in _said or not bool((dataset.candidates.sum(1) == 1).all()):
+        return
+    _said.add(dataset.name)
+    warn(
+        f"every candidate set of {dataset.name} holds one label only, so this is ordinary supervised training; "
+        f"to make sets from these labels, choose a generator: --set data.generator=uniform."
+    )
+
+
+_said: set[str] = set()  # data sets
+
+
 def plausible_candidates(dataset: Dataset) -> Tensor:
     """(N, C) random sets for measurements: real ones cost an annotator, and these take the same time in a step."""
     generator = torch.Generator().manual_seed(0)
     candidates = torch.rand(len(dataset.train), dataset.num_classes, generator=generator) < 0.1
-    candidates[torch.arange(len(dataset.train)), dataset.train.labels] = True
+    labels = dataset.train.labels.clamp(min=0)  # where none is known any label will do
+    candidates[torch.arange(len(dataset.train)), labels] = True
     return candidates

@@ -13,7 +13,7 @@ from torch import Tensor
 from benchmark.errors import MethodDefect
 from benchmark.kept import Predictions, half
 from benchmark.train.inputs import Inputs
-from datasets.base import Dataset
+from datasets.base import UNKNOWN, Dataset
 from methods.base import Method
 from methods.blocks import masked_softmax
 
@@ -27,8 +27,11 @@ class Evaluator:
         self.num_classes = dataset.num_classes
         self.test_labels = dataset.test.labels.to(device)
         self.train_labels = dataset.train.labels[rows].to(device)
-        self.held_truth = candidates[rows].to(device).bool().gather(1, self.train_labels[:, None])  # (N, 1)
-        self.missing = 100.0 * float((~self.held_truth).double().mean())
+        self.known = known_rows(self.train_labels)
+        self.scored = known_rows(self.test_labels)
+        inside = candidates[rows].to(device).bool()[self.known]
+        self.held_truth = inside.gather(1, self.train_labels[self.known][:, None])  # (N, 1)
+        self.missing = percent(~self.held_truth) if len(self.held_truth) else 0.0
         self.held_out = held_out
         self.held_out_candidates = candidates[held_out].to(device)
         self.rows = rows
@@ -46,6 +49,9 @@ class Evaluator:
         return result
 
     def _test(self, method: Method) -> dict[str, float]:
+        if not len(self.test_labels):
+            self.test_logits = torch.zeros(0, self.num_classes)
+            return {}
         logits = torch.cat([method.predict(images) for images in self.inputs.test_batches()])
         if logits.shape != (len(self.test_labels), self.num_classes):
             raise MethodDefect(
@@ -54,14 +60,17 @@ class Evaluator:
                 f"one row of logits per image is needed.",
             )
         self.test_logits = logits
-        result = {"test_accuracy": accuracy(logits, self.test_labels)}
+        truth = self.test_labels[self.scored]
+        if not len(truth):
+            return {}
+        result = {"test_accuracy": accuracy(logits[self.scored], truth)}
         if type(method).predictions is not Method.predictions:
             extra: dict[str, list[Tensor]] = {}
             for images in self.inputs.test_batches():
                 for name, value in method.predictions(images).items():
                     extra.setdefault(name, []).append(value)
             for name, parts in extra.items():
-                result[f"test_accuracy_{name}"] = accuracy(torch.cat(parts), self.test_labels)
+                result[f"test_accuracy_{name}"] = accuracy(torch.cat(parts)[self.scored], truth)
         return result
 
     def predictions(self, method: Method) -> Predictions:
@@ -92,28 +101,40 @@ class Evaluator:
     def _disambiguation(self, method: Method) -> dict[str, float]:
         """How well the method's own belief finds the true labels of the training set, and which ones it has lost.
 
-        Labels that were missing from the start are said apart, and are not lost by the method.
+        Labels that were missing from the start are said apart, and are not lost by the method. All of it is over the
+        rows whose true label is known.
         """
         result = {"true_labels_missing": self.missing} if self.missing else {}
-        belief = method.confidence()
-        if belief is not None:
-            result["train_accuracy"] = accuracy(belief, self.train_labels)
-        sets = method.candidate_sets()
+        truth = self.train_labels[self.known]
+        belief, sets = method.confidence(), method.candidate_sets()
+        if belief is not None and len(truth):
+            result["train_accuracy"] = accuracy(belief[self.known], truth)
+        if sets is not None and len(truth):
+            kept = sets.bool()[self.known].gather(1, truth[:, None])
+            result["true_labels_lost"] = percent(self.held_truth & ~kept)
         if sets is not None:
-            kept = sets.bool().gather(1, self.train_labels[:, None])
-            result["true_labels_lost"] = 100.0 * float((self.held_truth & ~kept).double().mean())
             result["average_set_size"] = float(sets.double().sum(1).mean())
         return result
 
 
+def known_rows(labels: Tensor) -> Tensor | slice:
+    """Where the true label is known; all of it as a slice, which copies nothing."""
+    known = labels != UNKNOWN
+    return slice(None) if bool(known.all()) else known
+
+
+def percent(flags: Tensor) -> float:
+    return 100.0 * float(flags.double().mean())
+
+
 def accuracy(scores: Tensor, labels: Tensor) -> float:
     """Percent of rows whose largest score is at the label. (N, C), (N,)."""
-    return 100.0 * float((scores.argmax(1) == labels).double().mean())
+    return percent(scores.argmax(1) == labels)
 
 
 def covering_rate(logits: Tensor, candidates: Tensor) -> float:
     """Percent of predictions that lie in the candidate set."""
-    return 100.0 * float(candidates.bool().gather(1, logits.argmax(1, keepdim=True)).double().mean())
+    return percent(candidates.bool().gather(1, logits.argmax(1, keepdim=True)))
 
 
 def approximated_accuracy(logits: Tensor, candidates: Tensor) -> float:

@@ -92,7 +92,7 @@ class ViewLoader:
 
     def _fetch(self, split: Split, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         images, sizes = split.batch(rows)
-        if images.device != self.device:
+        if images.device.type != self.device.type:
             images = images.pin_memory() if self.device.type == "cuda" else images
             images = images.to(self.device, non_blocking=True)
         return images, None if sizes is None else sizes.to(self.device)

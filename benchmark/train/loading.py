@@ -11,7 +11,7 @@ import torch
 
 from benchmark.plan.spec import RunSpec
 from datasets import registry
-from datasets.base import DataError, Dataset, long_tail
+from datasets.base import UNKNOWN, DataError, Dataset, long_tail
 from datasets.base import load as load_cut
 from methods.registry import Entry, discover, scan
 
@@ -35,10 +35,11 @@ def _load_dataset(name: str, root: str, split: int, settings: str, imbalance: fl
         raise DataError(f"{name}: {error}; see the data set's settings in docs/data.md.") from None
     if imbalance == 1:
         return dataset
+    if (dataset.train.labels == UNKNOWN).any():
+        raise DataError(f"{name}: data.imbalance needs the true label of every training row, and some have none.")
     # By the split, not by the run's seed: the runs of all seeds share the rows, and so the annotator.
     rows = torch.from_numpy(long_tail(dataset.train.labels.numpy(), dataset.num_classes, imbalance, split))
-    candidates = None if dataset.candidates is None else dataset.candidates[rows]
-    return replace(dataset, train=dataset.train.rows(rows), candidates=candidates)
+    return dataset.with_training_rows(rows)
 
 
 def entry_of(spec: RunSpec) -> Entry:

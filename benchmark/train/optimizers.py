@@ -47,6 +47,7 @@ class Optimizer:
             self.scaler.scale(loss).backward()  # without scaling, the loss and the optimiser's own step
         self.scaler.step(self.torch)
         self.scaler.update()
+        torch.clear_autocast_cache()  # it holds lowered copies of the weights before this step
 
     def reset_momentum(self) -> None:
         self.torch.state.clear()

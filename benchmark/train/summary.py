@@ -7,12 +7,19 @@ from typing import Any
 
 from benchmark.accuracy import ACCURACIES
 
+LABEL_FREE = ("covering_rate", "approximated_accuracy")  # on held-out rows with candidates
 DIAGNOSTICS = ("train_accuracy", "true_labels_missing", "true_labels_lost", "average_set_size")  # of the training set
 
 
 def summarise(records: list[dict[str, Any]]) -> dict[str, float | None]:
-    """What tables read: the last epoch is the result; everything else is named for what it is."""
+    """What tables read: the last epoch is the result; everything else is named for what it is.
+
+    Without true labels of test rows there is no accuracy of any kind, only what the last epoch says without them.
+    """
     results = [r["result"] for r in records if r["result"].get("test_accuracy") is not None]
+    if not results:
+        last = records[-1]["result"]
+        return {key: last[key] for key in (*LABEL_FREE, *DIAGNOSTICS) if key in last}
     accuracies = [r["test_accuracy"] for r in results]
     late = [r["result"]["test_accuracy"] for r in records[-10:] if r["result"].get("test_accuracy") is not None]
     summary: dict[str, float | None] = {
@@ -37,9 +44,11 @@ def cost_of(records: list[dict[str, Any]]) -> dict[str, float]:
     """Time and memory of a run. An epoch costs its training, and its share of the evaluations: not every one has one."""
     times = [record["time"] for record in records]
     evaluations = [
-        t["seconds"] - t["train_seconds"] for t, r in zip(times, records, strict=True) if "test_accuracy" in r["result"]
+        t["seconds"] - t["train_seconds"]
+        for t, r in zip(times, records, strict=True)
+        if r["result"].keys() & {"test_accuracy", *LABEL_FREE}
     ]
-    evaluating = median(evaluations) * len(evaluations) / len(times)
+    evaluating = median(evaluations) * len(evaluations) / len(times) if evaluations else 0.0
     cost = {
         "seconds_per_epoch": round(median(t["train_seconds"] for t in times) + evaluating, 4),
         "images_per_second": round(median(t["images_per_second"] for t in times), 1),

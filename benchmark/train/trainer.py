@@ -22,6 +22,7 @@ from benchmark.plan.sections import Train
 from benchmark.plan.spec import RunSpec
 from benchmark.store import RunFolder
 from benchmark.train import checkpoint
+from benchmark.train.device import ready
 from benchmark.train.evaluation import Evaluator
 from benchmark.train.frozen import FrozenLoader, frozen_of
 from benchmark.train.guard import GUARD_EVERY, Diverged, Guard, Means, peak_memory_mb, reset_peak_memory
@@ -29,7 +30,7 @@ from benchmark.train.inputs import Inputs, ViewLoader, with_views
 from benchmark.train.optimizers import Optimizer
 from benchmark.train.seeding import derive
 from benchmark.train.stray_tensors import check_no_stray_tensors
-from datasets.base import Dataset
+from datasets.base import UNKNOWN, DataError, Dataset
 from methods.base import Backbone, Batch, Clock, Method, Task
 from methods.parts.backbones import Layers, factory
 from methods.supervised import sees_truth
@@ -109,12 +110,11 @@ class Trainer:
         hooks: Hooks | None = None,
         inputs: Inputs | None = None,
     ) -> None:
-        self.spec, self.device, self.hooks = spec, device, hooks or Hooks()
+        self.spec, self.hooks = spec, hooks or Hooks()
         self.settings = spec.train
+        self.device = device = ready(device, self.settings.tf32)
         self.seed = spec.seed
         torch.set_num_threads(self.settings.threads)
-        torch.backends.cudnn.benchmark = False
-        torch.backends.cudnn.deterministic = True
         self.rows, held_out = split_rows(len(dataset.train), self.settings.holdout, spec.data_seed)
         self.candidates = candidates[self.rows].to(device)
         channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
@@ -130,6 +130,8 @@ class Trainer:
         torch.manual_seed(derive(self.seed, "init"))
         self.method = build(method_class, spec.config.method_config, self.task)
         if sees_truth(method_class):
+            if (dataset.train.labels[self.rows] == UNKNOWN).any():
+                raise DataError(f"{method_class.name} trains on true labels, and rows of {dataset.name} have none.")
             self.method.reveal(dataset.train.labels[self.rows])  # type: ignore[operator]
         self.method.to(device)
         if channels_last:
@@ -163,11 +165,11 @@ class Trainer:
                 asks=f"The encoder on {dataset.name}",
             )
         )
-        calls = iter(range(1_000_000))
+        calls, seed = iter(range(1_000_000)), self.seed  # not `self`: a circle would keep the last run's memory
 
         def backbone() -> Backbone:
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(derive(self.seed, "backbone", next(calls)))
+                torch.manual_seed(derive(seed, "backbone", next(calls)))
                 return build_one()
 
         return backbone

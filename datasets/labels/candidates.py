@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datasets.base import DataError, Dataset, check_candidates, rows_without_truth
+from datasets.base import UNKNOWN, DataError, Dataset, check_candidates, plural, rows_without_truth
 from datasets.labels import generators
 from datasets.labels.generators import Generator, Rows, Rule
 from datasets.storage.files import atomic_write, file_name, locked
@@ -153,15 +153,15 @@ class Statistics:
     average_size: float
     histogram: dict[int, int]  # set size -> images
     singletons: float  # share of images with one candidate
-    without_truth: float  # share of images whose set does not hold the true label
+    without_truth: float  # share of the images with a known true label whose set does not hold it
     ambiguity: float  # largest share of images of one class that have the same wrong label
     confusions: tuple[Confusion, ...]  # most frequent first
 
 
 def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
-    """Sizes and confusions of candidate sets (N, C) with true labels (N,)."""
-    sizes = matrix.sum(1)
-    counts, share = _confusion_counts(matrix, labels)
+    """Sizes and confusions of candidate sets (N, C) with true labels (N,), confusions where they are known."""
+    sizes, known = matrix.sum(1), labels != UNKNOWN
+    counts, share = _confusion_counts(matrix[known], labels[known])
     pairs = counts.flatten().argsort(descending=True, stable=True)[:most]
     classes = matrix.shape[1]
     confusions = tuple(
@@ -174,7 +174,7 @@ def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
         average_size=sizes.double().mean().item(),
         histogram=dict(zip(values.tolist(), rows.tolist(), strict=True)),
         singletons=(sizes == 1).double().mean().item(),
-        without_truth=len(rows_without_truth(matrix.numpy(), labels.numpy())) / len(labels),
+        without_truth=len(rows_without_truth(matrix.numpy(), labels.numpy())) / max(1, int(known.sum())),
         ambiguity=share.max().item(),
         confusions=confusions,
     )
@@ -361,6 +361,12 @@ def _check_request(
 ) -> None:
     if not 0 <= rate <= 1:
         raise DataError(f"{dataset.name}: the rate {rate:g} is not a probability.")
+    unknown = int((dataset.train.labels == UNKNOWN).sum())
+    if unknown:
+        raise DataError(
+            f"{dataset.name}: the generator '{generator.name}' makes candidates from true labels, which "
+            f"{plural(unknown, 'training row')} {'lack' if unknown > 1 else 'lacks'}; leave data.generator as it is."
+        )
     if not 0 <= noise < 1:
         raise DataError(f"{dataset.name}: the noise {noise:g} is not in [0, 1).")
     if seed < 0:
@@ -396,7 +402,9 @@ def _make(
 def _own(dataset: Dataset, noise: float) -> CandidateSet:
     if dataset.candidates is None:
         others = ", ".join(name for name, entry in generators.GENERATORS.items() if entry.rule is not None)
-        raise DataError(f"{dataset.name} brings no candidate sets; choose one of {others}.")
+        raise DataError(
+            f"{dataset.name} brings no candidate sets; add them, or make them with --set data.generator=NAME ({others})."
+        )
     if noise:
         raise DataError(f"{dataset.name}: noise is for candidate sets that are made; these come with the data.")
     matrix, labels = dataset.candidates.bool(), dataset.train.labels

@@ -628,16 +628,19 @@ def test_own_images_in_an_npz(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"y": None}, "has no array `y`"),
+        ({"x": None}, "has no array `x`"),
+        ({"y": None, "candidates": None}, "neither `candidates` nor `y`"),
         ({"candidates": np.ones((19, 3))}, r"candidates have shape \(19, 3\); \(20, 3\) is needed"),
         ({"candidates": np.ones(20)}, "`candidates` is not a matrix"),
         ({"candidates": np.full((20, 3), 0.5)}, "`candidates` is not a matrix"),
         ({"candidates": np.eye(3)[(np.arange(20) + 1) % 3]}, "20 rows whose candidates do not contain the true label"),
         ({"y": np.arange(20)}, "outside 0 … 2"),
         ({"y": np.zeros(20)}, "whole numbers"),
-        ({"x": np.full((20, 2), np.inf)}, r"`x`\): 40 feature values NaN or infinite"),
+        ({"x": np.full((20, 2), np.inf)}, "`x`: 40 feature values NaN or infinite"),
         ({"x": np.zeros((20, 3, 8, 8))}, "`x` has shape"),
-        ({"x_test": np.ones((2, 4))}, "only one of `x_test` and `y_test`"),
+        ({"y_test": np.array([0, 1])}, "only one of `x_test` and `y_test`"),
+        ({"class_names": np.array(["a", "b", "a"])}, "has a name twice"),
+        ({"class_names": np.array(["a", "b"])}, "2 names for 3 classes"),
         ({"x_test": np.ones((2, 5)), "y_test": np.array([0, 1])}, "one of `x_test`"),
         ({"x": np.array([{}], dtype=object)}, "not a readable .npz file of plain arrays"),
     ],
@@ -651,7 +654,7 @@ def test_bad_own_files_are_told_with_their_name(tmp_path, changes, message):
 
 def own_folder(base: Path, text: str) -> Path:
     for i in range(4):
-        image(base / f"{i}.jpg", colour=50 * i)
+        image(base / f"{i}.jpg", size=(120, 90), colour=50 * i)
     (base / "candidates.csv").write_text(text)
     return base
 
@@ -677,16 +680,22 @@ def test_own_folder_without_a_split_column_is_held_out_by_seed(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("file,label\n0.jpg,a\n", "no column `candidates`"),
+        ("file\n0.jpg\n", "no column `candidates`"),
+        ("label,candidates\na,a\n", "no column `file`"),
         ("file,label,candidates\n0.jpg,a,a\n9.jpg,b,b\n", "line 3 names .*9.jpg, which does not exist"),
         (
             "file,label,candidates,split\n0.jpg,a,b,train\n1.jpg,b,b,test\n",
             "1 row whose candidates do not contain the true label, the first is line 2 .0.jpg, label 'a'",
         ),
-        ("file,label,candidates,split\n0.jpg,a,a,train\n1.jpg,b,b,val\n", "line 3: the split is 'val'"),
-        ("file,label,candidates,split\n0.jpg,a,a,train\n1.jpg,b,b,train\n", "no row has the split 'test'"),
+        (
+            "file,label,candidates,split\n0.jpg,a,a,train\n1.jpg,b,b,val\n",
+            r"line 3 \(1.jpg, label 'b'\): the split is 'val'",
+        ),
+        ("file,label,candidates,split\n0.jpg,a,a,test\n1.jpg,b,b,test\n", "no row has the split 'train'"),
+        ("file,label,candidates\n0.jpg,a,a\n0.jpg,b,b\n", "line 3 .0.jpg, label 'b'. is listed before, in line 2"),
+        ("file,candidates\n0.jpg,a|b\n1.jpg,\n", r"1 row without any candidate, the first is line 3 \(1.jpg\)"),
+        ("file,candidates\n0.jpg,a\n1.jpg,a\n", "names one class"),
         ("file,label,candidates\n0.jpg,a,a\n1.jpg\n", "line 3 does not have 3 fields"),
-        ("file,label,candidates\n0.jpg,,a\n1.jpg,b,b\n", "line 2 .0.jpg. has no label"),
         ("file,label,candidates\n0.jpg,a,a\n", "fewer than two"),
     ],
 )

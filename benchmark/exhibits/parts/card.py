@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmark.exhibits.parts.style import save
-from datasets.base import Dataset, plural
+from datasets.base import UNKNOWN, Dataset, plural
 from datasets.labels.candidates import CandidateSet, Statistics, annotator_in_words, doubts, statistics
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def text(dataset: Dataset, candidates: CandidateSet) -> str:
         f"  {size:>4}  {count:>7,}  {'█' * max(1, round(BAR * count / most))}"
         for size, count in found.histogram.items()
     ]
-    lines += ["", f"Most confused (true label, wrong candidate, share of the true label's {noun(dataset)}s)"]
+    if found.confusions:
+        lines += ["", f"Most confused (true label, wrong candidate, share of the true label's {noun(dataset)}s)"]
     lines += [f"  {names[c.true]} → {names[c.wrong]}  {c.share:6.1%}  ({c.count:,})" for c in found.confusions]
     lines += ["", "Examples (true label in brackets)"]
     lines += [
@@ -74,8 +75,14 @@ def _facts(dataset: Dataset, found: Statistics) -> list[str]:
     lines = [
         f"  average size       {found.average_size:.2f}",
         f"  one candidate      {found.singletons:.1%} of the {noun(dataset)}s",
-        f"  ambiguity degree   {found.ambiguity:.2f}",
     ]
+    unknown = int((dataset.train.labels == UNKNOWN).sum())
+    if unknown:
+        lines.append(
+            f"  no true label      {unknown / len(dataset.train):.1%} of the {noun(dataset)}s; what needs one is over the others"
+        )
+    if unknown < len(dataset.train):
+        lines.append(f"  ambiguity degree   {found.ambiguity:.2f}")
     if found.without_truth:
         lines.append(f"  without true label {found.without_truth:.1%} of the {noun(dataset)}s")
     return lines
@@ -89,9 +96,11 @@ def example_rows(candidates: CandidateSet, count: int) -> list[int]:
 
 
 def _set_of(dataset: Dataset, candidates: CandidateSet, row: int) -> tuple[str, list[str]]:
-    """The true label, marked where the set lacks it, and the wrong candidates of a row, by name."""
+    """The true label, marked where the set lacks it or nobody knows it, and the other candidates of a row, by name."""
     true = int(dataset.train.labels[row])
     members = candidates.matrix[row].nonzero().flatten().tolist()
+    if true == UNKNOWN:
+        return "?", [dataset.class_names[label] for label in members]
     name = dataset.class_names[true] if true in members else f"missing: {dataset.class_names[true]}"
     return name, [dataset.class_names[label] for label in members if label != true]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -40,8 +41,14 @@ class Backend(ABC):
 
 
 def one_command(options: RunOptions) -> RunOptions:
-    """The options with the mark of this invocation, by which its workers know each other's deaths and failures."""
-    return replace(options, command=uuid.uuid4().hex, began=time.time())
+    """The options with the mark of this invocation, by which its workers know each other's deaths and failures.
+
+    When it began is read off a file in the results folder, as is later when a run ended: clocks of two machines differ.
+    """
+    options.results.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=options.results) as probe:
+        began = os.fstat(probe.fileno()).st_mtime
+    return replace(options, command=uuid.uuid4().hex, began=began)
 
 
 def show_while(work: Callable[[], None], show: Callable[[], None]) -> None:

@@ -177,7 +177,7 @@ def execute_here(spec: dict[str, Any], options: dict[str, Any]) -> dict[str, Any
     from benchmark.run.worker import execute
 
     try:
-        device = devices.resolve(options["device"])[0]
+        device = devices.claim(devices.resolve(options["device"]))
     except UsageError as error:
         return asdict(Outcome("failed", str(error)))
     paths = {key: Path(options[key]) for key in ("results", "data")}

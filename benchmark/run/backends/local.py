@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from benchmark.device.environment import set_environment
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError
 from benchmark.run.backends.base import Backend, one_command, show_while
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
@@ -29,7 +30,7 @@ from benchmark.store import canonical
 if TYPE_CHECKING:
     from benchmark.plan.spec import RunSpec
 
-GRACE = 7.0  # seconds for workers to save after a signal
+GRACE, GPU_GRACE = 7.0, 30.0  # seconds for workers to save after a signal; several GPUs may write to one slow disk
 CLAIMED_PAUSE = 0.5  # seconds before a run that another process has is asked for again
 KILLED = "it was killed or crashed (out of memory, segmentation fault, or a signal)"
 
@@ -105,6 +106,8 @@ class Worker:
         with self._starting:
             if self._retired:
                 raise WorkerDied
+            if self.device != "cpu":
+                set_environment()
             self._connection, theirs = self._context.Pipe()
             self._process = self._context.Process(target=serve, args=(theirs, os.getpid()))
             self._process.start()
@@ -146,6 +149,7 @@ class Command:
         self.idle: SimpleQueue[int] = SimpleQueue()  # slots
         for slot in range(len(self.workers)):
             self.idle.put(slot)
+        self.grace = options.grace or (GRACE if backend.slots[0] == "cpu" else GPU_GRACE)
         self.over = False  # nothing is started any more
         self.signal = 0
 
@@ -174,7 +178,7 @@ class Command:
         """Runs are saved; candidate labels in the making are not worth waiting for."""
         for worker in self.workers:
             worker.ask_to_stop()
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + self.grace
         while self.progress.running and time.monotonic() < deadline:
             time.sleep(0.05)
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from benchmark.analysis.table import Table
 from benchmark.errors import UsageError
-from benchmark.exhibits import agreement, realworld
-from benchmark.exhibits.base import Material
+from benchmark.exhibits import agreement, realworld, realworld_all
+from benchmark.exhibits.base import Material, OfComparison
 from benchmark.plan.selection import Choice, select
 from benchmark.run.options import RunOptions
+from datasets import fashion
 from tests.support.fake_store import write_store
 
 SHORT = realworld.OfSources(short=True)
@@ -31,7 +33,10 @@ def test_the_short_form_is_one_source_and_two_sets(tmp_path: Path) -> None:
 def test_only_methods_with_a_published_number_are_trained(tmp_path: Path) -> None:
     specs = material(tmp_path, realworld.OfSources()).need.specs
     f25 = {spec.method for spec in specs if spec.profile == "realworld-f25"}
-    assert f25 == {"proden", "cc", "pop-one-view"} and {spec.dataset for spec in specs} == set(realworld.USUAL_SETS)
+    assert f25 == {"proden", "cc", "pop-one-view"} and {spec.dataset for spec in specs} == {
+        *realworld.USUAL_SETS,
+        "fashion-mnist",
+    }
     chosen = material(tmp_path, realworld.OfSources("f25"), datasets="yahoo", methods="valen").need.specs
     assert {(spec.method, spec.dataset, spec.train.batch) for spec in chosen} == {("valen", "yahoo", 256)}
 
@@ -57,3 +62,54 @@ def test_every_number_gets_a_verdict_and_incomplete_is_not_complete(tmp_path: Pa
     figure = agreement.AgreementPlot().make(material(tmp_path, SHORT), SHORT)
     labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     assert labels == ["P20  PRODEN, Lost"]
+
+
+# All methods under one protocol -------------------------------------------------------------------------------------
+
+
+def all_methods(results: Path, **choice: Any) -> Table:
+    exhibit, options = realworld_all.RealworldAll(), OfComparison()
+    place = RunOptions(results, results / "data")
+    selection = exhibit.usual(select("realworld-all", Choice(**choice)), place)
+    return exhibit.make(Material(selection, exhibit.runs(selection, options), place), options)
+
+
+def test_both_models_stand_in_one_table_and_extensions_below(tmp_path: Path) -> None:
+    for profile in realworld_all.MODELS:
+        write_store(
+            tmp_path, profile=profile, methods=["cel", "proden", "average", "papi"], datasets=["lost"],
+            seeds=range(10), epochs=2, candidates=False,
+        )  # fmt: skip
+    made = all_methods(tmp_path)
+    assert made.columns[2:8] == (
+        "Lost, MLP", "MSRCv2, MLP", "BirdSong, MLP", "Lost, linear", "MSRCv2, linear", "BirdSong, linear",
+    )  # fmt: skip
+    assert not made.complete  # the other methods and sets were never run
+    shown = {row.cells[1].text: [cell.text for cell in row.cells[2:]] for row in made.rows}
+    assert "±" in shown["PRODEN"][0] and "±" in shown["PRODEN"][3] and shown["PRODEN"][1] == "–"
+    assert shown["PRODEN"][-2].endswith("?4")  # four columns that could not be compared
+    assert list(shown).index("PaPi") > list(shown).index("Average") and shown["PaPi"][-3:] == ["–"] * 3
+    small = all_methods(tmp_path, methods="cel,proden", datasets="lost")
+    assert small.complete and {record["dataset"] for record in small.data} == {"lost, MLP", "lost, linear"}
+
+
+def test_a_set_takes_part_when_its_file_is_there(tmp_path: Path) -> None:
+    exhibit, place = realworld_all.RealworldAll(), RunOptions(tmp_path, tmp_path / "data")
+    chosen = select("realworld-all")
+    assert exhibit.usual(chosen, place).datasets == realworld.USUAL_SETS
+    (tmp_path / "data" / "yahoo").mkdir(parents=True)
+    (tmp_path / "data" / "yahoo" / "Yahoo News.mat").write_bytes(b"0" * 200)
+    assert exhibit.usual(chosen, place).datasets == (*realworld.USUAL_SETS, "yahoo")
+
+
+def test_pictures_take_part_when_their_files_or_runs_are_there(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(fashion, "DEBIAN", tmp_path / "no-package")
+    exhibit, place, chosen = realworld.Realworld(), RunOptions(tmp_path, tmp_path / "data"), select("realworld")
+    assert exhibit.usual(chosen, place).datasets == realworld.USUAL_SETS
+    write_store(tmp_path, profile="realworld-l21-fashion", seeds=[0], epochs=2, candidates=False)
+    assert exhibit.usual(chosen, place).datasets == (*realworld.USUAL_SETS, "fashion-mnist")
+
+
+def test_a_reference_that_is_not_in_the_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--reference cel is not among the methods"):
+        all_methods(tmp_path, methods="proden")

@@ -1,0 +1,360 @@
+"""A pretend CUDA device: tensors that say `cuda:0` and are computed on the CPU, with real values.
+
+    with PretendCuda() as device:
+        ...  # build and train on torch.device("cuda")
+    device.launches, device.waits, device.inexact  # counters of (operation, "file:line")
+
+It raises where CUDA raises: tensors of two devices in one call, a CPU generator beside tensors of the device, pinning
+or `.numpy()` of one. It counts kernel launches, notes every place where the host waits for the device, and every
+operation whose result on CUDA may differ from run to run. `values=False` computes shapes only, at any size at once.
+
+A wrapper's C++ device is `meta`, its Python `device` is cuda:0, the tensor inside is real. What this does not show:
+CUDA's own rounding, CUDA's generators, autocast on CUDA, fused attention (the plain path is taken).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from benchmark.device.operations import INDEXING, NO_KERNEL, WAITS, is_inexact, mask_in
+from benchmark.files import ROOT
+
+CUDA = torch.device("cuda", 0)
+SMALL_COPY = 2**16  # bytes from ordinary memory up to which a copy to the device returns at once
+HERE = str(Path(__file__).resolve().parent)
+aten = torch.ops.aten
+
+
+class MixedDevices(RuntimeError):
+    """What CUDA refuses, with the line that asked for it."""
+
+
+class Pretend(Tensor):
+    """A tensor of the pretend device."""
+
+    held: Tensor  # the real one
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> Pretend:
+        wrapper = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, held.size(), strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype,
+            layout=held.layout, device=torch.device("meta"), requires_grad=False,
+        )  # fmt: skip
+        wrapper.held = held
+        return wrapper
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    device = property(lambda self: CUDA)  # type: ignore[assignment]
+    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    is_cpu = property(lambda self: False)  # type: ignore[assignment]
+    is_meta = property(lambda self: False)  # type: ignore[assignment]
+
+    def get_device(self) -> int:
+        return 0
+
+    def tolist(self) -> Any:
+        active().wait("tolist")
+        return active().on_host(self.held.detach()).tolist()
+
+    def numpy(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(f"can't convert cuda:0 device type tensor to numpy, at {active().where()}")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return self.numpy()
+
+    def pin_memory(self, *_: Any) -> Tensor:
+        raise MixedDevices(f"cannot pin a tensor of cuda:0, only one of the CPU, at {active().where()}")
+
+    def record_stream(self, *_: Any) -> None: ...
+
+    def __reduce_ex__(self, protocol: Any) -> Any:  # a checkpoint holds what is inside
+        return self.held.detach().__reduce_ex__(protocol)
+
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        return f"Pretend({tuple(self.shape)}, {self.dtype})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        return active().call(func, args, kwargs or {})
+
+
+def active() -> PretendCuda:
+    if PretendCuda.current is None:
+        raise RuntimeError("a tensor of the pretend device is used outside it")
+    return PretendCuda.current
+
+
+def unwrapped(value: Any) -> Any:
+    return tree_map_only(Pretend, lambda one: one.held, value)
+
+
+def is_device(device: Any) -> bool:
+    return device is not None and torch.device(device).type in ("cuda", "meta")
+
+
+class Stream:
+    """Stands for `torch.cuda.Stream` and `Event`: everything is done at once, in order."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def wait_stream(self, *_: Any) -> None: ...
+
+    def wait_event(self, *_: Any) -> None: ...
+
+    def record(self, *_: Any) -> None: ...
+
+    def record_event(self, *_: Any) -> Stream:
+        return self
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        active().wait("synchronize")
+
+
+class PretendCuda(TorchDispatchMode):
+    """The device while it is entered; one at a time."""
+
+    current: ClassVar[PretendCuda | None] = None
+
+    def __init__(self, values: bool = True, sources: tuple[Path, ...] = ()) -> None:
+        super().__init__()
+        self.values = values
+        self.sources = tuple(str(path.resolve()) for path in (ROOT, *sources))
+        self._replaced: list[tuple[Any, str, Any]] = []
+        self._pinned: dict[int, Tensor] = {}  # by the address of their memory
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was counted."""
+        self.launches: Counter[tuple[str, str]] = Counter()
+        self.waits: Counter[tuple[str, str]] = Counter()
+        self.inexact: Counter[tuple[str, str]] = Counter()
+        self.copied = 0  # bytes to the device
+
+    # what subclasses may follow ---------------------------------------------------------------------------------------
+    def launch(self, name: str, args: Any, result: Any) -> None:
+        self.launches[name, self.where()] += 1
+
+    def wait(self, what: str) -> None:
+        self.waits[what, self.where()] += 1
+
+    def copy(self, name: str, size: int) -> None:
+        """`size` bytes go to the device."""
+        self.copied += size
+        self.launch(name, (), None)
+
+    # bookkeeping ------------------------------------------------------------------------------------------------------
+    def where(self) -> str:
+        """file:line of the innermost frame of the project, or of the further sources."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if file.startswith(self.sources) and not file.startswith(HERE) and "site-packages" not in file:
+                return f"{file.removeprefix(self.sources[0] + '/')}:{frame.f_lineno}"
+            frame = frame.f_back
+        return "?"
+
+    def on_host(self, held: Tensor) -> Tensor:
+        """What is inside, to be read; zeros where only shapes are computed."""
+        return held if self.values else torch.zeros(held.shape, dtype=held.dtype)
+
+    def pinned(self, tensor: Tensor) -> Tensor:
+        self._pinned[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    def is_pinned(self, tensor: Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() in self._pinned
+
+    def _inside(self) -> torch.device:
+        return torch.device("cpu" if self.values else "meta")
+
+    def __enter__(self) -> PretendCuda:
+        if PretendCuda.current is not None:
+            raise RuntimeError("the pretend device is in use already")
+        torch.compiler.reset()  # imports the compiler, as optimisers do at their first step: not in here
+        PretendCuda.current = self
+        torch._C._ensureCUDADeviceGuardSet()  # without a driver, "cuda" without a number is asked of nobody
+        for owner, name, stand_in in replacements():
+            self._replaced.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, stand_in)
+        self._flags = [(change, read()) for read, change in flags()]
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        torch._C._set_only_lift_cpu_tensors(True)  # makes torch.tensor(…, device=) visible here
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for change, before in self._flags:
+            change(before)
+        while self._replaced:
+            setattr(*self._replaced.pop())
+        PretendCuda.current = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.call(func, args, kwargs or {})
+
+    # one call ---------------------------------------------------------------------------------------------------------
+    def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        name = func._schema.name.split("::")[1]
+        leaves = tree_leaves((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        ours = any(isinstance(one, Pretend) for one in tensors)
+        if not ours and not is_device(kwargs.get("device")):
+            return self._on_cpu(func, name, args, kwargs)
+        for leaf in leaves:
+            if isinstance(leaf, torch.Generator) and leaf.device.type == "cpu":
+                raise MixedDevices(f"Expected a 'cuda' generator but found 'cpu' in {name}, at {self.where()}")
+        if name == "_to_copy":
+            return self._copied(args[0], kwargs)
+        if name == "copy_" and isinstance(args[0], Pretend) != isinstance(args[1], Pretend):
+            return self._copied_into(*args, **kwargs)
+        if ours:
+            self._check_one_device(name, args, tensors)
+        if name in INDEXING and mask_in(args[1]):
+            self.wait("boolean mask")
+        for _ in range(WAITS.get(name, 0)):
+            self.wait(name)
+        if name == "_local_scalar_dense":
+            return self.on_host(args[0].held).item()
+        if is_inexact(name, args):
+            self.inexact[name, self.where()] += 1
+        result = self._computed(func, name, unwrapped(args), unwrapped(kwargs))
+        wrapped = tree_map_only(Tensor, lambda one: one if isinstance(one, Pretend) else Pretend(one), result)
+        if name not in NO_KERNEL:
+            self.launch(name, args, wrapped)
+        return return_and_correct_aliasing(func, args, kwargs, wrapped) if ours else wrapped
+
+    def _on_cpu(self, func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        if name in ("_pin_memory", "pin_memory"):
+            return self.pinned(args[0].clone())
+        if name == "is_pinned":
+            return self.is_pinned(args[0])
+        if kwargs.get("pin_memory"):
+            return self.pinned(func(*args, **kwargs | {"pin_memory": False}))
+        return func(*args, **kwargs)
+
+    def _computed(self, func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        if is_device(kwargs.get("device")):
+            kwargs = kwargs | {"device": self._inside()}
+        if not self.values:
+            if name == "nonzero":  # without values nobody can tell: as if every entry were meant
+                return torch.empty(args[0].numel(), args[0].dim(), dtype=torch.int64, device="meta")
+            if name in ("_sample_dirichlet", "_dirichlet_grad", "_standard_gamma", "_standard_gamma_grad"):
+                return torch.empty_like(args[0])
+            args, kwargs = tree_map_only(Tensor, lambda one: one.to("meta"), (args, kwargs))
+        return func(*args, **kwargs)
+
+    def _check_one_device(self, name: str, args: Any, tensors: list[Tensor]) -> None:
+        for one in tensors:
+            if not isinstance(one, Pretend) and one.dim() > 0:
+                if name not in INDEXING or one is args[0]:
+                    raise MixedDevices(
+                        f"Expected all tensors to be on the same device, but found cuda:0 and cpu in {name}, "
+                        f"at {self.where()}"
+                    )
+                self.wait("CPU index into a tensor of the device")
+
+    def _to_device(self, source: Tensor, non_blocking: bool) -> None:
+        size = source.nelement() * source.element_size()
+        if not non_blocking or (size > SMALL_COPY and not self.is_pinned(source)):
+            self.wait("copy to the device")
+        self.copy("copy to the device", size)
+
+    def _copied(self, source: Tensor, kwargs: dict[str, Any]) -> Tensor:
+        device = kwargs.get("device")
+        rest = {key: value for key, value in kwargs.items() if key != "device"}
+        non_blocking = bool(rest.pop("non_blocking", False))
+        if rest.get("pin_memory") is not None:
+            del rest["pin_memory"]
+        if not isinstance(source, Pretend):
+            self._to_device(source, non_blocking)
+            return Pretend(aten._to_copy.default(source, device=self._inside(), **rest))
+        if device is not None and not is_device(device):
+            self.wait("copy to the host")
+            return aten._to_copy.default(self.on_host(source.held), **rest)
+        result = Pretend(aten._to_copy.default(source.held, **rest))
+        self.launch("_to_copy", (source,), result)
+        return result
+
+    def _copied_into(self, target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+        if isinstance(target, Pretend):
+            self._to_device(source, non_blocking)
+            if self.values:
+                target.held.copy_(source)
+        else:
+            self.wait("copy to the host")
+            target.copy_(self.on_host(source.held))  # type: ignore[attr-defined]
+        return target
+
+
+def flags() -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """Switches of the whole process that a run on CUDA sets, and this device too: how to read and to change them."""
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    memory: Any = torch.utils.deterministic
+    return [
+        (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+        (lambda: memory.fill_uninitialized_memory, lambda on: setattr(memory, "fill_uninitialized_memory", on)),
+        (cuda.flash_sdp_enabled, cuda.enable_flash_sdp),
+        (cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp),
+        (cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp),
+        (lambda: cudnn.allow_tf32, lambda on: setattr(cudnn, "allow_tf32", on)),
+        (lambda: cuda.matmul.allow_tf32, lambda on: setattr(cuda.matmul, "allow_tf32", on)),
+        (
+            torch.__future__.get_overwrite_module_params_on_conversion,
+            torch.__future__.set_overwrite_module_params_on_conversion,
+        ),
+        (torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors),
+    ]
+
+
+def replacements() -> Iterator[tuple[Any, str, Any]]:
+    """What of torch needs a driver, and what stands for it here."""
+
+    def nothing(*_: Any, **__: Any) -> None: ...
+
+    def number(value: Any) -> Callable[..., Any]:
+        return lambda *_, **__: value
+
+    def on_stream(stream: Any) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    cuda = torch.cuda
+    for name in (
+        "_lazy_init",
+        "set_device",
+        "reset_peak_memory_stats",
+        "empty_cache",
+        "manual_seed_all",
+        "manual_seed",
+    ):
+        yield cuda, name, nothing
+    for name, value in {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "max_memory_allocated": 0,
+        "get_device_name": "pretend",
+        "get_device_capability": (8, 0),
+        "mem_get_info": (2**36, 2**36),
+        "current_stream": Stream(),
+    }.items():
+        yield cuda, name, number(value)
+    yield cuda, "synchronize", lambda *_: active().wait("synchronize")
+    yield cuda, "Stream", Stream
+    yield cuda, "Event", Stream
+    yield cuda, "stream", on_stream
+    yield torch, "inference_mode", torch.no_grad  # its tensors do not pass through wrappers

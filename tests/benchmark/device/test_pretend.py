@@ -1,0 +1,112 @@
+"""The pretend device refuses what CUDA refuses, and sees every wait and every launch with its line."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+from benchmark.device.pretend import MixedDevices, Pretend, PretendCuda
+
+
+def here() -> str:
+    """This line, as the device names it."""
+    frame = inspect.currentframe()
+    assert frame is not None and frame.f_back is not None
+    return f"tests/benchmark/device/test_pretend.py:{frame.f_back.f_lineno}"
+
+
+def test_values_are_those_of_the_cpu_and_the_device_is_named() -> None:
+    with PretendCuda():
+        for device in ("cuda", "cuda:0"):
+            x = torch.arange(6, device=device).float().view(2, 3)
+            assert isinstance(x, Pretend) and x.device == torch.device("cuda:0") and x.is_cuda
+            assert (x @ x.T).cpu().tolist() == [[5, 14], [14, 50]]
+
+
+def test_two_devices_in_one_call_are_refused_with_the_line() -> None:
+    with PretendCuda():
+        x = torch.ones(3, device="cuda")
+        assert float((x * torch.tensor(2.0)).sum()) == 6  # a single number of the CPU is allowed
+        with pytest.raises(MixedDevices, match="same device") as caught:
+            assert (place := here()) and (x + torch.ones(3)).any()
+        assert place in str(caught.value)
+        with pytest.raises(MixedDevices, match="pin"):
+            x.pin_memory()
+        with pytest.raises(TypeError, match="numpy"):
+            x.numpy()
+
+
+def test_a_generator_of_the_cpu_beside_tensors_of_the_device_is_refused() -> None:
+    with PretendCuda():
+        generator = torch.Generator().manual_seed(0)
+        for call in (
+            lambda: torch.randperm(4, generator=generator, device="cuda"),
+            lambda: torch.rand(4, generator=generator, device="cuda"),
+            lambda: torch.empty(4, device="cuda").uniform_(generator=generator),
+            lambda: torch.multinomial(torch.ones(4, device="cuda"), 2, generator=generator),
+        ):
+            with pytest.raises(MixedDevices, match="generator"):
+                call()
+        assert torch.randperm(4, generator=generator).device.type == "cpu"
+
+
+def test_every_wait_is_noted_with_its_line() -> None:
+    with PretendCuda() as device:
+        x = torch.arange(4.0, device="cuda")
+        device.reset()
+        y = x + 1
+        assert not device.waits and sum(device.launches.values()) == 1
+        first, *_ = (
+            here(),
+            float(y.sum()),
+            y[y > 2],
+            torch.tensor([1.0], device="cuda"),
+            y.tolist(),
+            y.nonzero(),
+            y.cpu(),
+        )
+    file, _, line = first.rpartition(":")
+    what = ["_local_scalar_dense", "boolean mask", "copy to the device", "tolist", "nonzero", "copy to the host"]
+    assert device.waits == {(name, f"{file}:{int(line) + k}"): 1 for k, name in enumerate(what, 1)}
+
+
+def test_a_copy_waits_unless_its_source_is_pinned() -> None:
+    large = torch.zeros(2**20, dtype=torch.uint8)
+    with PretendCuda() as device:
+        large.to("cuda", non_blocking=True)
+        assert sum(device.waits.values()) == 1
+        large.pin_memory()[5:].to("cuda", non_blocking=True)
+        torch.empty(2**20, pin_memory=True).to("cuda", non_blocking=True)
+        large[:1000].to("cuda", non_blocking=True)  # small ones are taken along
+        assert sum(device.waits.values()) == 1
+        assert device.copied == 2**20 + (2**20 - 5) + 4 * 2**20 + 1000
+
+
+def test_gradients_flow_and_inexact_operations_are_noted() -> None:
+    with PretendCuda() as device:
+        table = torch.zeros(3, device="cuda", requires_grad=True)
+        rows = torch.tensor([0, 0, 2], device="cuda")
+        table.index_select(0, rows).sum().backward()
+        assert table.grad is not None and table.grad.cpu().tolist() == [2, 0, 1]
+    assert "index_add" in {name for name, _ in device.inexact} | {name.rstrip("_") for name, _ in device.inexact}
+
+
+def test_shapes_alone_cost_no_time() -> None:
+    with PretendCuda(values=False) as device:
+        network = torch.nn.Conv2d(3, 64, 7).to("cuda")
+        loss = network(torch.ones(512, 3, 224, 224).to("cuda")).square().mean()
+        loss.backward()
+        assert float(loss.detach()) == 0 and network.weight.grad is not None
+        assert network.weight.grad.shape == network.weight.shape
+    assert device.copied > 512 * 3 * 224 * 224 * 4
+
+
+def test_torch_is_left_as_it_was_found() -> None:
+    before = (torch.cuda.is_available, torch.inference_mode, torch.are_deterministic_algorithms_enabled())
+    with pytest.raises(ZeroDivisionError), PretendCuda():
+        torch.use_deterministic_algorithms(True)
+        _ = 1 / 0
+    assert before == (torch.cuda.is_available, torch.inference_mode, torch.are_deterministic_algorithms_enabled())
+    assert torch.ones(2).sum() == 2

@@ -1,0 +1,132 @@
+"""Which cards a command takes: those that torch can use, a different one for every worker; and whose clock counts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.cli.options import Request
+from benchmark.cli.training import default_profile
+from benchmark.device import probe
+from benchmark.errors import UsageError
+from benchmark.run import devices
+from benchmark.run.backends.base import one_command
+from benchmark.run.backends.local import Command, Local
+from benchmark.run.options import RunOptions
+from benchmark.run.progress import Progress
+from benchmark.run.worker import _settled
+from benchmark.store import RunFolder
+from tests.conftest import ROOT
+
+ANSWER: dict[str, Any] = {
+    "torch": "2.15.0+cu132",
+    "architectures": ["sm_75", "sm_80", "sm_90"],
+    "cards": [
+        {"name": "Tesla V100", "capability": [7, 0], "error": "CUDA error: no kernel image is available"},
+        {"name": "A100", "capability": [8, 0], "error": ""},
+        {"name": "Tesla V100", "capability": [7, 0], "error": "CUDA error: no kernel image is available"},
+    ],
+    "error": "",
+}
+OLD_DRIVER = ANSWER | {"cards": [], "error": "The NVIDIA driver on your system is too old (found version 12040)."}
+
+
+def test_the_child_process_answers_on_this_machine() -> None:
+    done = subprocess.run([sys.executable, "-m", "benchmark.device.probe"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith('{"torch"'), done.stderr
+
+
+def test_a_card_that_torch_cannot_use_is_left_out_with_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = probe.read(ANSWER)
+    assert [bool(card.problem) for card in found] == [True, False, True]
+    (sentence,) = devices.problems(found)
+    assert "cuda:0 (Tesla V100) cannot be used: it is sm_70" in sentence and "CUDA 12.6" in sentence
+    (too_old,) = devices.problems(probe.read(OLD_DRIVER))
+    assert "driver is too old for torch 2.15.0+cu132" in too_old and too_old.endswith(".")
+
+
+def test_an_unusable_gpu_does_not_select_the_paper_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([Path("/dev/nvidia0")]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(probe, "cards", lambda: probe.read(OLD_DRIVER))
+    said: list[str] = []
+    monkeypatch.setattr(devices, "warn_once", said.append)
+    assert default_profile(Request())[0] == "quick" and devices.resolve("auto") == ["cpu"]
+    with pytest.raises(UsageError, match="torch can use no CUDA device here"):
+        devices.resolve("cuda")
+    assert said and "driver is too old" in said[0]
+    monkeypatch.setattr(probe, "cards", lambda: probe.read(ANSWER))
+    assert devices.resolve("cuda") == ["cuda:1"] and default_profile(Request())[0] == "paper"
+
+
+def claims(folder: Path, count: int, visible: str = "") -> list[str]:
+    """What so many processes take that live at the same time."""
+    code = (
+        "import sys; from benchmark.run import devices; "
+        "print(devices.claim(['cuda:0', 'cuda:1', 'cuda:2']), flush=True); sys.stdin.read()"
+    )
+    environment = os.environ | {"TMPDIR": str(folder), "CUDA_VISIBLE_DEVICES": visible}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True, stdin=-1, stdout=-1)
+        for _ in range(count)
+    ]
+    try:
+        return [process.stdout.readline().strip() for process in processes if process.stdout]
+    finally:
+        for process in processes:
+            process.communicate()
+
+
+def test_workers_that_see_the_same_cards_take_different_ones(tmp_path: Path) -> None:
+    taken = claims(tmp_path, 4)
+    assert sorted(taken[:4])[:4] == sorted(taken) and {"cuda:0", "cuda:1", "cuda:2"} <= set(taken)
+    assert set(claims(tmp_path, 3)) == {"cuda:0", "cuda:1", "cuda:2"}  # those of dead workers are free again
+
+
+def test_a_worker_keeps_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_claimed", None)
+    monkeypatch.setattr(devices.tempfile, "gettempdir", lambda: str(tmp_path))
+    first = devices.claim(["cuda:0", "cuda:1"])
+    assert devices.claim(["cuda:0", "cuda:1"]) == first
+    assert devices.claim(["cpu"]) == "cpu"
+    assert devices._claimed is not None
+    devices._claimed[1].release()
+
+
+def test_the_clock_of_the_disk_says_whether_a_run_has_just_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another machine's clock may be an hour off in either direction; what it writes into run.json decides nothing."""
+    folder = RunFolder(tmp_path / "run")
+    document: dict[str, Any] = {
+        "status": "failed",
+        "reason": "no memory",
+        "time": {"finished": "2100-01-01T00:00:00+00:00"},
+    }
+    folder.write(document)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    time.sleep(0.02)
+    options = one_command(RunOptions(tmp_path, tmp_path))
+    assert _settled(folder, document, options) is None  # it failed before this command: it is tried again
+    time.sleep(0.02)
+    document["time"]["finished"] = "1970-01-01T00:00:00+00:00"
+    folder.write(document)
+    settled = _settled(folder, document, options)
+    assert settled is not None and settled.skipped and settled.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("slots", "asked", "expected"), [(("cpu",), None, 7.0), (("cuda:0",), None, 30.0), (("cuda:0",), 90.0, 90.0)]
+)
+def test_the_time_to_save_after_a_signal(
+    slots: tuple[str, ...], asked: float | None, expected: float, tmp_path: Path
+) -> None:
+    assert Command(Local(slots), RunOptions(tmp_path, tmp_path, grace=asked), Progress(0)).grace == expected

@@ -1,0 +1,62 @@
+"""Trainings on the pretend CUDA device, and the same on the CPU, on a task that takes a second."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from benchmark.contract.examiner import TRAIN, small_task
+from benchmark.plan.profile import load_profile
+from benchmark.plan.resolution import resolve
+from benchmark.train.trainer import Hooks, Trainer
+from datasets.base import Dataset, Split
+from datasets.views.recipes import FINE_GRAINED
+from methods.registry import discover, load
+
+SHORT = dataclasses.replace(TRAIN, epochs=2, batch=31, eval_every=2)
+
+
+def trainer_on(
+    device: str, method: str, task: tuple[Dataset, Tensor] | None = None, hooks: Hooks | None = None, **changes: Any
+) -> Trainer:
+    """The real trainer of a method on a small task."""
+    entry = discover().get(method)
+    dataset, candidates = task or small_task()
+    spec = resolve(load_profile("quick"), entry, "digits", seed=0)  # heads scaled to a small network
+    spec = spec.with_train(**dataclasses.asdict(SHORT) | changes)
+    return Trainer(spec, load(entry), dataset, candidates, torch.device(device), hooks)
+
+
+def plain_attention() -> AbstractContextManager[Any]:
+    """Attention as runs on CUDA take it: the CPU's own fused form rounds otherwise."""
+    return sdpa_kernel(SDPBackend.MATH)
+
+
+def results(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [record["result"] for record in records]
+
+
+def pictures_of_many_sizes(train: int = 24, test: int = 10) -> tuple[Dataset, Tensor]:
+    """As fine-grained sets are stored: flat pixels with offsets; two classes told apart by brightness."""
+
+    def split(count: int, seed: int) -> Split:
+        generator = torch.Generator().manual_seed(seed)
+        labels = torch.arange(count) % 2
+        sizes = torch.randint(230, 300, (count, 2), generator=generator)
+        pixels = 3 * sizes.prod(1)
+        offsets = pixels.cumsum(0) - pixels
+        parts = [
+            torch.randint(0, 128, (n,), generator=generator, dtype=torch.uint8) + 100 * int(label)
+            for n, label in zip(pixels.tolist(), labels, strict=True)
+        ]
+        return Split(torch.cat(parts), labels, sizes, offsets)
+
+    candidates = torch.ones(train, 2, dtype=torch.bool)
+    candidates[: train // 2] = torch.nn.functional.one_hot(torch.arange(train // 2) % 2, 2).bool()
+    parts = split(train, 1), split(test, 2)
+    return Dataset("pictures", 2, ("dark", "bright"), *parts, FINE_GRAINED, backbone="small-cnn"), candidates
