@@ -121,7 +121,7 @@ COMMANDS = (
     *(
         Command(
             exhibit.name,
-            f"run what is missing for {exhibit.title}{' of the paper' * (exhibit.profile is None)}, then {'write' if exhibit.kind == 'table' else 'draw'} it",
+            f"run what is missing for {exhibit.title}{' of the paper' * (exhibit.of_paper and exhibit.profile is None)}, then {'write' if exhibit.kind == 'table' else 'draw'} it",
             partial(one, exhibit),
             (*TRAINING, "no_run"),
             exhibit.Options,

@@ -24,13 +24,13 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
     """A plot of whatever runs are there."""
     from benchmark import store
     from benchmark.exhibits.parts.style import save
-    from benchmark.plan.profile import TUNING
+    from benchmark.plan.profile import APART
     from benchmark.plan.selection import sources_of
 
     results = request.results
     frame = store.load(results, request.profile, sources_of(request.plugins))
     if request.profile is None:  # a grid search is drawn when it is named, not between the results
-        frame = frame[~frame["profile"].str.endswith(TUNING)]
+        frame = frame[~frame["profile"].str.endswith(APART)]
     if frame.empty:
         raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
     for option, column, names in (("methods", "method", request.methods), ("datasets", "dataset", request.datasets)):

@@ -24,7 +24,7 @@ from benchmark import store
 from benchmark.accuracy import ACCURACIES
 from benchmark.analysis import published
 from benchmark.analysis import statistics as st
-from benchmark.analysis.comparisons import ALPHA, add_holm, rank_methods
+from benchmark.analysis.comparisons import ALPHA, add_holm, devices_in_words, rank_methods
 from benchmark.analysis.contents import MAIN_KINDS, REFERENCE, TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.errors import CandidError, UsageError
 from benchmark.exhibits.parts.style import style_of
@@ -203,13 +203,13 @@ def contents_of(view: View) -> Contents:
     present = {run.dataset for run in view.runs}
     sets = view.definition.datasets if view.definition else tuple(SOURCES)
     ordered = [*(n for n in sets if n in present), *sorted(n for n in present if n not in sets)]
-    devices = Counter(run.environment.get("device", "") for run in view.runs if run.done)
+    devices = [(r.environment.get("device", ""), r.environment.get("device_name", "")) for r in view.runs if r.done]
     return Contents(
         view.profile,
         methods,
         tuple(map(dataset_info, ordered)),
         seeds_of(view),
-        " and ".join(sorted(d for d in devices if d)) or "unknown",
+        devices_in_words(devices),
         registered=frozenset(entries),
         beside=view.definition.beside if view.definition else "",
     )
