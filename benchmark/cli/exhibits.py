@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.analysis.table import Table
 from benchmark.cli.options import TRAINING, Command, Request
-from benchmark.cli.training import announce, place_of, selection_of, train
+from benchmark.cli.training import announce, make_sets, place_of, say_weights, selection_of, train
 from benchmark.errors import COMPLETE, INCOMPLETE, MissingRuns, UsageError
 from benchmark.exhibits.base import Exhibit, Made, Material, Need, NoFlags, all_exhibits
 
@@ -81,6 +81,11 @@ def make(request: Request, title: str, chosen: Chosen) -> int:
             train(request, selection, list(unique.values()))
         elif request.dry_run:
             print(f"Plan: {title} needs no training; candidate sets are built if they are missing.")
+        sets = [spec for need in needs.values() for spec in need.sets]
+        if not unique:
+            say_weights(request, sets)
+        if not request.dry_run:
+            make_sets(request, sets)
     if request.dry_run:
         return COMPLETE
     complete = not selection.unusable

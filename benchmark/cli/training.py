@@ -15,6 +15,7 @@ from datasets.base import plural
 if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
     from benchmark.plan.spec import RunSpec
+    from benchmark.run.backends.base import Backend
     from benchmark.run.options import RunOptions
     from benchmark.run.progress import Progress
     from benchmark.run.standing import Standing
@@ -68,9 +69,6 @@ def place_of(request: Request) -> RunOptions:
 def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> Progress:
     """Do what is missing, showing progress; the plan is printed first."""
     from benchmark.files import ensure_writable
-    from benchmark.run import devices
-    from benchmark.run.backends import BACKENDS
-    from benchmark.run.devices import parse_jobs
     from benchmark.run.missing import refuse_missing
     from benchmark.run.progress import Progress, display_for
     from benchmark.run.standing import cost, standing
@@ -78,15 +76,7 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
 
     place = place_of(request)
     check_tracker(place.track)
-    slots = parse_jobs(request.jobs, devices.resolve(request.device))
-    backend = BACKENDS[request.backend]
-    if backend.needs_scheduler and not request.scheduler:
-        raise UsageError(f"--backend {backend.name} needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")
-    if request.scheduler and not backend.needs_scheduler:
-        names = " or ".join(name for name, found in BACKENDS.items() if found.needs_scheduler)
-        raise UsageError(f"--scheduler {request.scheduler} is for --backend {names}; write both or neither.")
-    if request.scheduler and not re.fullmatch(r"(\w+://)?[^/]+:\d+", request.scheduler):
-        raise UsageError(f"--scheduler {request.scheduler}: that is no address; write it as tcp://host:8786.")
+    slots, backend = slots_and_backend(request)
     now = standing(specs, request.results)
     todo = sorted(now.todo, key=lambda s: -cost(s, selection.entry(s.method)))
     if not request.quiet:
@@ -119,6 +109,39 @@ def say_needs(request: Request, specs: Sequence[RunSpec], slots: Sequence[str]) 
         estimate = Estimate(large, place_of(request), {spec.dataset for spec in large})
         for line in memory_lines(estimate, large, memory_of_a_run(slots)):
             print(line)
+
+
+def make_sets(request: Request, specs: Sequence[RunSpec]) -> None:
+    """Train the annotators that are missing and draw the candidate sets of these runs, showing progress."""
+    from benchmark.files import ensure_writable
+    from benchmark.run.progress import display_for
+    from datasets.labels.generators import GENERATORS
+
+    annotated = [spec for spec in specs if GENERATORS[spec.data.generator].annotator]
+    slots, backend = slots_and_backend(request)
+    if not annotated:
+        return
+    ensure_writable(request.results)
+    chosen = backend(tuple(slots[: len(annotated)]), True, request.scheduler or "", request.device)
+    chosen.prepare(annotated, place_of(request), display_for(request.quiet, request.results))
+
+
+def slots_and_backend(request: Request) -> tuple[list[str], type[Backend]]:
+    """Where to carry runs out, checked."""
+    from benchmark.run import devices
+    from benchmark.run.backends import BACKENDS
+    from benchmark.run.devices import parse_jobs
+
+    slots = parse_jobs(request.jobs, devices.resolve(request.device))
+    backend = BACKENDS[request.backend]
+    if backend.needs_scheduler and not request.scheduler:
+        raise UsageError(f"--backend {backend.name} needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")
+    if request.scheduler and not backend.needs_scheduler:
+        names = " or ".join(name for name, found in BACKENDS.items() if found.needs_scheduler)
+        raise UsageError(f"--scheduler {request.scheduler} is for --backend {names}; write both or neither.")
+    if request.scheduler and not re.fullmatch(r"(\w+://)?[^/]+:\d+", request.scheduler):
+        raise UsageError(f"--scheduler {request.scheduler}: that is no address; write it as tcp://host:8786.")
+    return list(slots), backend
 
 
 def say_weights(request: Request, specs: Sequence[RunSpec]) -> None:

@@ -83,6 +83,7 @@ class Need:
     specs: list[RunSpec] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)  # by config digest
     points: list[tuple[str, str, float]] = field(default_factory=list)  # config digest, parameter, value
+    sets: list[RunSpec] = field(default_factory=list)  # runs whose candidate sets alone are needed
 
     def add(self, specs: Sequence[RunSpec], label: str | None = None) -> None:
         self.specs += specs
