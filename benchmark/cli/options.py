@@ -58,7 +58,7 @@ class Request:
     datasets: str | None = flag(
         None, "comma list of names, or a path to your own data", names=("--datasets", "--dataset"), metavar="A,B"
     )
-    seeds: str | None = flag(None, "comma list", metavar="0,1,2")
+    seeds: str | None = flag(None, "comma list or range, 0,1,2 or 0-4", metavar="0,1,2")
     jobs: str | None = flag(None, "runs at once: N, or K/gpu (default: one per GPU, or per core)", metavar="N")
     backend: str = flag(
         backends.DEFAULT,
@@ -69,6 +69,12 @@ class Request:
     scheduler: str | None = flag(None, "of the dask cluster, for example tcp://host:8786", metavar="ADDRESS")
     dry_run: bool = flag(False, "print the plan and stop")
     quiet: bool = flag(False, "no progress")
+    out: Path | None = flag(
+        None,
+        "write it there: a name, whose suffix says in which form, or without one in all",
+        kind=Path,
+        metavar="FILE",
+    )
     no_run: bool = flag(False, "make it from what is there")
     no_wait: bool = flag(False, "do not wait for runs that another process is doing")
     retry_diverged: bool = flag(False, "run diverged runs again (same seed, same end)")
