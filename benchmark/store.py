@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas
 
 SCHEMA = 1  # of run.json and metrics.jsonl
+ANNOTATOR_DOCUMENT = "annotator.json"  # in the folder of an annotator in training, see run/annotators.py
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
 PACKED = "packed.jsonl.gz"
 SUMMARY = tuple(accuracy.key for accuracy in ACCURACIES)
@@ -333,7 +334,7 @@ def _row_columns() -> tuple[str, ...]:
     return (
         "profile", "dataset", "method", "source", "label", "seed", "identity", "config_digest", "candidates_sha256", "status",
         "reason", "epochs", "epochs_done", *SUMMARY, "train_accuracy", "commit", "code_version", "schema", "seconds_per_epoch",
-        "images_per_second", "peak_memory_mb", "overrides", "device", "weights_sha256", "path",
+        "images_per_second", "peak_memory_mb", "overrides", "device", "device_name", "test_rows", "weights_sha256", "path",
     )  # fmt: skip
 
 
@@ -354,6 +355,7 @@ def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
         "commit": environment.get("commit", ""),
         "code_version": environment.get("code_version", ""),
         "device": environment.get("device", ""),
+        "device_name": environment.get("device_name", ""),
         "schema": document.get("schema", 0),
         "weights_sha256": document.get("weights_sha256", ""),
         "path": str(folder.path),

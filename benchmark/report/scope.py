@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark import store
 from benchmark.errors import CandidError, UsageError
-from benchmark.plan.profile import TUNING, Profile
+from benchmark.plan.profile import APART, Profile
 from benchmark.plan.resolution import resolve, source_digest
 from benchmark.store import digest_of
 from benchmark.versions import Versions
@@ -71,7 +71,7 @@ def choose(results: Path, scope: Scope, catalogue: Catalogue) -> Chosen:
     name, runs, others = scope.profile_name, [], []
     for folder, document in store.documents(results):
         profile = str(document.get("profile"))
-        wanted = profile == name if name else not profile.endswith(TUNING)
+        wanted = profile == name if name else not profile.endswith(APART)
         if wanted:
             runs.append((folder, document))
         elif document.get("schema") == store.SCHEMA:

@@ -24,9 +24,10 @@ from benchmark import store
 from benchmark.accuracy import ACCURACIES
 from benchmark.analysis import published
 from benchmark.analysis import statistics as st
-from benchmark.analysis.comparisons import ALPHA, add_holm, rank_methods
-from benchmark.analysis.contents import MAIN_KINDS, REFERENCE, TEST_NAMES, Contents, DatasetInfo, MethodInfo
+from benchmark.analysis.comparisons import ALPHA, add_holm, compare_runs, devices_in_words, rank_methods
+from benchmark.analysis.contents import MAIN_KINDS, MARGIN, REFERENCE, TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.errors import CandidError, UsageError
+from benchmark.exhibits.parts.cells import detectable_text
 from benchmark.exhibits.parts.style import style_of
 from benchmark.exhibits.table2 import table2
 from benchmark.exhibits.table4 import ROWS
@@ -203,13 +204,13 @@ def contents_of(view: View) -> Contents:
     present = {run.dataset for run in view.runs}
     sets = view.definition.datasets if view.definition else tuple(SOURCES)
     ordered = [*(n for n in sets if n in present), *sorted(n for n in present if n not in sets)]
-    devices = Counter(run.environment.get("device", "") for run in view.runs if run.done)
+    devices = [(r.environment.get("device", ""), r.environment.get("device_name", "")) for r in view.runs if r.done]
     return Contents(
         view.profile,
         methods,
         tuple(map(dataset_info, ordered)),
         seeds_of(view),
-        " and ".join(sorted(d for d in devices if d)) or "unknown",
+        devices_in_words(devices),
         registered=frozenset(entries),
         beside=view.definition.beside if view.definition else "",
     )
@@ -299,6 +300,7 @@ def describe(view: View, results: Path) -> dict[str, Any]:
         "datasets": [_dataset(d, view, results) for d in contents.datasets],
         "cells": cells,
         "compare": compare_all(contents.main_methods, contents, cells),
+        "evidence": evidence(frame, contents),
         "ranks": ranks(ranked, contents, cells),
         "selection": selection(view, contents),
         "variants": variants(view, contents, cells, beside),
@@ -441,6 +443,21 @@ def compare_all(
         "names": {test: TEST_NAMES[test] for test in TESTS},
         "alpha": ALPHA,
     }
+
+
+def evidence(frame: pd.DataFrame, contents: Contents) -> str:
+    """What the reference's ties are, and what its comparisons could have found."""
+    if len(contents.main_methods) < 2 or contents.reference not in {m.name for m in contents.main_methods}:
+        return ""
+    records = compare_runs(frame, contents)
+    found = [r["verdict"] for r in records]
+    equal, open_ = found.count("equal"), found.count("undecided")
+    if not equal + open_:
+        return detectable_text(records).strip()
+    return (
+        f"A tie is not equality. Of the ties of {contents.titles[contents.reference]}, {equal} rule out a difference beyond "
+        f"±{MARGIN:g} points and {open_} are undecided (paired t-tests). {detectable_text(records)}"
+    ).strip()
 
 
 def _pairs(

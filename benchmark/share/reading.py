@@ -102,17 +102,27 @@ def _named(section: Any) -> Any:
     return section.get("name") if isinstance(section, dict) else None
 
 
+def _set_files(results: Path) -> list[Path]:
+    found = sorted((results / "candidates").glob("*/*.npz"))
+    return [path for path in found if regular(path) and "annotator" not in path.name]
+
+
+def _claimed(path: Path) -> str:
+    """The SHA-256 that a candidate file claims; nothing for one that cannot be read."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return str(json.loads(arrays["meta"].tobytes())["sha256"])
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return ""
+
+
 def candidate_files(results: Path) -> dict[str, Path]:
     """The stored candidate sets by the SHA-256 that they claim."""
-    found = {}
-    for path in sorted((results / "candidates").glob("*/*.npz")):
-        if regular(path) and "annotator" not in path.name:
-            try:
-                with np.load(path, allow_pickle=False) as arrays:
-                    found[str(json.loads(arrays["meta"].tobytes())["sha256"])] = path
-            except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
-                continue
-    return found
+    return {sha: path for path in _set_files(results) if (sha := _claimed(path))}
+
+
+def unreadable_sets(results: Path) -> list[Path]:
+    return [path for path in _set_files(results) if not _claimed(path)]
 
 
 def candidate_matrix(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
