@@ -188,9 +188,13 @@ class Material:
         """What loading said of the data, and what the command line changed."""
         from benchmark.run.standing import data_notes
 
+        return data_notes(self.need.specs, self.place.results) + self.overridden
+
+    @property
+    def overridden(self) -> list[str]:
+        """What the command line changed, as a note."""
         changes = ", ".join(f"{o.scope}.{o.key}={o.text}" for o in self.selection.overrides)
-        changed = [f"Overridden on the command line: {changes}."] if changes else []
-        return data_notes(self.need.specs, self.place.results) + changed
+        return [f"Overridden on the command line: {changes}."] if changes else []
 
 
 @dataclass(frozen=True)
