@@ -11,6 +11,7 @@ from benchmark.analysis.table import Table
 from benchmark.errors import UsageError
 from benchmark.exhibits import agreement, realworld, realworld_all
 from benchmark.exhibits.base import Material, OfComparison
+from benchmark.plan.profile import load_profile
 from benchmark.plan.resolution import Override
 from benchmark.plan.selection import Choice, select
 from benchmark.run.options import RunOptions
@@ -128,3 +129,10 @@ def test_pictures_take_part_when_their_files_or_runs_are_there(tmp_path: Path, m
 def test_a_reference_that_is_not_in_the_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--reference cel is not among the methods"):
         all_methods(tmp_path, methods="proden")
+
+
+def test_the_tuned_profiles_hold_a_choice_for_every_method_and_set() -> None:
+    for name in realworld_all.MODELS:
+        profile = load_profile(name)
+        chosen = {(v["method"], v["dataset"]) for v in profile.values if v["source"].startswith("tuned: ")}
+        assert chosen == {(m, d) for m in profile.with_extensions for d in realworld.USUAL_SETS}
