@@ -11,6 +11,7 @@ from benchmark.analysis.table import Table
 from benchmark.errors import UsageError
 from benchmark.exhibits import agreement, realworld, realworld_all
 from benchmark.exhibits.base import Material, OfComparison
+from benchmark.exhibits.table2 import Table2
 from benchmark.plan.profile import load_profile
 from benchmark.plan.resolution import Override
 from benchmark.plan.selection import Choice, select
@@ -78,6 +79,15 @@ def test_what_was_odd_about_the_data_and_what_was_overridden_stand_below(tmp_pat
     notes = realworld.Realworld().make(material(tmp_path, SHORT, **chosen), SHORT).notes
     assert notes[-2] == "lost: lost.mat has other features than the known copy."
     assert notes[-1] == "Overridden on the command line: train.lr=0.5."
+
+
+def test_table_2_of_a_source_has_its_own_numbers_beside_ours(tmp_path: Path) -> None:
+    write_store(tmp_path, profile="realworld-k25", datasets=["lost"], seeds=range(5), epochs=2, candidates=False)
+    exhibit, options = Table2(), OfComparison(reference="proden")
+    chosen = select("realworld-k25", Choice(methods="proden,cel-linear,valen", datasets="lost"))
+    made = exhibit.make(Material(chosen, exhibit.runs(chosen, options), RunOptions(tmp_path, tmp_path)), options)
+    printed = {record["method"]: record.get("published_mean") for record in made.data}
+    assert printed == {"proden": 73.44, "cel-linear": 74.15, "valen": None}
 
 
 # All methods under one protocol -------------------------------------------------------------------------------------
