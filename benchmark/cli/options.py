@@ -18,14 +18,18 @@ from benchmark.flags import flag
 from benchmark.run import backends
 
 
-def _seconds(text: str) -> float:
+def positive(text: str, of: str = "") -> float:
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"'{text}' is no number{of} above 0")
     return value
+
+
+def _seconds(text: str) -> float:
+    return positive(text, " of seconds")
 
 
 @dataclass(frozen=True)
