@@ -181,7 +181,14 @@ class Material:
         from benchmark.analysis.comparisons import candidate_notes
 
         notes = candidate_notes(self.runs, self.need.specs)
-        return replace(table, notes=(*table.notes, *notes, *self.overridden))
+        return replace(table, notes=(*table.notes, *notes, *self.remarks))
+
+    @property
+    def remarks(self) -> list[str]:
+        """What loading said of the data, and what the command line changed."""
+        from benchmark.run.standing import data_notes
+
+        return data_notes(self.need.specs, self.place.results) + self.overridden
 
     @property
     def overridden(self) -> list[str]:

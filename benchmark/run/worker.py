@@ -262,6 +262,7 @@ class Attempt:
             "provenance": spec.provenance,
             "overrides": spec.overrides,
             "candidates_sha256": self.candidates.sha256,
+            "data_notes": list(self.dataset.notes),
             "test_rows": int((self.dataset.test.labels != UNKNOWN).sum()),  # with a true label
             "environment": environment(self.options.device),
             "sittings": [
