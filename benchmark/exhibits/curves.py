@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmark.errors import UsageError
 from benchmark.exhibits.base import FolderPlot, Material, Need
+from benchmark.files import file_name
 from benchmark.flags import flag
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ class Curves(FolderPlot):
     @dataclass(frozen=True)
     class Options:
         metric: str = flag("test_accuracy", "any recorded metric")
-        out: Path | None = flag(None, ".png or .pdf (default: results/figures/<profile>/)", kind=Path, metavar="FILE")
 
     def runs(self, selection: Selection, options: Options) -> Need:
         need = Need()
@@ -52,8 +50,5 @@ class Curves(FolderPlot):
         ]
         return curve_panels(epochs, panels, options.metric)
 
-    def file(self, folder: Path, options: Options) -> Path:
-        out = options.out or folder / f"curves-{options.metric}.png"
-        if out.suffix not in ("", ".png", ".pdf"):
-            raise UsageError(f"--out {out}: images are written as .png and .pdf.")
-        return out
+    def stem(self, options: Options, altered: str = "") -> str:
+        return file_name("-".join(["curves", options.metric, *([altered] if altered else [])]))

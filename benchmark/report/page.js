@@ -472,7 +472,7 @@
     section("matrix", "Win / tie / loss", null, [
       choice("Test", Object.entries(c.names), state.test, (v) => { state.test = v; draw(); }),
       groups.length > 1 ? choice("Data sets", [["", "All"], ...groups.map((g) => [g, g])], "", (v) => { state.group = v; draw(); }) : null,
-      tick("Holm", false, (v) => { state.holm = v; draw(); })], counted, el("div", { style: { height: "0.7rem" } }), host);
+      tick("Holm", false, (v) => { state.holm = v; draw(); })], counted, el("div", { style: { height: "0.7rem" } }), host, view.evidence ? el("ul", { class: "notes" }, el("li", {}, view.evidence)) : null);
     redraws.push(draw);
     draw();
   }
@@ -501,7 +501,7 @@
         svg("circle", { cx: x(r.average[i]), cy: top, r: 3.6, "data-colour": m.colour, "data-paint": "both" }),
         svg("text", { x: onLeft ? edge - 6 : edge + 6, y: y + 4, "text-anchor": onLeft ? "end" : "start", "font-size": 13, "font-weight": m.name === view.reference ? 700 : 400 }, onLeft ? `${m.title}  ${fixed(r.average[i])}` : `${fixed(r.average[i])}  ${m.title}`));
     });
-    const about = `Average rank over ${plural(r.datasets.length, "data set")} (1 = best). A bar joins methods that Nemenyi's test at ${r.alpha} does not tell apart; Friedman ${pText(r.p)}.`;
+    const about = `Average rank over ${plural(r.datasets.length, "data set")} (1 = best). A bar joins methods that Nemenyi's test at ${r.alpha} does not tell apart; Friedman ${pText(r.p)}. Who else is in the diagram can change who is told apart.`;
     const left_out = [r.dropped.length ? `Data sets left out as incomplete: ${r.dropped.join(", ")}.` : "", r.left_out.length ? `Methods left out: ${r.left_out.join(", ")}.` : ""].filter(Boolean).join(" ");
     const node = section("ranks", "Average ranks", `${about} ${left_out}`, [], el("div", { class: "figure", tabindex: 0, role: "region", "aria-label": "Critical-difference diagram" },
       svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": order.map((i) => `${method(r.names[i]).title} ${fixed(r.average[i])}`).join(", ") }, nodes)));

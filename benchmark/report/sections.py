@@ -24,9 +24,10 @@ from benchmark import store
 from benchmark.accuracy import ACCURACIES
 from benchmark.analysis import published
 from benchmark.analysis import statistics as st
-from benchmark.analysis.comparisons import ALPHA, add_holm, devices_in_words, rank_methods
-from benchmark.analysis.contents import MAIN_KINDS, REFERENCE, TEST_NAMES, Contents, DatasetInfo, MethodInfo
+from benchmark.analysis.comparisons import ALPHA, add_holm, compare_runs, devices_in_words, rank_methods
+from benchmark.analysis.contents import MAIN_KINDS, MARGIN, REFERENCE, TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.errors import CandidError, UsageError
+from benchmark.exhibits.parts.cells import detectable_text
 from benchmark.exhibits.parts.style import style_of
 from benchmark.exhibits.table2 import table2
 from benchmark.exhibits.table4 import ROWS
@@ -299,6 +300,7 @@ def describe(view: View, results: Path) -> dict[str, Any]:
         "datasets": [_dataset(d, view, results) for d in contents.datasets],
         "cells": cells,
         "compare": compare_all(contents.main_methods, contents, cells),
+        "evidence": evidence(frame, contents),
         "ranks": ranks(ranked, contents, cells),
         "selection": selection(view, contents),
         "variants": variants(view, contents, cells, beside),
@@ -441,6 +443,21 @@ def compare_all(
         "names": {test: TEST_NAMES[test] for test in TESTS},
         "alpha": ALPHA,
     }
+
+
+def evidence(frame: pd.DataFrame, contents: Contents) -> str:
+    """What the reference's ties are, and what its comparisons could have found."""
+    if len(contents.main_methods) < 2 or contents.reference not in {m.name for m in contents.main_methods}:
+        return ""
+    records = compare_runs(frame, contents)
+    found = [r["verdict"] for r in records]
+    equal, open_ = found.count("equal"), found.count("undecided")
+    if not equal + open_:
+        return detectable_text(records).strip()
+    return (
+        f"A tie is not equality. Of the ties of {contents.titles[contents.reference]}, {equal} rule out a difference beyond "
+        f"±{MARGIN:g} points and {open_} are undecided (paired t-tests). {detectable_text(records)}"
+    ).strip()
 
 
 def _pairs(

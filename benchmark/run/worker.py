@@ -262,6 +262,7 @@ class Attempt:
             "provenance": spec.provenance,
             "overrides": spec.overrides,
             "candidates_sha256": self.candidates.sha256,
+            "data_notes": list(self.dataset.notes),
             "test_rows": len(self.dataset.test),
             "environment": environment(self.options.device),
             "sittings": [

@@ -253,12 +253,10 @@ class Trainer:
         return record
 
     def evaluates(self, epoch: int) -> bool:
-        """Whether this epoch ends with an evaluation: every n-th, and the last 2 % or at least the last, all of them."""
-        tail = max(1, self.epochs // 50)  # ten of 500, so that their mean is one of ten
-        return (epoch + 1) % self.settings.eval_every == 0 or epoch >= self.epochs - tail
+        return evaluates(self.settings, epoch)
 
     def evaluations_per_epoch(self) -> float:
-        return sum(map(self.evaluates, range(self.epochs))) / self.epochs
+        return evaluations(self.settings) / self.epochs
 
     def batches(self, order: Tensor, first_step: int) -> Iterator[Batch]:
         """The remaining batches of an epoch.
@@ -385,6 +383,17 @@ def steps_per_epoch(rows: int, batch: int, settings: Train) -> int:
     """Whole batches, and the partial one if it is kept and has at least two samples (batch norm needs them)."""
     steps = rows // batch + (1 if settings.last_batch == "keep" and rows % batch > 1 else 0)
     return min(steps, settings.steps or steps)
+
+
+def evaluates(settings: Train, epoch: int) -> bool:
+    """Whether this epoch ends with an evaluation: every n-th, and the last 2 % or at least the last, all of them."""
+    tail = max(1, settings.epochs // 50)  # ten of 500, so that their mean is one of ten
+    return (epoch + 1) % settings.eval_every == 0 or epoch >= settings.epochs - tail
+
+
+def evaluations(settings: Train) -> int:
+    """Of a whole run."""
+    return sum(evaluates(settings, epoch) for epoch in range(settings.epochs))
 
 
 def weights_digest(method: Method) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,15 +82,19 @@ def style_of(name: str) -> Style:
     )
 
 
-def save(figure: Figure, folder: Path, stem: str, dpi: int = 150) -> list[Path]:
-    """Write `stem`.png and `stem`.pdf atomically, without dates in them: the same figure gives the same bytes."""
+UNDATED: dict[str, dict[str, None]] = {
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+SUFFIXES = tuple(UNDATED)
+
+
+def save(figure: Figure, folder: Path, stem: str, dpi: int = 150, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
+    """Write `stem` in these forms atomically, without dates in them: the same figure gives the same bytes."""
     paths = []
-    for suffix, metadata in (
-        (".png", {"Software": None}),
-        (".pdf", {"CreationDate": None, "Creator": None, "Producer": None}),
-    ):
+    for suffix in suffixes:
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=suffix[1:], dpi=dpi, metadata=metadata)
+        figure.savefig(buffer, format=suffix[1:], dpi=dpi, metadata=UNDATED[suffix])
         # Not with_suffix: the stem may hold a rate such as 0.1, whose decimals would be taken for a suffix.
         paths.append(folder / f"{stem}{suffix}")
         atomic_write(paths[-1], buffer.getvalue())
