@@ -33,7 +33,7 @@ from benchmark.train.loading import dataset_of, entry_of
 from benchmark.train.summary import cost_of, summarise
 from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
 from benchmark.watchdog import watchdog
-from datasets.base import Dataset
+from datasets.base import UNKNOWN, Dataset
 from datasets.labels.candidates import CandidateSet
 from datasets.storage.files import Busy, without_waiting
 from methods.registry import load
@@ -204,7 +204,7 @@ class Attempt:
         except BaseException as error:  # SystemExit too: a method must not end the worker that does others' runs
             traceback.print_exc()
             if not is_out_of_memory(error):
-                return "failed", sentence(error)
+                return "failed", sentence(error, self.spec.paths.get("plugin", ""))
             peak = peak_memory_mb(torch.device(self.options.device))
             return "oom", f"out of memory (peak {peak:.0f} MB): {sentence(error)}"
         return "done", ""
@@ -263,7 +263,7 @@ class Attempt:
             "overrides": spec.overrides,
             "candidates_sha256": self.candidates.sha256,
             "data_notes": list(self.dataset.notes),
-            "test_rows": len(self.dataset.test),
+            "test_rows": int((self.dataset.test.labels != UNKNOWN).sum()),  # with a true label
             "environment": environment(self.options.device),
             "sittings": [
                 *(before if isinstance(before, list) else []),
