@@ -303,17 +303,15 @@ def to_json(table: Table) -> str:
     return json.dumps(_json_value(content), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
-def write(table: Table, folder: str | Path, stem: str) -> list[Path]:
-    """Write `stem`.md, .csv, .tex and .json into `folder`, each atomically; returns their paths."""
-    contents: Sequence[tuple[str, str]] = (
-        (".md", to_markdown(table)),
-        (".csv", to_csv(table)),
-        (".tex", to_latex(table, f"tab:{stem}")),
-        (".json", to_json(table)),
-    )
+SUFFIXES = (".md", ".csv", ".tex", ".json")
+
+
+def write(table: Table, folder: str | Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
+    """Write `stem` in these forms into `folder`, each atomically; returns their paths."""
+    forms = {".md": to_markdown, ".csv": to_csv, ".tex": lambda t: to_latex(t, f"tab:{stem}"), ".json": to_json}
     paths = []
-    for suffix, content in contents:
+    for suffix in suffixes:
         path = Path(folder) / f"{stem}{suffix}"
-        atomic_write(path, content)
+        atomic_write(path, forms[suffix](table))
         paths.append(path)
     return paths
