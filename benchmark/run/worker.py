@@ -204,7 +204,7 @@ class Attempt:
         except BaseException as error:  # SystemExit too: a method must not end the worker that does others' runs
             traceback.print_exc()
             if not is_out_of_memory(error):
-                return "failed", sentence(error)
+                return "failed", sentence(error, self.spec.paths.get("plugin", ""))
             peak = peak_memory_mb(torch.device(self.options.device))
             return "oom", f"out of memory (peak {peak:.0f} MB): {sentence(error)}"
         return "done", ""
