@@ -153,7 +153,7 @@ def test_what_depends_on_who_is_drawn_says_so() -> None:
 
 def test_a_profile_reaches_all_runs_and_leaves_incomplete_sets_out() -> None:
     figure = DRAWINGS["profiles"]()
-    lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].lines}
+    lines = {line.get_label(): np.asarray(line.get_ydata()) for line in figure.axes[0].lines}
     assert set(lines) == {m.title for m in METHODS}
     assert lines["PRODEN"][0] == lines["PRODEN"][-1] == 100  # the longest name is the best by construction
     assert lines["CEL"][0] == 0
