@@ -65,6 +65,7 @@ class Request:
     scheduler: str | None = flag(None, "of the dask cluster, for example tcp://host:8786", metavar="ADDRESS")
     dry_run: bool = flag(False, "print the plan and stop")
     quiet: bool = flag(False, "no progress")
+    keep_model: bool = flag(False, "keep the trained model beside the numbers; see `predict` and `labels`")
     no_run: bool = flag(False, "make it from what is there")
     no_wait: bool = flag(False, "do not wait for runs that another process is doing")
     retry_diverged: bool = flag(False, "run diverged runs again (same seed, same end)")
@@ -81,7 +82,7 @@ CHOICE = ("plugins", "settings", "epochs", "eval_every", "methods", "datasets", 
 SELECTION = ("profile", "results", "data", "device", *CHOICE)  # what names a set of runs and where they live
 TRAINING = (
     *SELECTION, "jobs", "backend", "scheduler", "dry_run", "quiet", "no_wait", "retry_diverged", "track", "step_seconds",
-    "grace", "checkpoint_seconds",
+    "grace", "checkpoint_seconds", "keep_model",
 )  # fmt: skip
 
 

@@ -62,6 +62,7 @@ def place_of(request: Request) -> RunOptions:
         step_seconds=request.step_seconds,
         grace=request.grace,
         typed=request.typed,
+        keep_model=request.keep_model,
     )
 
 
@@ -86,7 +87,7 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
         raise UsageError(f"--scheduler {request.scheduler} is for --backend {names}; write both or neither.")
     if request.scheduler and not re.fullmatch(r"(\w+://)?[^/]+:\d+", request.scheduler):
         raise UsageError(f"--scheduler {request.scheduler}: that is no address; write it as tcp://host:8786.")
-    now = standing(specs, request.results)
+    now = standing(specs, request.results, request.keep_model)
     todo = sorted(now.todo, key=lambda s: -cost(s, selection.entry(s.method)))
     if not request.quiet:
         where = request.scheduler or f"{len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}"
