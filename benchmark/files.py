@@ -10,10 +10,15 @@ from benchmark.errors import CandidError
 from datasets.storage.files import Lock, atomic_write, file_name, is_locked
 
 __all__ = [
-    "ROOT", "Lock", "atomic_write", "ensure_writable", "file_name", "is_locked", "no_link", "refuse_links", "set_aside",
+    "ROOT", "Lock", "atomic_write", "ensure_writable", "file_name", "is_bundle", "is_locked", "no_link", "refuse_links", "set_aside",
 ]  # fmt: skip
 
 ROOT = Path(__file__).resolve().parents[1]  # of the checkout
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a name is that of a packed results folder."""
+    return path.name.endswith((".tar.gz", ".tgz"))
 
 
 def no_link(path: str, flags: int) -> int:

@@ -6,6 +6,7 @@
         predictions.npz test logits and the belief of the training rows after the last epoch; its SHA-256 in run.json
         checkpoint*.pt  while needed
         lock, log.txt
+    results/runs/<profile>/packed.jsonl.gz      finished runs without their folders, as results/reference has them
 
 `load()` gives one tidy frame of all epochs, `runs()` one row per run, `predictions()` the arrays of one run.
 """
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1  # of run.json and metrics.jsonl
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
+PACKED = "packed.jsonl.gz"
 SUMMARY = tuple(accuracy.key for accuracy in ACCURACIES)
 
 
@@ -114,7 +116,7 @@ def unpacked(path: Path, limit: int = 1 << 27) -> bytes:
     except (gzip.BadGzipFile, EOFError, zlib.error):
         content = b""
     if not 0 < len(content) <= limit:
-        warn(f"{path} is damaged or too large; its epochs are left out.")
+        warn(f"{path} is damaged or too large; its runs are left out.")
         return b""
     return content
 
@@ -136,10 +138,6 @@ class RunFolder:
     @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
-
-    @property
-    def packed_metrics(self) -> Path:
-        return self.path / "metrics.jsonl.gz"
 
     def read(self) -> dict[str, Any] | None:
         """run.json, or None if there is none; a damaged one is set aside with one warning."""
@@ -172,7 +170,7 @@ class RunFolder:
     def epochs(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl that are whole and in sequence: a cut-off tail is not an epoch."""
         try:
-            lines = self._metrics_bytes().removesuffix(b"\n").split(b"\n")
+            lines = self.metrics.read_bytes().removesuffix(b"\n").split(b"\n")
         except FileNotFoundError:
             return []
         try:  # one call to the parser takes half the time of one per line
@@ -192,13 +190,6 @@ class RunFolder:
             found.append(record)
         return found
 
-    def _metrics_bytes(self) -> bytes:
-        """Their content; a reference run keeps them compressed."""
-        try:
-            return self.metrics.read_bytes()
-        except FileNotFoundError:
-            return unpacked(self.packed_metrics)
-
     def truncate_epochs(self, count: int) -> None:
         """Keep the first `count` epochs: what a checkpoint does not know of will be run again."""
         lines = [canonical(record) for record in self.epochs()[:count]]
@@ -207,6 +198,16 @@ class RunFolder:
     def append_epoch(self, record: dict[str, Any]) -> None:
         with open(self.metrics, "a", encoding="utf-8", opener=no_link) as stream:
             stream.write(canonical(record) + "\n")
+
+
+@dataclass
+class PackedRun(RunFolder):
+    """A finished run that a file of many holds; its folder is not on disk."""
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    def epochs(self) -> list[dict[str, Any]]:
+        return self.records
 
 
 class Named(Protocol):
@@ -260,6 +261,28 @@ def documents(results: Path, profile: str | None = None) -> Iterator[tuple[RunFo
         document = folder.read()
         if document is not None:
             yield folder, document
+    for path in sorted((results / "runs").glob(f"{part}/{PACKED}")):
+        for run, document in packed_runs(path):
+            if not run.path.is_dir():
+                yield run, document
+
+
+def packed_runs(path: Path) -> Iterator[tuple[PackedRun, dict[str, Any]]]:
+    """The runs of a packed file, a line each: {"run": its document, "epochs": its records}."""
+    for number, line in enumerate(unpacked(path).splitlines()):
+        try:
+            entry = json.loads(line)
+            document, records = entry["run"], entry["epochs"]
+            check_document(document)
+            if not all(is_epoch(record, k) for k, record in enumerate(records)):
+                raise ValueError("an epoch is missing")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            warn(f"{path}: run {number + 1} is damaged and left out.")
+            continue
+        document = {key: printable(value) for key, value in document.items()}
+        names = [file_name(document[key]) for key in ("dataset", "method")]
+        place = path.parent.joinpath(*names, f"seed{document['seed']}-{document['identity'][:8]}")
+        yield PackedRun(place, records=records), document
 
 
 def existing(results: Path | str) -> Path:
@@ -310,7 +333,7 @@ def _row_columns() -> tuple[str, ...]:
     return (
         "profile", "dataset", "method", "source", "label", "seed", "identity", "config_digest", "candidates_sha256", "status",
         "reason", "epochs", "epochs_done", *SUMMARY, "train_accuracy", "commit", "code_version", "schema", "seconds_per_epoch",
-        "images_per_second", "peak_memory_mb", "overrides", "device", "weights_sha256", "path",
+        "images_per_second", "peak_memory_mb", "overrides", "device", "device_name", "test_rows", "weights_sha256", "path",
     )  # fmt: skip
 
 
@@ -331,6 +354,7 @@ def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
         "commit": environment.get("commit", ""),
         "code_version": environment.get("code_version", ""),
         "device": environment.get("device", ""),
+        "device_name": environment.get("device_name", ""),
         "schema": document.get("schema", 0),
         "weights_sha256": document.get("weights_sha256", ""),
         "path": str(folder.path),

@@ -65,11 +65,23 @@ def select(
     selected = torch.zeros_like(ne, dtype=torch.bool)
     selected[rows] = True
     predicted, of_selected = posterior.argmax(1)[rows], ne[rows]
-    total = ne.new_zeros(logits.shape[1]).index_add_(0, predicted, of_selected)
+    total = class_sums(of_selected, predicted, logits.shape[1])
     if class_threshold == "selected_mean":
         return selected, total / max(count, 1), ne
-    members = ne.new_zeros(logits.shape[1]).index_add_(0, predicted, torch.ones_like(of_selected))
+    members = class_sums(torch.ones_like(of_selected), predicted, logits.shape[1])
     return selected, total / members.clamp_min(1), ne
+
+
+def class_sums(values: Tensor, classes: Tensor, num_classes: int) -> Tensor:
+    """Sum of the values (n,) in [0, 1] of each class (n,) -> (C,).
+
+    A GPU adds in no fixed order, which floats feel and whole numbers do not: there, whole 2^-40ths are added.
+    """
+    if not values.is_cuda:
+        return values.new_zeros(num_classes).index_add_(0, classes, values)
+    unit = 2.0**-40
+    whole = (values.double() / unit).round().to(torch.int64)
+    return (whole.new_zeros(num_classes).index_add_(0, classes, whole).double() * unit).to(values.dtype)
 
 
 def expand(

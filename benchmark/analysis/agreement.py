@@ -110,3 +110,12 @@ def count(found: Iterable[Agreement]) -> str:
     """How many of those that can agree do: "11 of 12 cells agree"."""
     judged = [one.verdict for one in found if one.verdict in ("agrees", "differs")]
     return f"{judged.count('agrees')} of {len(judged)} comparable cells agree"
+
+
+def count_chosen(found: Iterable[Agreement]) -> str:
+    """The same of numbers whose settings the source does not print, so that they were chosen here; "" if there are none."""
+    shown = [one for one in found if one.verdict == "not comparable" and not math.isnan(one.low)]
+    inside = sum(one.low <= 0 <= one.high for one in shown)
+    if not shown:
+        return ""
+    return f"Of {len(shown)} cells that are not comparable, {inside} hold 0 in their interval all the same"

@@ -6,7 +6,8 @@ Needs pandas and SciPy, not torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from benchmark.accuracy import LAST, Accuracy
 from benchmark.analysis import statistics as st
 from benchmark.analysis.contents import Contents, MethodInfo
 from benchmark.errors import MissingRuns
+from datasets.base import plural
 
 if TYPE_CHECKING:
     from benchmark.plan.spec import RunSpec
@@ -95,13 +97,13 @@ def mixture_notes(runs: pd.DataFrame) -> list[str]:
     """Warnings where finished runs that differ in what they are stand side by side."""
     done, notes = runs[runs["status"] == "done"], []
     names = {"commit": "commits", "code_version": "code versions", "schema": "versions of the results schema"}
-    for column, plural in {**names, "epochs": "numbers of epochs"}.items():
+    for column, many in {**names, "epochs": "numbers of epochs"}.items():
         counts = done[column].fillna("unknown").value_counts().sort_index(key=lambda i: i.astype(str))
         if len(counts) > 1:
             listed = ", ".join(
                 f"{str(value)[:12]} ({count} run{'s' if count > 1 else ''})" for value, count in counts.items()
             )
-            notes.append(f"Warning: runs of {len(counts)} {plural} are mixed in this table: {listed}.")
+            notes.append(f"Warning: runs of {len(counts)} {many} are mixed in this table: {listed}.")
     twice = done.duplicated(["dataset", "label", "seed"], keep=False)
     if twice.any():
         cells = sorted({f"{r.label} on {r.dataset} seed {r.seed}" for r in done[twice].itertuples()})
@@ -109,6 +111,15 @@ def mixture_notes(runs: pd.DataFrame) -> list[str]:
             f"Warning: several finished runs with different configurations for {_first(cells)}; the last one listed is used."
         )
     return notes
+
+
+def devices_in_words(devices: Iterable[tuple[str, str]]) -> str:
+    """What runs were made on, from (device, its name) of each: "cpu", "cuda NVIDIA A100", or several with their runs."""
+    known = Counter((kind.split(":")[0], name) for kind, name in devices if kind)
+    if len(known) > 1:
+        return " and ".join(f"{kind} {name} ({plural(many, 'run')})" for (kind, name), many in known.most_common())
+    kind, name = next(iter(known), ("unknown", ""))
+    return kind if kind == "cpu" else f"{kind} {name}".strip()
 
 
 def candidate_notes(runs: pd.DataFrame, specs: Sequence[RunSpec]) -> list[str]:
@@ -141,10 +152,11 @@ def compare_runs(
     test: str = "paired",
     accuracy: Accuracy = LAST,
     alpha: float = ALPHA,
+    margin: float = st.MARGIN,
 ) -> list[dict[str, Any]]:
     """The reference against every other main method on every data set, method by method; Holm over those made."""
     runs, reference = relevant(runs, contents), contents.reference
-    records = []
+    records, made = [], []
     for method in contents.main_methods:
         if method.name == reference:
             continue
@@ -152,6 +164,7 @@ def compare_runs(
             a = measure(runs, contents, dataset.name, reference, accuracy)
             b = measure(runs, contents, dataset.name, method.name, accuracy)
             c = st.compare(a.values, b.values, test, alpha, expected=len(contents.seeds))
+            made.append(c)
             records.append(
                 {
                     "reference": reference,
@@ -175,7 +188,33 @@ def compare_runs(
                 }
             )
     add_holm(records, alpha)
+    family = sum(c.outcome != st.MISSING for c in made)
+    for record, c in zip(records, made, strict=True):
+        record |= shown_by(c, differences(record), alpha, margin, family)
     return records
+
+
+def differences(record: Mapping[str, Any]) -> list[float]:
+    """Reference minus method, seed by seed, where both have one."""
+    seeds = st.common_seeds(record["reference_values"], record["method_values"])
+    return [record["reference_values"][seed] - record["method_values"][seed] for seed in seeds]
+
+
+def shown_by(c: st.Comparison, paired: Sequence[float], alpha: float, margin: float, family: int) -> dict[str, Any]:
+    """Beyond win, tie and loss: practical equality, what could have been detected, P(reference > method) on a new seed."""
+    p_equal = st.equivalence_p(c, margin, alpha)
+    nan = math.nan
+    better = st.probability_better([paired], alpha) if len(paired) > 1 else st.Probability(nan, nan, nan, exact=False)
+    return {
+        "margin": margin,
+        "p_equal": p_equal,
+        "verdict": st.verdict_of(c, p_equal, alpha),
+        "detectable": st.detectable_difference(c, alpha),
+        "detectable_holm": st.detectable_difference(c, alpha, max(1, family)),
+        "p_better": better.value,
+        "p_better_low": better.low,
+        "p_better_high": better.high,
+    }
 
 
 def add_holm(records: list[dict[str, Any]], alpha: float) -> None:

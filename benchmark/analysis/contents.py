@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
+    from datasets.base import Source
 
 REFERENCE = "cel"  # the method under study, unless somebody names another
 MAIN_KINDS = ("IDPLL", "PLL")
+MARGIN = 0.5  # accuracy points: methods that differ by less are equal in practice
 TEST_NAMES = {
     "paired": "paired t-test by seed",
     "student": "pooled two-sample t-test",
@@ -36,6 +38,7 @@ class DatasetInfo:
     title: str
     group: str
     published_name: str | None = None
+    test_rows: int | None = None  # None: not known
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,14 @@ def contents_of(selection: Selection, device: str) -> Contents:
     return Contents(
         selection.profile.name,
         tuple(MethodInfo(e.name, e.title, e.kind, e.name in selection.apart) for e in entries),
-        tuple(DatasetInfo(s.name, s.title, s.group, s.title) for s in sources),
+        tuple(DatasetInfo(s.name, s.title, s.group, s.title, _test_rows(selection, s)) for s in sources),
         selection.seeds,
         device,
         registered=frozenset(selection.catalogue.entries),
         beside=selection.profile.beside,
     )
+
+
+def _test_rows(selection: Selection, source: Source) -> int | None:
+    """As the profile plans it; runs record what they really had."""
+    return selection.profile.data.get(source.name, {}).get("settings", {}).get("test") or source.test_size

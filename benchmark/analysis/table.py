@@ -186,6 +186,7 @@ _LATEX = {
     "×": r"$\times$",
     "†": r"$\dagger$",
     "‡": r"$\ddagger$",
+    "°": r"$^\circ$",
     "★": r"$\star$",
     "•": r"$\bullet$",
     "→": r"$\to$",

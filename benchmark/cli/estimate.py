@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmark.cli.exhibits import every_one, needs_of, selection_for, under_its_profile, with_defaults
 from benchmark.cli.options import SELECTION, Command, Request
 from benchmark.cli.training import announce, place_of
-from benchmark.errors import COMPLETE
-from benchmark.exhibits.base import all_exhibits
+from benchmark.errors import COMPLETE, UsageError
+from benchmark.exhibits.base import Material, Need, all_exhibits
 from benchmark.flags import flag
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ MEGABYTE, GIGABYTE = 1e6, 1e9
 @dataclass(frozen=True)
 class Own:
     what: str = flag("table2", positional=True, choices=(*(exhibit.name for exhibit in all_exhibits()), "run", "all"))
+    detect: float | None = flag(
+        None, "instead: how many seeds a difference of so many points needs", kind=float, metavar="POINTS"
+    )
 
 
 def run(request: Request, own: Own) -> int:
@@ -37,11 +40,29 @@ def run(request: Request, own: Own) -> int:
     if len(chosen) == 1:
         request = under_its_profile(request, next(iter(chosen)))
     selection = selection_for(request, chosen)
+    if own.detect is not None:
+        return print_seeds(request, selection, own.detect)
     announce(request, f"Estimate for {own.what}", selection)
     if own.what == "run":
         return print_estimate(request, selection, selection.specs())
     needs = needs_of(chosen, selection)
     return print_estimate(request, selection, [spec for need in needs.values() for spec in need.specs])
+
+
+def print_seeds(request: Request, selection: Selection, wanted: float) -> int:
+    """How many seeds would show a difference, from the spread of the runs that are there."""
+    from benchmark.analysis.contents import REFERENCE
+    from benchmark.analysis.seeds import seeds_table, usual_reference
+    from benchmark.analysis.table import to_text
+
+    if not 0 < wanted < 100:
+        raise UsageError(f"--detect {wanted:g}: give accuracy points above 0, for example --detect 1.0.")
+    need = Need()
+    need.add(selection.specs())
+    material = Material(selection, need, place_of(request))
+    contents = replace(material.contents, reference=usual_reference(selection.methods, REFERENCE))
+    print(to_text(seeds_table(material.runs, contents, wanted)))
+    return COMPLETE
 
 
 def print_estimate(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> int:

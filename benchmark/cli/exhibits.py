@@ -104,12 +104,12 @@ def show(made: Made, request: Request) -> None:
     if not isinstance(made.content, Table):
         from benchmark.exhibits.parts.style import save
 
-        for path in save(made.content, request.results / "figures" / made.folder, made.stem):
+        for path in save(made.content, request.derived / "figures" / made.folder, made.stem):
             print(f"Written: {path}")
         return
     from benchmark.analysis import table as rendering
 
-    folder: Path = request.results / "tables" / made.folder
+    folder: Path = request.derived / "tables" / made.folder
     paths = rendering.write(made.content, folder, made.stem)
     print(rendering.to_text(made.content, colour=sys.stdout.isatty()))
     if not request.quiet:
@@ -121,13 +121,14 @@ COMMANDS = (
     *(
         Command(
             exhibit.name,
-            f"run what is missing for {exhibit.title}{' of the paper' * (exhibit.profile is None)}, then {'write' if exhibit.kind == 'table' else 'draw'} it",
+            f"run what is missing for {exhibit.title}{' of the paper' * (exhibit.of_paper and exhibit.profile is None)}, then {'write' if exhibit.kind == 'table' else 'draw'} it",
             partial(one, exhibit),
             (*TRAINING, "no_run"),
             exhibit.Options,
+            reads=True,
         )
         for exhibit in all_exhibits()
         if exhibit.kind != "plot"
     ),
-    Command("all", "every table and figure", every, (*TRAINING, "no_run")),
+    Command("all", "every table and figure", every, (*TRAINING, "no_run"), reads=True),
 )

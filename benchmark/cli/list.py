@@ -137,5 +137,6 @@ COMMANDS = (
         ("profile", "results", "data", "plugins"),
         Own,
         writes=False,
+        reads=True,
     ),
 )

@@ -24,13 +24,13 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
     """A plot of whatever runs are there."""
     from benchmark import store
     from benchmark.exhibits.parts.style import save
-    from benchmark.plan.profile import TUNING
+    from benchmark.plan.profile import APART
     from benchmark.plan.selection import sources_of
 
     results = request.results
     frame = store.load(results, request.profile, sources_of(request.plugins))
     if request.profile is None:  # a grid search is drawn when it is named, not between the results
-        frame = frame[~frame["profile"].str.endswith(TUNING)]
+        frame = frame[~frame["profile"].str.endswith(APART)]
     if frame.empty:
         raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
     for option, column, names in (("methods", "method", request.methods), ("datasets", "dataset", request.datasets)):
@@ -42,7 +42,7 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
                 known = ", ".join(sorted(set(frame[column])))
                 raise UsageError(f"--{option}: no run of '{unknown[0]}' in {results}; there are {known}.")
             frame = frame[frame[column].isin(wanted) | frame["label"].isin(wanted)]
-    out = exhibit.file(results / "figures" / store.profile_name(request.profile or "all"), own)
+    out = exhibit.file(request.derived / "figures" / store.profile_name(request.profile or "all"), own)
     figure = exhibit.draw(frame, (request.methods or "").split(","), own)
     for path in save(figure, out.parent, out.stem):
         print(f"Written: {path}")
@@ -52,9 +52,9 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
 def _command(exhibit: Exhibit) -> Command:
     if isinstance(exhibit, FolderPlot):
         takes: tuple[str, ...] = ("profile", "results", "plugins", "methods", "datasets")
-        return Command(exhibit.name, exhibit.title, partial(of_folder, exhibit), takes, exhibit.Options)
+        return Command(exhibit.name, exhibit.title, partial(of_folder, exhibit), takes, exhibit.Options, reads=True)
     takes = tuple(name for name in SELECTION if name != "data")
-    return Command(exhibit.name, exhibit.title, partial(of_profile, exhibit), takes, exhibit.Options)
+    return Command(exhibit.name, exhibit.title, partial(of_profile, exhibit), takes, exhibit.Options, reads=True)
 
 
 COMMANDS = (

@@ -19,7 +19,7 @@ def run(request: Request, own: Own) -> int:
     from benchmark.report.page import up_to_date, write_report
     from benchmark.report.scope import Scope
 
-    path = own.out or request.results / "report.html"
+    path = own.out or request.derived / "report.html"
     scope = Scope(request.profile, request.plugins, tuple(filter(None, (request.methods or "").split(","))))
     if up_to_date(request.results, path, scope):
         print(f"Unchanged: {path} was made from the same runs by the same code.")
@@ -29,4 +29,4 @@ def run(request: Request, own: Own) -> int:
 
 
 TAKES = ("profile", "results", "plugins", "methods")
-COMMANDS = (Command("report", "results/report.html: one self-contained page", run, TAKES, Own),)
+COMMANDS = (Command("report", "results/report.html: one self-contained page", run, TAKES, Own, reads=True),)

@@ -80,5 +80,6 @@ COMMANDS = (
         run,
         ("profile", "results", *CHOICE),
         writes=False,
+        reads=True,
     ),
 )

@@ -19,7 +19,7 @@ from benchmark.accuracy import SELECTING
 from benchmark.analysis.table import aligned
 from benchmark.cli.options import TRAINING, Command, Request
 from benchmark.cli.training import announce, selection_of, train
-from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError
+from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError, warn
 from benchmark.files import atomic_write, ensure_writable
 from benchmark.flags import flag
 from benchmark.store import RunFolder, is_number, state_of
@@ -33,6 +33,7 @@ GRIDS = {  # learning rates, weight decays; "full" is the CEL paper's
     "full": ((0.5, 0.1, 0.05, 0.01, 0.005, 0.001), (1e-3, 5e-4, 1e-4)),
     "small": ((0.2, 0.1, 0.05, 0.02, 0.01), (5e-4,)),
 }
+FIRST_SEED = 100  # of tuning
 HOLDOUT = 0.1  # of the training set, where the profile keeps nothing out
 TUNED_KEYS = {"method", "dataset", "source", "lr", "weight_decay"}
 
@@ -83,8 +84,8 @@ def run(request: Request, own: Own) -> int:
     check_overrides(selection)
     rates = numbers("--rates", own.rates) or GRIDS[own.grid][0]
     decays = numbers("--decays", own.decays) or GRIDS[own.grid][1]
-    if request.seeds is None:
-        selection = replace(selection, seeds=selection.seeds[:1])
+    selection = replace(selection, seeds=tuning_seeds(selection) if request.seeds is None else selection.seeds)
+    warn_of_reported(selection)
     name, metric = selection.profile.name, SELECTING[own.select]
     out = own.out or request.results / f"tuned-{name}.toml"
     base = str(Path(request.profile).resolve()) if request.profile and request.profile.endswith(".toml") else name
@@ -126,6 +127,20 @@ def check_overrides(selection: Selection) -> None:
             raise UsageError(f"tune chooses train.{override.key} itself; leave out --set train.{override.key}.")
         if override.scope == "train" and override.key == "holdout" and float(override.text) == 0:
             raise UsageError("tune chooses on held-out rows; train.holdout must be more than 0.")
+
+
+def tuning_seeds(selection: Selection) -> tuple[int, ...]:
+    """One that no table reports: a value chosen on a reported seed would be a third of its own evidence."""
+    return (max(FIRST_SEED, max(selection.profile.seeds) + 1),)
+
+
+def warn_of_reported(selection: Selection) -> None:
+    reported = sorted(set(selection.seeds) & set(selection.profile.seeds))
+    if reported:
+        warn(
+            f"tune chooses on seed {', '.join(map(str, reported))}, which the tables of profile {selection.profile.name} "
+            f"report; seeds from {FIRST_SEED} on are not, for example --seeds {FIRST_SEED}."
+        )
 
 
 def numbers(option: str, text: str) -> tuple[float, ...]:

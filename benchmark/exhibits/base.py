@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from benchmark import accuracy, exhibits
-from benchmark.analysis.contents import REFERENCE, TEST_NAMES, Contents, contents_of
-from benchmark.errors import MissingRuns
+from benchmark.analysis.contents import MARGIN, REFERENCE, TEST_NAMES, Contents, contents_of
+from benchmark.errors import MissingRuns, UsageError
 from benchmark.files import file_name
 from benchmark.flags import flag
 
@@ -55,6 +55,27 @@ class OfComparison(OfRanking, OfAccuracy):
     test: str = flag("paired", choices=tuple(TEST_NAMES))
 
 
+@dataclass(frozen=True)
+class OfEvidence(OfComparison):
+    """Flags of a table that says what a tie is."""
+
+    margin: float = flag(
+        MARGIN, "methods that differ by less are equal in practice (points)", kind=float, metavar="POINTS"
+    )
+
+    def check(self, selection: Selection) -> None:
+        """UsageError unless there is something to compare the reference with, and a margin that means something."""
+        if self.reference not in selection.methods:
+            raise UsageError(f"--reference {self.reference} is not among the methods of this table.")
+        if len(selection.methods) < 2:
+            raise UsageError(f"There is nothing to compare {self.reference} with; name a second method in --methods.")
+        if not 0 < self.margin < 100:
+            raise UsageError(
+                f"--margin {self.margin:g}: no runs can show that two methods are equal to the last digit; give accuracy "
+                f"points above 0, for example --margin {MARGIN:g}."
+            )
+
+
 @dataclass
 class Need:
     """The runs of one exhibit, and the label under which it looks for each."""
@@ -83,7 +104,16 @@ class Material:
 
     @functools.cached_property
     def contents(self) -> Contents:
-        return contents_of(self.selection, self.place.device)
+        """With the devices and the numbers of test rows that the finished runs had."""
+        if not self.need.specs or not self.place.results.is_dir():
+            return contents_of(self.selection, self.place.device)
+        from benchmark.analysis.comparisons import devices_in_words
+
+        done = self.runs[self.runs["status"] == "done"]
+        plan = contents_of(self.selection, devices_in_words(zip(done["device"], done["device_name"], strict=True)))
+        rows = done.dropna(subset="test_rows").groupby("dataset")["test_rows"].max()
+        sets = (replace(d, test_rows=int(rows.get(d.name, 0)) or d.test_rows) for d in plan.datasets)
+        return replace(plan, datasets=tuple(sets))
 
     def ranked(self, options: OfRanking) -> Contents:
         """The contents, the extensions among the rest where that is asked for."""
@@ -176,6 +206,7 @@ class Exhibit:
     name: ClassVar[str]
     title: ClassVar[str]
     kind: ClassVar[Literal["table", "figure", "plot"]]  # a plot is drawn by `plot NAME`, the others are commands
+    of_paper: ClassVar[bool] = True  # whether the paper has it
     Options: ClassVar[type] = NoFlags  # frozen dataclass whose fields are made by `flag`
     profile: ClassVar[str | None] = None  # that it is made under unless another is named; `all` leaves such ones out
 

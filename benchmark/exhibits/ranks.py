@@ -91,5 +91,6 @@ def critical_difference(ranks: RankAnalysis) -> Figure:
         note += f"Friedman p = {f.p_tie_corrected:.2g}"
         if ranks.dropped:
             note += f"; left out as incomplete: {', '.join(ranks.dropped)}"
+        note += "\nRanks depend on who is in the diagram: another method added or left out can change who is told apart"
         axes.set_title(note, fontsize=8.5, loc="left")
     return figure

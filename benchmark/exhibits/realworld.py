@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmark.analysis.table import NONE, Row, Table, row
+from benchmark.analysis.table import NONE, Cell, Row, Table, row
 from benchmark.errors import UsageError
 from benchmark.exhibits.base import Exhibit, Material, Need
 from benchmark.flags import flag
@@ -104,7 +104,7 @@ def agreements(material: Material, options: OfSources) -> list[Agreement]:
 
 def table(found: list[Agreement]) -> Table:
     """One line per number, sources parted by rules."""
-    from benchmark.analysis.agreement import count
+    from benchmark.analysis.agreement import count, count_chosen
 
     rows: list[Row] = []
     for k, one in enumerate(found):
@@ -122,7 +122,7 @@ def table(found: list[Agreement]) -> Table:
                 + (f" ({len(one.values)}/{one.planned})" if one.verdict == "incomplete" else ""),
                 number(one.difference),
                 NONE if math.isnan(one.low) else f"{number(one.low)} … {number(one.high)}",
-                one.verdict,
+                Cell(one.verdict, bold=one.verdict == "differs"),
                 rule=new and k > 0,
             )
         )
@@ -131,8 +131,10 @@ def table(found: list[Agreement]) -> Table:
         for one in found
         if one.why
     )
+    chosen = count_chosen(found)
     notes = (
         f"{count(found)}.",
+        *([f"{chosen}."] if chosen else []),
         "Difference: ours minus theirs. Interval: 95 %; split by split where the rows and values of every split are known "
         "(F25, K25), else from the two means and spreads. A cell agrees when the interval holds 0.",
         "± of ours is the sample deviation over splits; what theirs is stands in results/published.",

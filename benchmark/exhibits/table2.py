@@ -52,7 +52,9 @@ def table2(
     sections = [[m for m in contents.main_methods if m.kind == kind] for kind in MAIN_KINDS]
     sections += [list(contents.other_methods), list(contents.extensions), list(gone)]
     labels = [m.name for section in sections for m in section]
-    grid = cells.grid_of(runs, contents, labels, [m.name for m in contents.main_methods], accuracy)
+    main = [m.name for m in contents.main_methods]
+    grid = cells.grid_of(runs, contents, labels, main, accuracy)
+    grid = replace(grid, leading=cells.leading(grid, main, test, ALPHA))
     beside = contents.shows_published if show_published is None else show_published
     paper = published.accuracies() if beside else {}
 
@@ -70,14 +72,15 @@ def table2(
 
     wanted = [grid.cells[m.name, d.name] for m in contents.methods for d in contents.datasets]
     complete = all(c.complete for c in wanted)
-    notes = _notes(contents, complete, gone, beside and bool(paper)) + mixture_notes(
-        runs[runs["label"] == runs["method"]]
-    )
+    means = {d.name: [grid.cells[m, d.name].mean for m in main if grid.cells[m, d.name].n] for d in contents.datasets}
+    notes = _notes(contents, complete, gone, beside and bool(paper)) + cells.test_set_note(contents, means)
+    notes += mixture_notes(runs[runs["label"] == runs["method"]])
     if beside and contents.beside:
         notes += [contents.beside, *_rank_notes(contents, grid, paper)]
     caption = (
         f"{cells.accuracy_caption(contents, accuracy)} Best in bold, second best underlined, among PLL and IDPLL methods "
-        f"with all seeds. Differences are tested in Table 3 ({TEST_NAMES[test]}, {ALPHA:g}): "
+        f"with all seeds; {cells.LEADING_MARK} all that the test of Table 3 does not find worse than the best, without "
+        f"correction. Differences are tested in Table 3 ({TEST_NAMES[test]}, {ALPHA:g}): "
         f"{cells.test_limits(test, len(contents.seeds), ALPHA)}."
     )
     summary = cells.summary_of(contents, accuracy, "table2") | {

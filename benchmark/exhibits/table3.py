@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmark.accuracy import LAST, Accuracy, by_word
-from benchmark.analysis.contents import TEST_NAMES, Contents
+from benchmark.analysis.contents import MARGIN, TEST_NAMES, Contents
 from benchmark.analysis.table import NONE, Cell, Row, Table, row
 from benchmark.errors import UsageError
-from benchmark.exhibits.base import Exhibit, Made, Material, Need, OfComparison
+from benchmark.exhibits.base import Exhibit, Made, Material, Need, OfEvidence
 from benchmark.flags import flag
 
 if TYPE_CHECKING:
@@ -23,19 +23,19 @@ class Table3(Exhibit):
     name, title, kind = "table3", "Table 3", "table"
 
     @dataclass(frozen=True)
-    class Options(OfComparison):
+    class Options(OfEvidence):
         from_paper: bool = flag(False, "re-derive it from the published Table 2")
 
     def runs(self, selection: Selection, options: Options) -> Need:
-        if options.reference not in selection.methods:
-            raise UsageError(f"--reference {options.reference} is not among the methods of this table.")
+        options.check(selection)
         need = Need()
         need.add(selection.specs())
         return need
 
     def make(self, material: Material, options: Options) -> Table:
         contents = replace(material.ranked(options), reference=options.reference)
-        return material.annotated(table3(material.runs, contents, options.test, by_word(options.accuracy)))
+        accuracy = by_word(options.accuracy)
+        return material.annotated(table3(material.runs, contents, options.test, accuracy, options.margin))
 
     def without_runs(self, options: Options) -> Made | None:
         if not options.from_paper:
@@ -44,7 +44,13 @@ class Table3(Exhibit):
         return Made(table3_from_paper(test), "published", f"table3-from-paper-{test}")
 
 
-def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accuracy: Accuracy = LAST) -> Table:
+def table3(
+    runs: pd.DataFrame,
+    contents: Contents,
+    test: str = "paired",
+    accuracy: Accuracy = LAST,
+    margin: float = MARGIN,
+) -> Table:
     """Win/tie/loss of the contents' reference against every other main method."""
     from benchmark.analysis import statistics as st
     from benchmark.analysis.comparisons import ALPHA, compare_runs, mixture_notes, relevant
@@ -55,7 +61,7 @@ def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
     if reference not in {m.name for m in contents.methods} or not others:
         known = ", ".join(m.name for m in contents.methods)
         raise UsageError(f"Table 3 compares '{reference}' with other methods of the table, which has {known}.")
-    records = compare_runs(runs, contents, test, accuracy)
+    records = compare_runs(runs, contents, test, accuracy, margin=margin)
     counted = Counted.of(records, [m.name for m in others], {d.name: d.group for d in contents.datasets})
     several = len(counted.groups) > 2  # the line of a single group would only repeat the total
     rows = [
@@ -63,13 +69,17 @@ def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
         for g, name in enumerate(counted.groups)
         if several or name == "Total"
     ]
+    split = [ties(records, m.name) for m in others] + [ties(records)]
+    rows.append(row("ties: equal/undecided", *split))
     rows.append(row("Total, Holm", *map(cells.counts_text, counted.holm[-1], counted.missing[-1])))
     made = sum(r["outcome"] != st.MISSING for r in records)
     caption = (
         f"{cells.warned(accuracy)}Win/tie/loss of {titles[reference]} against each method: {TEST_NAMES[test]} at {ALPHA:g} "
         f"on test accuracy {accuracy.caption}, {cells.seeds_text(contents)}; "
         f"{cells.test_limits(test, len(contents.seeds), ALPHA)}. "
-        f"The last line adjusts for {made} tests by Holm's method. Profile {contents.profile}, device {contents.device}."
+        f"A tie is equal where the seeds rule out a difference beyond ±{margin:g} points (two one-sided tests), else "
+        f"undecided. {cells.detectable_text(records)}The last line adjusts for {made} tests by Holm's method; another "
+        f"reference is another family of tests. Profile {contents.profile}, device {contents.device}."
     )
     own = relevant(runs, contents)
     notes = _notes(records, titles, test, len(contents.seeds)) + mixture_notes(own[own["label"] == own["method"]])
@@ -79,6 +89,7 @@ def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
         "device": contents.device,
         "test": test,
         "alpha": ALPHA,
+        "margin": margin,
         "reference": reference,
         "accuracy": accuracy.key,
         "seeds": list(contents.seeds),
@@ -90,6 +101,12 @@ def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
     complete = all(r["n"] == r["expected"] for r in records)
     columns = ("", *(m.title for m in others), "Total")
     return Table("Table 3", caption, columns, tuple(rows), tuple(notes), (), tuple(records), summary, complete)
+
+
+def ties(records: Sequence[Mapping[str, Any]], method: str | None = None) -> str:
+    """How many ties of a method, or of all, are equality and how many are open."""
+    found = [r["verdict"] for r in records if method in (None, r["method"])]
+    return f"{found.count('equal')}/{found.count('undecided')}"
 
 
 @dataclass(frozen=True)

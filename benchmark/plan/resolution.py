@@ -18,6 +18,7 @@ from benchmark.plan import sections as typed
 from benchmark.plan.profile import Profile
 from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, Views, fields_of
 from benchmark.plan.spec import RunConfig, RunSpec, file_digest
+from benchmark.store import digest_of
 from datasets import registry
 from datasets.own import content_of, is_own, name_of
 from methods.parts import pretrained
@@ -264,7 +265,8 @@ def own_data(dataset: str) -> dict[str, str]:
     """How a data set enters the configuration: by name, or for the user's own files by stem and content."""
     path = Path(dataset).expanduser()
     if is_own(path):
-        return {"name": name_of(path), "sha256": file_digest(str(content_of(path)))}
+        digests = [file_digest(str(file)) for file in content_of(path)]
+        return {"name": name_of(path), "sha256": digests[0] if len(digests) == 1 else digest_of(digests)}
     return {"name": dataset}
 
 

@@ -49,6 +49,30 @@ class RunConfig:
             "seed": self.seed,
         }
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RunConfig:
+        """Back from run.json; ValueError for what this version of the program would not write."""
+        try:
+            dataset = dict(values["dataset"])
+            name, sha256, settings = dataset.pop("name"), dataset.pop("sha256", ""), dataset.pop("settings")
+            method = values["method"]
+            given = {section: dataset if section == "data" else values.get(section, {}) for section in SECTIONS}
+            config = cls(
+                method=method["name"],
+                method_config=dict(method["config"]),
+                method_source=method.get("source", ""),
+                dataset=name,
+                dataset_sha256=sha256,
+                dataset_settings=dict(settings),
+                seed=values["seed"],
+                **{section: SECTIONS[section](**given[section]) for section in SECTIONS},
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"its configuration is of another version of the program ({error})") from None
+        if digest_of(config.to_json()) != digest_of(values):
+            raise ValueError("its configuration is of another version of the program")
+        return config
+
 
 @dataclass(frozen=True)
 class RunSpec:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark import store
 from benchmark.errors import CandidError, UsageError
-from benchmark.plan.profile import TUNING, Profile
+from benchmark.plan.profile import APART, Profile
 from benchmark.plan.resolution import resolve, source_digest
 from benchmark.store import digest_of
 from benchmark.versions import Versions
@@ -39,8 +39,8 @@ class Scope:
         """The profile with the methods that the page is to have: those that were named, or its own and the plug-ins'."""
         files = {Path(plugin).resolve() for plugin in self.plugins}
         plugged = [e.name for e in catalogue.entries.values() if e.file.resolve() in files]
-        wanted = self.methods or (*definition.all_methods, *plugged)
-        extra = tuple(name for name in wanted if name not in definition.all_methods and name in catalogue.entries)
+        wanted = self.methods or (*definition.with_extensions, *plugged)
+        extra = tuple(name for name in wanted if name not in definition.with_extensions and name in catalogue.entries)
 
         def own(names: Sequence[str]) -> tuple[str, ...]:
             return tuple(name for name in names if name in wanted)
@@ -50,6 +50,7 @@ class Scope:
             methods=own(definition.methods) + extra,
             controls=own(definition.controls),
             references=own(definition.references),
+            extensions=own(definition.extensions),
         )
 
 
@@ -70,7 +71,7 @@ def choose(results: Path, scope: Scope, catalogue: Catalogue) -> Chosen:
     name, runs, others = scope.profile_name, [], []
     for folder, document in store.documents(results):
         profile = str(document.get("profile"))
-        wanted = profile == name if name else not profile.endswith(TUNING)
+        wanted = profile == name if name else not profile.endswith(APART)
         if wanted:
             runs.append((folder, document))
         elif document.get("schema") == store.SCHEMA:
@@ -105,7 +106,7 @@ def lent(definition: Profile, catalogue: Catalogue, own: Sequence[Run], others: 
     lendable = {run.digest: run for run in others if run.done and run.digest not in have}
     found = []
     for dataset in definition.datasets if lendable else ():
-        for name in definition.all_methods:
+        for name in definition.with_extensions:
             try:
                 plan = resolve(definition, catalogue.entries[name], dataset, 0).config.to_json()
             except (KeyError, CandidError):

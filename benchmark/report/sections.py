@@ -24,7 +24,7 @@ from benchmark import store
 from benchmark.accuracy import ACCURACIES
 from benchmark.analysis import published
 from benchmark.analysis import statistics as st
-from benchmark.analysis.comparisons import ALPHA, add_holm, rank_methods
+from benchmark.analysis.comparisons import ALPHA, add_holm, devices_in_words, rank_methods
 from benchmark.analysis.contents import MAIN_KINDS, REFERENCE, TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.errors import CandidError, UsageError
 from benchmark.exhibits.parts.style import style_of
@@ -171,7 +171,7 @@ def views_of(chosen: Chosen, catalogue: Catalogue, scope: Scope) -> list[View]:
         grouped.setdefault((scope.profile_name, ""), [])  # it may live of what other profiles have done
     views = []
     for (name, setting), own in sorted(grouped.items()):
-        definition, notes = _definition(name, scope.profile), list(chosen.left_out.get(name, ()))
+        definition, notes = definition_of(name, scope.profile), list(chosen.left_out.get(name, ()))
         if definition is not None:
             definition = scope.expects(definition, catalogue)
             foreign = [run for run in (*runs, *others) if run.profile != name]
@@ -182,7 +182,7 @@ def views_of(chosen: Chosen, catalogue: Catalogue, scope: Scope) -> list[View]:
     return views
 
 
-def _definition(name: str, chosen: str | None) -> Profile | None:
+def definition_of(name: str, chosen: str | None) -> Profile | None:
     """The profile of that name; one from a file only if the command line names the file."""
     if chosen is not None and chosen.endswith(".toml") and Path(chosen).stem == name:
         return load_profile(chosen)
@@ -203,13 +203,13 @@ def contents_of(view: View) -> Contents:
     present = {run.dataset for run in view.runs}
     sets = view.definition.datasets if view.definition else tuple(SOURCES)
     ordered = [*(n for n in sets if n in present), *sorted(n for n in present if n not in sets)]
-    devices = Counter(run.environment.get("device", "") for run in view.runs if run.done)
+    devices = [(r.environment.get("device", ""), r.environment.get("device_name", "")) for r in view.runs if r.done]
     return Contents(
         view.profile,
         methods,
         tuple(map(dataset_info, ordered)),
         seeds_of(view),
-        " and ".join(sorted(d for d in devices if d)) or "unknown",
+        devices_in_words(devices),
         registered=frozenset(entries),
         beside=view.definition.beside if view.definition else "",
     )

@@ -259,6 +259,7 @@ class Attempt:
             "provenance": spec.provenance,
             "overrides": spec.overrides,
             "candidates_sha256": self.candidates.sha256,
+            "test_rows": len(self.dataset.test),
             "environment": environment(self.options.device),
             "sittings": [
                 *(before if isinstance(before, list) else []),

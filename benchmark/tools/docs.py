@@ -1,6 +1,6 @@
 """Writes the parts of the docs that the code already knows, so that they cannot drift. Needs no torch.
 
-python -m benchmark.tools.docs                          rewrite docs/methods.md and the marked parts of README.md
+python -m benchmark.tools.docs                          rewrite docs/methods.md and the marked parts of README.md and docs/evidence.md
 python -m benchmark.tools.docs --check                  exit 1 if one of them is stale
 python -m benchmark.tools.docs --quick-table FILE.md    also put that table of a real run into README.md
 """
@@ -18,18 +18,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmark.analysis.agreement import count
-from benchmark.exhibits.base import Material
-from benchmark.exhibits.realworld import Realworld, agreements, spread
 from benchmark.files import ROOT, atomic_write
 from benchmark.plan.profile import load_profile
-from benchmark.plan.selection import select
-from benchmark.run.options import RunOptions
+from benchmark.tools import evidence
 from datasets.base import Source
 from datasets.registry import SOURCES
 from methods.registry import Entry, Setting, discover
 
-README, METHODS = ROOT / "README.md", ROOT / "docs" / "methods.md"
+README, METHODS, EVIDENCE = ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "docs" / "evidence.md"
 VECTORS = ROOT / "tests" / "vectors"
 COST = ROOT / "docs" / "cost.json"  # {method: {seconds_per_step_relative_to_proden, peak_memory_mb}}, measured
 CURVES = "docs/images/curves-quick.png"
@@ -50,7 +46,7 @@ def replaced(text: str, marker: str, content: str) -> str:
     before, found, rest = text.partition(start)
     _, closed, after = rest.partition(end)
     if not found or not closed:
-        raise ValueError(f"README.md lacks the markers {start} … {end}.")
+        raise ValueError(f"A page lacks the markers {start} … {end}.")
     return f"{before}{start}\n{content}\n{end}{after}"
 
 
@@ -228,28 +224,6 @@ def _dataset_row(source: Source) -> list[str]:
     return [f"`{source.name}`", source.group, sizes, str(source.num_classes or NONE)]
 
 
-def realworld() -> str:
-    """README's headline: published numbers beside those of the reference runs, and how many agree."""
-    selection, options = select(Realworld.profile), Realworld.Options()
-    exhibit, place = Realworld(), RunOptions(ROOT / "results" / "reference", ROOT / "data")
-    found = agreements(Material(selection, exhibit.runs(selection, options), place), options)
-    done = [one for one in found if one.verdict in ("agrees", "differs")]
-    rows = [
-        [
-            one.printed["source"].split(",")[0],
-            one.printed["method"] + (", training labels" if one.printed["metric"] == "train" else ""),
-            one.printed["dataset"],
-            one.printed["model"],
-            spread(one.printed["mean"], one.printed["std"]),
-            spread(one.mean, one.std),
-            one.verdict if one.verdict == "agrees" else f"**{one.verdict}**",
-        ]
-        for one in done
-    ]
-    head = ["source", "method", "data set", "model", "published", "here", "verdict"]
-    return f"**{count(found)}.**\n\n{table(head, rows)}"
-
-
 def curves() -> str:
     """The image once it is there, so that no link is broken before."""
     if (ROOT / CURVES).is_file():
@@ -263,10 +237,18 @@ def readme(text: str, quick_table: str | None = None) -> str:
         ("methods", method_list()),
         ("datasets", dataset_list()),
         ("curves", curves()),
-        ("realworld", realworld()),
+        ("realworld", evidence.summary()),
     ):
         text = replaced(text, marker, content)
     return text if quick_table is None else replaced(text, "quick-table", quick_table.strip())
+
+
+def evidence_page() -> str:
+    """docs/evidence.md with its tables renewed from the reference runs."""
+    text = EVIDENCE.read_text(encoding="utf-8")
+    for marker, content in evidence.PARTS.items():
+        text = replaced(text, marker, content())
+    return text
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -276,7 +258,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--quick-table", type=Path, metavar="FILE", help="table2.md of a real quick run")
     arguments = options.parse_args(argv)
     quick = arguments.quick_table.read_text(encoding="utf-8") if arguments.quick_table else None
-    wanted = {METHODS: methods_page(), README: readme(README.read_text(encoding="utf-8"), quick)}
+    wanted = {
+        METHODS: methods_page(),
+        README: readme(README.read_text(encoding="utf-8"), quick),
+        EVIDENCE: evidence_page(),
+    }
     stale = [p for p, text in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
     for path in stale:
         if arguments.check:

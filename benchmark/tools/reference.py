@@ -1,50 +1,73 @@
-"""Copies finished runs into results/reference: what tables, figures and the page read, and nothing else.
+"""Packs finished runs into results/reference: what tables, figures and the page read, and nothing else.
 
-    python -m benchmark.tools.reference results realworld-f25 realworld-k25     # from a results folder, these profiles
+    python -m benchmark.tools.reference results realworld-f25 quick     # from a results folder, these profiles
 
-A run keeps its run.json without the machine's name and process, and its epochs compressed. Tables, figures and the page
-are then made without training: `./reproduce.sh realworld --no-run --results results/reference`.
+One file per profile; runs that it holds already stay, a run of the same configuration is replaced. A run keeps
+configuration, summary, digests and environment; names of the machine, paths and predictions are left out, and curves keep six
+digits. Tables, figures and the page are then made without training: `./reproduce.sh realworld --no-run --results results/reference`.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmark import store
+from benchmark.errors import CandidError
 from benchmark.files import ROOT, atomic_write
 
 FOLDER = ROOT / "results" / "reference"
-PRIVATE = ("host", "pid", "command", "deaths", "typed")
-
-
-def without(keys: Sequence[str], document: dict[str, Any]) -> dict[str, Any]:
-    """A run's document without what only the machine's owner may want to know."""
-    sittings = [{k: v for k, v in sitting.items() if k not in keys} for sitting in document.get("sittings", [])]
-    time = {k: v for k, v in document["time"].items() if k not in keys}
-    return document | {"time": time} | ({"sittings": sittings} if sittings else {})
+PRIVATE = ("host", "pid", "command", "deaths", "sittings")
+LEFT_OUT = ("sittings", "files")  # who typed what where; predictions, which are not packed
 
 
 def pack(results: Path, profiles: Sequence[str], folder: Path = FOLDER) -> int:
-    """Copy the finished runs of the profiles; how many there were."""
+    """Add the finished runs of the profiles; how many there were."""
     count = 0
     for profile in profiles:
-        for run, document in store.documents(results, profile):
-            if document["status"] != "done":
-                continue
-            copy = store.RunFolder(folder / run.path.relative_to(results))
-            copy.path.mkdir(parents=True, exist_ok=True)
-            document.pop("files", None)  # predictions are not copied: what the tables read is in the summary
-            copy.write(without(PRIVATE, document))
-            lines = "".join(store.canonical(record) + "\n" for record in run.epochs())
-            atomic_write(copy.packed_metrics, gzip.compress(lines.encode(), mtime=0))
-            count += 1
+        kept = {d["config_digest"]: entry(run, d) for run, d in store.documents(folder, profile)}
+        new = {
+            d["config_digest"]: entry(run, d) for run, d in store.documents(results, profile) if d["status"] == "done"
+        }
+        if not new:
+            raise CandidError(f"There is no finished run of profile {profile} in {results}.")
+        count += len(new)
+        lines = sorted(store.canonical(one) + "\n" for one in (kept | new).values())
+        place = folder / "runs" / store.profile_name(profile)
+        place.mkdir(parents=True, exist_ok=True)
+        atomic_write(place / store.PACKED, gzip.compress("".join(lines).encode(), mtime=0))
     return count
 
 
+def entry(run: store.RunFolder, document: dict[str, Any]) -> dict[str, Any]:
+    """A run as its line holds it."""
+    document = {key: value for key, value in document.items() if key not in LEFT_OUT}
+    document["time"] = {key: value for key, value in document["time"].items() if key not in PRIVATE}
+    return {"run": document, "epochs": [rounded(record) for record in run.epochs()]}
+
+
+def rounded(value: Any) -> Any:
+    """Numbers to six digits."""
+    if isinstance(value, dict):
+        return {key: rounded(part) for key, part in value.items()}
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(
+        prog="python -m benchmark.tools.reference", description="Runs for results/reference."
+    )
+    options.add_argument("results", type=Path, help="a results folder")
+    options.add_argument("profiles", nargs="+", help="whose finished runs are packed")
+    chosen = options.parse_args()
+    try:
+        print(f"{pack(store.existing(chosen.results), chosen.profiles)} runs were packed into {FOLDER}")
+    except CandidError as error:
+        raise SystemExit(str(error)) from None
+
+
 if __name__ == "__main__":
-    results, *profiles = sys.argv[1:]
-    print(f"{pack(Path(results), profiles)} runs are in {FOLDER}")
+    main()

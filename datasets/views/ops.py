@@ -20,6 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from datasets.views.upload import sent
+
 Operation = Callable[[Tensor, Tensor], Tensor]  # (B, 3, H, W), (B,) -> (B, 3, H, W)
 
 # Constants as tensors: torch wraps a Python number into a new tensor at every call, longer than a small image takes.
@@ -55,13 +57,18 @@ def at_once(images: Tensor) -> int:
 # resampling ----------------------------------------------------------------------------------------------------------
 
 
+def tap_count(length: Tensor, total: Tensor) -> int:
+    """How many source pixels one pixel of a result needs at most, when `length` of them become `total`."""
+    return int((2 * (length.to(torch.float64) / total).clamp(min=1.0)).ceil().max())
+
+
 def taps(
-    start: Tensor, length: Tensor, total: Tensor, offset: Tensor, size: int, mirror: Tensor
+    start: Tensor, length: Tensor, total: Tensor, offset: Tensor, size: int, mirror: Tensor, count: int
 ) -> tuple[Tensor, Tensor]:
     """Source positions and weights that resize `length` pixels from `start` to `total`, and keep `size` from `offset`.
 
-    All but `size` are (B,). A triangle filter, widened when shrinking ("antialias"). Where `mirror` is set the result
-    runs backwards. Returns (B, size, K) int64 positions and float32 weights, multiples of 2^-16.
+    All but `size` and `count`, the `tap_count`, are (B,). A triangle filter, widened when shrinking ("antialias"). Where `mirror` is set the result
+    runs backwards. Returns (B, size, count) int64 positions and float32 weights, multiples of 2^-16.
     """
     device = start.device
     column = torch.arange(size, device=device)
@@ -70,7 +77,6 @@ def taps(
     support = scale.clamp(min=1.0)
     centre = (column + 0.5) * scale.unsqueeze(1)
     first = (centre - support.unsqueeze(1) + 0.5).floor().clamp(min=0)
-    count = int((2 * support).ceil().max())
     position = first.unsqueeze(2) + torch.arange(count, device=device)
     last = (length - 1).view(-1, 1, 1)
     weight = (position + (0.5 - centre).unsqueeze(2)).abs_().div_(support.view(-1, 1, 1)).neg_().add_(1).clamp_(min=0)
@@ -109,7 +115,8 @@ def tap_table(longest: int, size: int, device: torch.device) -> tuple[Tensor, Te
     """`taps` that resize 1 … longest pixels to `size`: (2·longest, size, K), the second half mirrored."""
     length = torch.arange(1, longest + 1, device=device).repeat(2)
     zero = torch.zeros_like(length)
-    return taps(zero, length, zero + size, zero, size, torch.arange(2 * longest, device=device) >= longest)
+    mirror = torch.arange(2 * longest, device=device) >= longest
+    return taps(zero, length, zero + size, zero, size, mirror, tap_count(length, zero + size))
 
 
 @functools.lru_cache(maxsize=4)
@@ -201,6 +208,12 @@ def contrast(x: Tensor, factor: Tensor) -> Tensor:
     return _blend(x, mean, factor)
 
 
+@functools.cache
+def _opposite(device: torch.device) -> Tensor:
+    """The points opposite red, green and blue on a circle of six sixths, for `hue`."""
+    return torch.tensor([-3.0, 1.0, -1.0], device=device).view(1, 3, 1, 1)
+
+
 def hue(x: Tensor, shift: Tensor) -> Tensor:
     """Turn the hue by `shift` of a full circle, at most a sixth.
 
@@ -215,8 +228,7 @@ def hue(x: Tensor, shift: Tensor) -> Tensor:
     angle.addcmul_((blue - red).add_(chroma, alpha=2).sub_(angle), _where(torch.eq, largest, green))
     angle.addcmul_((green - blue).sub_(angle), _where(torch.eq, largest, red)).div_(chroma.clamp(min=1))
     # distance to the point opposite red, green, blue; |·| − 3 folds the circle
-    opposite = torch.tensor([-3.0, 1.0, -1.0], device=x.device).view(1, 3, 1, 1)
-    torch.add(angle, _per_sample(shift * 6) + opposite, out=x).abs_().sub_(_THREE).abs_().clamp_(1, 2)
+    torch.add(angle, _per_sample(shift * 6) + _opposite(x.device), out=x).abs_().sub_(_THREE).abs_().clamp_(1, 2)
     # torchvision goes back to 8 bits by cutting off value·255.999, with values in [0, 1]
     chroma.mul_(_STRETCH)
     return torch.sub(largest.mul_(_STRETCH).add_(chroma), x.mul_(chroma), out=x).floor_()
@@ -247,12 +259,19 @@ def autocontrast(x: Tensor, _: Tensor) -> Tensor:
     return _levels(x.sub_(low.masked_fill_(flat, 0)).div_(step))
 
 
+def _counted(cells: Tensor, count: int) -> Tensor:
+    """How often each of 0 … count − 1 is among the cells. `bincount` makes the host wait for a device twice."""
+    if cells.device.type == "cpu":
+        return torch.bincount(cells, minlength=count)
+    return torch.zeros(count, dtype=torch.int32, device=cells.device).index_add_(0, cells, torch.ones_like(cells))
+
+
 def equalize(x: Tensor, _: Tensor) -> Tensor:
     """Flatten every channel's histogram by Pillow's rule."""
     planes, pixels = x.shape[0] * x.shape[1], x.shape[2] * x.shape[3]
     first = torch.arange(0, 256 * planes, 256, device=x.device, dtype=torch.int32).unsqueeze(1)
     cells = x.reshape(planes, pixels).to(torch.int32).add_(first).view(-1)
-    histogram = torch.bincount(cells, minlength=256 * planes).view(planes, 256).to(torch.float32)
+    histogram = _counted(cells, 256 * planes).view(planes, 256).to(torch.float32)
     brightest = histogram.gather(1, x.amax((2, 3)).view(planes, 1).to(torch.int64))
     step = (pixels - brightest).div_(255).floor_()
     # quotients of whole numbers far below 2^24 never round up to the next whole number
@@ -399,15 +418,18 @@ def _groups(operations: Sequence[Operation], counts: Sequence[int], most: int) -
 def apply_in_rounds(x: Tensor, choice: Tensor, magnitude: Tensor, operations: tuple[Operation, ...]) -> Tensor:
     """For each column r in turn: operations[choice[b, r]] with magnitude[b, r] on sample b. In place.
 
-    x: (B, 3, H, W) uint8; choice: (B, R) int64; magnitude: (B, R). Each operation copies its samples to float32, as
-    many at once as the cache holds, and writes them back as uint8.
+    x: (B, 3, H, W) uint8; choice: (B, R) int64; magnitude: (B, R), both of the host. Each operation copies its samples
+    to float32, as many at once as the cache holds, and writes them back as uint8.
     """
     rounds = choice.shape[1]
-    offsets = torch.arange(rounds, device=choice.device) * len(operations)
+    offsets = torch.arange(rounds) * len(operations)
     counts = torch.bincount((choice + offsets).view(-1), minlength=rounds * len(operations)).view(rounds, -1).tolist()
     orders = torch.argsort(choice, dim=0, stable=True)
     choice, magnitude = choice.gather(0, orders), magnitude.gather(0, orders)
-    matrix = _warp_matrices(_warp_numbers(operations, *x.shape[2:], x.device)[choice], magnitude)
+    matrix = _warp_matrices(_warp_numbers(operations, *x.shape[2:], choice.device)[choice], magnitude)
+    if x.device.type != "cpu":
+        groups = [list(_groups(operations, counts[r], len(x))) for r in range(rounds)]
+        return _apply_on_device(x, groups, orders, magnitude, matrix)
     store = _words(x)
     for r in range(rounds):
         group, sizes = zip(*_groups(operations, counts[r], at_once(x)), strict=True)
@@ -419,6 +441,31 @@ def apply_in_rounds(x: Tensor, choice: Tensor, magnitude: Tensor, operations: tu
                 part = affine(part, matrices, operation.fill) if warped else operation(part, m)
                 store.index_copy_(0, rows, _words(as_bytes(part)))
     return x
+
+
+def _apply_on_device(
+    x: Tensor, groups: Sequence[Sequence[tuple[Operation, int]]], orders: Tensor, magnitude: Tensor, matrix: Tensor
+) -> Tensor:
+    """The rounds with as few launches as they can do with: samples stay sorted by operation from round to round.
+
+    orders, magnitude (B, R) and matrix (B, R, 6) are of the host and sorted; one copy takes them to the device.
+    """
+    places = orders.argsort(dim=0)  # of each sample in a round's order
+    picks = [orders[:, 0], *(places[:, r - 1][orders[:, r]] for r in range(1, orders.shape[1])), places[:, -1]]
+    pick, magnitude, matrix = sent((torch.stack(picks, 1), magnitude, matrix), x.device)
+    for r, work in enumerate(groups):
+        parts, start = [], 0
+        for operation, count in work:
+            part = x.index_select(0, pick[start : start + count, r])
+            m, matrices = magnitude[start : start + count, r], matrix[start : start + count, r]
+            if isinstance(operation, Warp):
+                part = affine(part.to(torch.float32), matrices, operation.fill).to(torch.uint8)
+            elif operation is not identity:
+                part = operation(part.to(torch.float32), m).to(torch.uint8)
+            parts.append(part)
+            start += count
+        x = torch.cat(parts)
+    return x.index_select(0, pick[:, -1])
 
 
 def as_bytes(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Augmented views of a batch of images, on the device the images are on.
+"""Augmented views of a batch of images, on the device the images are on; what to do with each is decided on the host.
 
 A view is a function of (seed, epoch, index, name) and the image: the same image in another batch, another order or
 a resumed run gets the same view. All samples of a batch are worked on at once, each with its own draws; see
@@ -26,6 +26,7 @@ from torch import Tensor
 
 from datasets.views import autoaugment, counter, ops
 from datasets.views.recipes import RGB, Recipe
+from datasets.views.upload import sent
 
 Taps = tuple[Tensor, Tensor]  # source positions and weights, (B, size, K) each
 
@@ -170,17 +171,6 @@ def draw_hole(draws: Draws, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return row - half, column - half, row + half - 1, column + half - 1
 
 
-def _both_taps(
-    start: Tensor, length: Tensor, total: Tensor, offset: Tensor, size: int, flip: Tensor
-) -> tuple[Taps, Taps]:
-    """`ops.taps` along y and x; all (B, 2), flip (B,) bool for x."""
-    mirror = torch.stack((torch.zeros_like(flip), flip), 1)
-    starts, lengths, totals, offsets, mirrors = (v.T.reshape(-1) for v in (start, length, total, offset, mirror))
-    position, weight = ops.taps(starts, lengths, totals, offsets, size, mirrors)
-    (y, x), (weight_y, weight_x) = position.chunk(2), weight.chunk(2)
-    return (y, weight_y), (x, weight_x)
-
-
 class Views:
     """The named views of batches of images.
 
@@ -204,7 +194,7 @@ class Views:
             check_name(name)
         _check(images)
         padded, sizes = sizes is not None, _sizes(images, sizes)
-        index = index.to(images.device)
+        index = index.cpu()  # decisions are made on the host: a device would be waited for at every one of them
         works = []
         for i, name in enumerate(names):
             if name == "plain" or (name == "weak" and self.recipe.weak == "plain"):
@@ -219,6 +209,20 @@ class Views:
         """The test transform: (B, 3, size, size) float32, normalised."""
         _check(images)
         return self._rendered(images, [self._plain(_sizes(images, sizes), sizes is not None)])[0]
+
+    def test_levels(self, images: Tensor, sizes: Tensor | None = None) -> Tensor:
+        """The test transform before it is normalised: (B, 3, size, size) uint8."""
+        _check(images)
+        levels = self._plain_levels(_sizes(images, sizes), sizes is not None)
+        with torch.no_grad():
+            return levels(_Source(images, self.recipe.size), slice(None)).to(torch.uint8)
+
+    def normalised(self, levels: Tensor) -> Tensor:
+        """(B, 3, size, size) float32 of whole levels."""
+        result = torch.empty(levels.shape, device=levels.device)
+        with torch.no_grad():
+            self._normalised(levels, result)
+        return result
 
     def _rendered(self, images: Tensor, works: Sequence[Work]) -> tuple[Tensor, ...]:
         samples, size = images.shape[0], self.recipe.size
@@ -263,7 +267,7 @@ class Views:
         zero = torch.zeros_like(total)
 
         def work(source: _Source, rows: slice, out: Tensor) -> None:
-            y, x = _both_taps(zero[rows], sizes[rows], total[rows], offset[rows], size, flip[rows])
+            y, x = source.taps(zero[rows], sizes[rows], total[rows], offset[rows], flip[rows])
             self._normalised(source.resampled(y, x), out)
 
         return work
@@ -297,7 +301,7 @@ class Views:
 
         def work_from_shift(source: _Source, rows: slice, out: Tensor) -> None:
             x = self._shifted(source, sizes[rows], flip[rows], shift[rows])
-            x = ops.erase(x, [edge[rows] for edge in box], (0.0, 0.0, 0.0))
+            x = ops.erase(x, sent([edge[rows] for edge in box], x.device), (0.0, 0.0, 0.0))
             made = ops.apply_in_rounds(ops.as_bytes(x), choice[rows], magnitude[rows], table.operations)
             self._normalised(made, out)
 
@@ -307,21 +311,29 @@ class Views:
         return work_from_shift if recipe.distill == "cifar" else work_from_crop
 
     def _plain(self, sizes: Tensor, padded: bool) -> Work:
+        levels = self._plain_levels(sizes, padded)
+
+        def work(source: _Source, rows: slice, out: Tensor) -> None:
+            self._normalised(levels(source, rows), out)
+
+        return work
+
+    def _plain_levels(self, sizes: Tensor, padded: bool) -> Callable[[_Source, slice], Tensor]:
+        """What gives the plain view of a chunk before it is normalised."""
         size = self.recipe.size
         total = self._resized(sizes)
         # halves of the centre crop's offset are rounded to the even number, as in torchvision
         offset = ((total - size) / 2).round().to(torch.int64)
         zero = torch.zeros_like(total)
 
-        def work(source: _Source, rows: slice, out: Tensor) -> None:
+        def levels(source: _Source, rows: slice) -> Tensor:
             if not padded and self.recipe.test_resize is None and source.images.shape[2:] == (size, size):
-                self._normalised(_three_channels(source.images), out)  # of the right size already
-                return
+                return _three_channels(source.images)  # of the right size already
             straight = zero[rows, 0] > 0
-            y, x = _both_taps(zero[rows], sizes[rows], total[rows], offset[rows], size, straight)
-            self._normalised(source.resampled(y, x), out)
+            y, x = source.taps(zero[rows], sizes[rows], total[rows], offset[rows], straight)
+            return source.resampled(y, x)
 
-        return work
+        return levels
 
     makers = {"weak": _weak, "strong": _strong, "distill": _distill}  # by name; "plain" draws nothing
 
@@ -349,16 +361,17 @@ class Views:
         where = torch.arange(size, device=shift.device) + shift.unsqueeze(2)  # (B, 2, size)
         # reflection without repeating the border pixel
         where = ((size - 1) - ((size - 1) - where.abs()).abs()).unsqueeze(3)
-        taps = _both_taps(zero, sizes, total, zero, size, flip)
+        taps = source.taps(zero, sizes, total, zero, flip)
         y, x = (
             (position.gather(1, rows.expand_as(position)), weight.gather(1, rows.expand_as(weight)))
-            for (position, weight), rows in zip(taps, where.unbind(1), strict=True)
+            for (position, weight), rows in zip(taps, sent(where.unbind(1), source.images.device), strict=True)
         )
         return source.resampled(y, x)
 
     def _normalised(self, x: Tensor, out: Tensor, box: Sequence[Tensor] = ()) -> None:
         """Whole levels, with the box painted over, -> mean 0, standard deviation 1 over the training set, in `out`."""
         factor, offset = _scaling(self.recipe.mean, self.recipe.std, x.device)
+        box = sent(box, x.device) if box else ()
         for part, made, *edges in zip(*(v.split(ops.at_once(x)) for v in (x, out, *box)), strict=True):
             made.copy_(part)
             if edges:
@@ -389,8 +402,8 @@ def _check(images: Tensor) -> None:
 def _sizes(images: Tensor, sizes: Tensor | None) -> Tensor:
     """(B, 2) int64 height and width; without padding, those of the storage."""
     if sizes is not None:
-        return sizes.to(images.device, torch.int64)
-    return torch.tensor(images.shape[2:], device=images.device).expand(images.shape[0], 2)
+        return sizes.to("cpu", torch.int64)
+    return torch.tensor(images.shape[2:]).expand(images.shape[0], 2)
 
 
 class _Source:
@@ -418,8 +431,18 @@ class _Source:
             made = ops.crop_by_products(self.images, crop.start, crop.length, crop.mirror, self.size)
             return _three_channels(made)
         zero = torch.zeros_like(crop.start)
-        y, x = _both_taps(crop.start, crop.length, zero + self.size, zero, self.size, crop.mirror)
+        y, x = self.taps(crop.start, crop.length, zero + self.size, zero, crop.mirror)
         return ops.as_bytes(self.resampled(y, x))
+
+    def taps(self, start: Tensor, length: Tensor, total: Tensor, offset: Tensor, flip: Tensor) -> tuple[Taps, Taps]:
+        """`ops.taps` along y and x, on the device of the images; all (B, 2), flip (B,) bool for x."""
+        mirror = torch.stack((torch.zeros_like(flip), flip), 1)
+        flat = [v.T.reshape(-1) for v in (start, length, total, offset, mirror)]
+        count = ops.tap_count(flat[1], flat[2])
+        starts, lengths, totals, offsets, mirrors = sent(flat, self.images.device)
+        position, weight = ops.taps(starts, lengths, totals, offsets, self.size, mirrors, count)
+        (y, x), (weight_y, weight_x) = position.chunk(2), weight.chunk(2)
+        return (y, weight_y), (x, weight_x)
 
     def resampled(self, y: Taps, x: Taps) -> Tensor:
         """(B, 3, size, size) whole levels."""

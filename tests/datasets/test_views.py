@@ -170,7 +170,7 @@ def test_crops_agree_with_torchvision_inside_the_valid_area(size: int, recipe: R
     flip = torch.arange(len(images)) % 2 == 0
     start, length = torch.stack((box.top, box.left), 1), torch.stack((box.height, box.width), 1)
     zero, total = torch.zeros_like(start), torch.full_like(start, recipe.size)
-    y, x = views._both_taps(start, length, total, zero, recipe.size, flip)
+    y, x = views._Source(images, recipe.size).taps(start, length, total, zero, flip)
     ours = ops.resample(ops.as_columns(images), x, y)
     for k, image in enumerate(images):
         area = (int(box.top[k]), int(box.left[k]), int(box.height[k]), int(box.width[k]))
@@ -191,7 +191,7 @@ def test_crops_by_matrix_products_are_those_by_weighted_rows(size: int) -> None:
     images = pictures(32, count=60)[:, :, :, :28]
     crop = some_crops(images, CIFAR)
     zero = torch.zeros_like(crop.start)
-    y, x = views._both_taps(crop.start, crop.length, zero + size, zero, size, crop.mirror)
+    y, x = views._Source(images, size).taps(crop.start, crop.length, zero + size, zero, crop.mirror)
     rows = ops.resample(ops.as_columns(images), x, y)
     with torch.autocast("cpu", torch.bfloat16):  # as while a method looks at the training set under mixed precision
         products = ops.crop_by_products(images, crop.start, crop.length, crop.mirror, size)

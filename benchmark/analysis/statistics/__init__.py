@@ -9,6 +9,7 @@ Statist. 6, 1979; Hedges, J. Educ. Statist. 6, 1981.
 """
 
 from benchmark.analysis.statistics.bayes import (
+    LEAST_DATASETS,
     Posterior,
     hierarchical,
     sample,
@@ -79,6 +80,7 @@ from benchmark.analysis.statistics.spread import (
     binomial_se,
     critical_t,
     mean,
+    pooled_std,
     population_std,
     sample_std,
     std_interval,
@@ -86,12 +88,12 @@ from benchmark.analysis.statistics.spread import (
 )
 
 __all__ = [
-    "LOSS", "MARGIN", "MISSING", "POWER", "TESTS", "TIE", "WIN", "ZERO_TOLERANCE", "Comparison",
+    "LEAST_DATASETS", "LOSS", "MARGIN", "MISSING", "POWER", "TESTS", "TIE", "WIN", "ZERO_TOLERANCE", "Comparison",
     "ControlComparison", "Friedman", "McNemar", "OverRows", "Posterior", "Probability", "SignedRanks", "Summary",
     "Verdict", "binomial_se", "common_seeds", "compare", "compare_rows", "control_comparison", "critical_t",
     "detectable_difference", "detectable_shift", "equivalence_p", "exact_bootstrap_mean", "friedman", "hedges_g",
     "hierarchical", "holm", "mcnemar", "mean", "nemenyi_groups", "nemenyi_q", "outcome_of", "paired_t",
-    "paired_t_by_seed", "performance_profiles", "population_std", "probability_better", "profile_bands",
+    "paired_t_by_seed", "performance_profiles", "pooled_std", "population_std", "probability_better", "profile_bands",
     "rank_correlation",
     "row_bootstrap", "sample", "sample_std", "seeds_needed", "shortfalls", "signed_ranks", "std_interval",
     "stratified_bootstrap_mean", "t_interval", "two_level_bootstrap_mean", "unpaired_t", "verdict_of", "wilcoxon",

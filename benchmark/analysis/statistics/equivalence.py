@@ -11,10 +11,9 @@ from typing import Literal
 
 from scipy import special
 
+from benchmark.analysis.contents import MARGIN
 from benchmark.analysis.statistics.pairs import LOSS, MISSING, WIN, Comparison
 from benchmark.analysis.statistics.power import freedom, standard_error
-
-MARGIN = 0.5  # accuracy points
 
 Verdict = Literal["better", "worse", "equal", "undecided", "missing"]
 

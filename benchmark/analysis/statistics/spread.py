@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -60,9 +61,15 @@ def std_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, fl
 
     At n=3 it reaches from half of the sample deviation to six times it.
     """
-    x = floats(values)
-    if x.size < 2:
-        return math.nan, math.nan
-    tails = special.chdtri(x.size - 1, [(1 - confidence) / 2, (1 + confidence) / 2])
-    low, high = sample_std(x) * np.sqrt((x.size - 1) / tails)
-    return float(low), float(high)
+    return pooled_std([values], confidence)[1:]
+
+
+def pooled_std(groups: Sequence[ArrayLike], confidence: float = 0.95) -> tuple[float, float, float]:
+    """Root of the average variance of groups that share it, weighted by their degrees of freedom, with its interval."""
+    arrays = [floats(group) for group in groups]
+    freedom = sum(a.size - 1 for a in arrays)
+    if not freedom or min(a.size for a in arrays) < 2:
+        return math.nan, math.nan, math.nan
+    squares = sum(float(((a - a.mean()) ** 2).sum()) for a in arrays)
+    low, high = np.sqrt(squares / special.chdtri(freedom, [(1 - confidence) / 2, (1 + confidence) / 2]))
+    return math.sqrt(squares / freedom), float(low), float(high)

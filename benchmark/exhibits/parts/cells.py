@@ -19,7 +19,7 @@ from benchmark.analysis.comparisons import Measured, measure
 from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo
 from benchmark.analysis.table import NONE, Cell
 
-OUTSIDE_MARK = "‡"
+OUTSIDE_MARK, LEADING_MARK = "‡", "°"
 
 
 def _spread(mean: float, std: float) -> str:
@@ -29,6 +29,31 @@ def _spread(mean: float, std: float) -> str:
 def signed(value: float) -> str:
     # Adding zero turns a rounded −0.0 into 0.0.
     return f"{round(value, 2) + 0.0:+.2f}".replace("-", "−")
+
+
+def points_text(value: float) -> str:
+    return NONE if math.isnan(value) else signed(value)
+
+
+def range_text(low: float, high: float) -> str:
+    return NONE if math.isnan(low) or math.isnan(high) else f"{signed(low)} … {signed(high)}"
+
+
+def between_text(low: float, high: float) -> str:
+    return NONE if math.isnan(low) else f"{low:.2f} – {high:.2f}"
+
+
+def p_text(p: float) -> str:
+    return NONE if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def found_text(value: float) -> str:
+    """A smallest detectable difference."""
+    return NONE if math.isnan(value) else f"{value:.1f}"
+
+
+def share_text(value: float, low: float, high: float) -> str:
+    return NONE if math.isnan(value) else f"{value:.2f} ({low:.2f}–{high:.2f})"
 
 
 def cell_text(cell: Measured) -> str:
@@ -55,6 +80,18 @@ def test_limits(test: str, n: int, alpha: float) -> str:
     df = 2 * n - 2
     bound = f"|t| > {_critical(df, alpha):.2f}"
     return f"with {n} seeds each {bound} is needed" + (" at least" if test == "welch" else "")
+
+
+def detectable_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """What the comparisons could have found, as a sentence; nothing where no spread was seen."""
+    known = [(r["detectable"], r["detectable_holm"]) for r in records if not math.isnan(r["detectable"])]
+    if not known:
+        return ""
+    single, adjusted = np.median(known, axis=0)
+    return (
+        f"Smallest difference that would be found with probability {st.POWER:g}: {single:.1f} points in the median "
+        f"comparison, {adjusted:.1f} after Holm. "
+    )
 
 
 def _critical(df: int, alpha: float) -> float:
@@ -136,6 +173,7 @@ class Grid:
     accuracy: Accuracy
     cells: Mapping[tuple[str, str], Measured]
     places: Mapping[tuple[str, str], int]
+    leading: frozenset[tuple[str, str]] = frozenset()  # not significantly worse than the best of the data set
 
     @property
     def complete(self) -> bool:
@@ -159,12 +197,13 @@ class Grid:
         line = Line([], [], [])
         for d in self.contents.datasets:
             cell, place = self.cells[label, d.name], self.places.get((label, d.name))
-            line.cells.append(marked(cell_text(cell), place))
+            leads = (label, d.name) in self.leading
+            line.cells.append(marked(cell_text(cell) + LEADING_MARK * leads, place))
             number = published(d)
             text, difference = beside(cell, *number[:2]) if number else ("", {})
             line.below.append(text)
             own = record_of(self.contents, d.name, label, cell, self.accuracy)
-            line.records.append({**fields, **own, "place": place, **difference})
+            line.records.append({**fields, **own, "place": place, "leading": leads, **difference})
         return line
 
 
@@ -184,6 +223,34 @@ def grid_of(
         means = {label: cells[label, d.name].mean for label in ranked if cells[label, d.name].complete}
         places.update({(label, d.name): place for label, place in ranks_of(means).items()})
     return Grid(contents, accuracy, cells, places)
+
+
+def leading(grid: Grid, labels: Sequence[str], test: str, alpha: float) -> frozenset[tuple[str, str]]:
+    """The cells that a test does not tell from the best of their data set; with fewer than two seeds nothing is known."""
+    found = set()
+    for d in grid.contents.datasets:
+        cells = {label: grid.cells[label, d.name] for label in labels if grid.cells[label, d.name].complete}
+        best = max(cells, key=lambda label: cells[label].mean, default="")
+        for label, cell in cells.items() if len(cells) > 1 else ():
+            outcome = st.compare(cells[best].values, cell.values, test, alpha).outcome
+            if label == best or outcome in (st.TIE, st.LOSS):
+                found.add((label, d.name))
+    return frozenset(found) if len(grid.contents.seeds) > 1 else frozenset()
+
+
+def test_set_note(contents: Contents, means: Mapping[str, Sequence[float]]) -> list[str]:
+    """The error that the number of test rows alone gives, which seeds on the same rows cannot show."""
+    known = [
+        f"{d.title} {st.binomial_se(float(np.median(means[d.name])), d.test_rows):.2f} ({d.test_rows:,} rows)"
+        for d in contents.datasets
+        if d.test_rows and len(means.get(d.name, ()))
+    ]
+    if not known:
+        return []
+    return [
+        f"± is the spread over seeds. Another test set would add its own standard error, at the median accuracy: "
+        f"{', '.join(known)}."
+    ]
 
 
 def reading_notes(complete: bool, beside_ours: bool) -> list[str]:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -20,10 +21,15 @@ import pytest
 from benchmark.accuracy import ACCURACIES, Accuracy
 from benchmark.analysis import published
 from benchmark.analysis import table as rendering
-from benchmark.analysis.comparisons import rank_analysis
+from benchmark.analysis.comparisons import compare_runs, devices_in_words, rank_analysis
 from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo
+from benchmark.analysis.overall import aggregate
+from benchmark.analysis.rows import Kept, add_rows
+from benchmark.analysis.seeds import seeds_table
 from benchmark.analysis.table import Table, row, to_csv, to_json, to_latex, to_markdown, to_text
 from benchmark.errors import MissingRuns, UsageError
+from benchmark.exhibits import comparisons, overall
+from benchmark.exhibits.base import OfEvidence
 from benchmark.exhibits.parts.cells import ranks_of
 from benchmark.exhibits.table1 import table1
 from benchmark.exhibits.table2 import table2
@@ -232,7 +238,7 @@ def test_every_test_states_its_limits(test: str) -> None:
 
 def test_the_reference_method_can_be_chosen_and_must_be_there() -> None:
     table = table3(make_runs(), plan(reference="proden"))
-    assert table.rows[-2].cells[-1].text == "0/0/4"
+    assert table.rows[-3].cells[-1].text == "0/0/4"
     with pytest.raises(UsageError, match="'nobody'"):
         table3(make_runs(), plan(reference="nobody"))
 
@@ -410,7 +416,7 @@ def check_latex(text: str) -> None:
     assert used <= {
         "begin", "end", "centering", "caption", "label", "scriptsize", "setlength", "tabcolsep", "toprule", "midrule", "bottomrule",
         "textbf", "underline", "smallskip", "linewidth", "raggedright", "par", "textbackslash", "textasciitilde", "textasciicircum",
-        "pm", "times", "dagger", "ddagger", "star", "bullet", "to", "le", "ge", "ne", "alpha", "beta", "gamma", "Delta", "ldots",
+        "pm", "times", "circ", "dagger", "ddagger", "star", "bullet", "to", "le", "ge", "ne", "alpha", "beta", "gamma", "Delta", "ldots",
     }  # fmt: skip
 
 
@@ -464,3 +470,105 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
 def test_tables_need_no_torch() -> None:
     code = "import sys, benchmark.exhibits.parts.cells; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+# What a table can show --------------------------------------------------------------------------------------------------
+def test_the_ties_of_table_3_are_split_and_the_caption_says_what_could_be_found() -> None:
+    runs = make_runs()
+    twins = runs[runs.method == "cel"].assign(method="dirk", label="dirk")
+    twins["accuracy"] += [0.0, 0.02, -0.01] * 2
+    noisy = runs[runs.method == "proden"].assign()
+    noisy["accuracy"] = [75.0, 80.0, 70.0] * 2
+    table = table3(pd.concat([runs[runs.method.isin(["cel", "average"])], twins, noisy]), plan())
+    named = {row.cells[0].text: [cell.text for cell in row.cells[1:]] for row in table.rows}
+    assert named["Total"] == ["0/2/0", "0/2/0", "0/4/0"]
+    assert named["ties: equal/undecided"] == ["2/0", "0/2", "2/2"]
+    assert "would be found with probability 0.8" in table.caption and "another family of tests" in table.caption
+    wide = table3(pd.concat([runs[runs.method.isin(["cel", "average"])], twins, noisy]), plan(), margin=50)
+    assert {row.cells[0].text: row.cells[-1].text for row in wide.rows}["ties: equal/undecided"] == "4/0"
+
+
+def test_a_mark_shows_all_that_are_not_found_worse_than_the_best() -> None:
+    runs = make_runs()
+    close = runs[runs.method == "dirk"].assign()
+    close["accuracy"] = [75.4, 75.9, 75.2] * 2
+    table = table2(pd.concat([runs[runs.method != "dirk"], close]), plan())
+    marked = {record["method"]: record["leading"] for record in table.data}
+    assert marked == {"cel": True, "dirk": True, "proden": False, "average": False}  # controls do not compete
+    texts = {row.cells[1].text: row.cells[2].text for row in table.rows}
+    assert texts["DIRK"].endswith("°") and not texts["PRODEN"].endswith("°")
+    assert "° all that the test of Table 3 does not find worse than the best" in table.caption
+
+
+def test_the_test_set_s_own_error_stands_below_table_2() -> None:
+    sized = tuple(replace(d, test_rows=rows) for d, rows in zip(DATASETS, (10_000, None), strict=True))
+    notes = " ".join(table2(make_runs(), replace(plan(), datasets=sized)).notes)
+    assert "CIFAR-100 0.44 (10,000 rows)" in notes and "CUB200" not in notes
+    assert "standard error" not in " ".join(table2(make_runs(), plan()).notes)
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        ([("cpu", "AMD EPYC")] * 3, "cpu"),
+        ([("cuda:0", "A100"), ("cuda:1", "A100")], "cuda A100"),
+        ([("cpu", "EPYC"), ("cuda:0", "A100"), ("cuda:3", "A100")], "cuda A100 (2 runs) and cpu EPYC (1 run)"),
+        ([], "unknown"),
+    ],
+)
+def test_a_caption_names_the_devices_of_the_runs(devices: list[tuple[str, str]], words: str) -> None:
+    assert devices_in_words(devices) == words
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_the_full_comparison_never_prints_nan(lost: int) -> None:
+    """Whole, with one seed of a cell missing, and with two: too few for a test."""
+    runs = make_runs()
+    for seed in range(lost):
+        runs = spoil(runs, "dirk", "cub200", seed, "failed", "out of memory")
+    runs.loc[runs.method == "proden", "accuracy"] = runs.loc[runs.method == "cel", "accuracy"].to_numpy() - 1.0
+    records = compare_runs(runs, plan())
+    add_rows(records, Kept())
+    table = comparisons.table(records, plan(), OfEvidence(), Kept())
+    text = to_text(table) + to_markdown(table) + to_latex(table)
+    assert "nan" not in text.lower()
+    assert "are these runs copies?" in text
+    assert ("Warning: not all seeds" in text) == (lost == 1)
+    assert ("fewer than two common seeds" in text) == (lost == 2)
+    assert table.complete == (lost == 0)
+
+
+def test_the_average_over_data_sets_says_what_six_sets_cannot_show() -> None:
+    six = tuple(replace(DATASETS[0], name=f"set{k}", title=f"Set {k}") for k in range(6))
+    part = make_runs().query("dataset == 'cifar100'")
+    runs = pd.concat([part.assign(dataset=d.name, accuracy=part["accuracy"] + k) for k, d in enumerate(six)])
+    contents = replace(plan(), datasets=six)
+    table = overall.table(aggregate(runs, contents), contents, OfEvidence())
+    text = to_text(table)
+    assert "with 6 data sets its p is at least 0.031" in text.lower() and "nan" not in text.lower()
+    assert [r["method"] for r in table.data] == ["cel", "dirk", "proden"]
+    assert table.data[1]["difference"] == pytest.approx(1.1, abs=0.02)
+    assert table.data[1]["posterior"][0] > 0.9
+    two = overall.table(aggregate(make_runs(), plan()), plan(), OfEvidence())
+    assert "needs 3 of them or more, not 2" in to_text(two) and "nothing can be significant" in to_text(two)
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0, math.nan])
+def test_a_margin_of_nothing_is_refused_before_anything_runs(margin: float) -> None:
+    selection = SimpleNamespace(methods=("cel", "dirk"))
+    with pytest.raises(UsageError, match="equal to the last digit"):
+        OfEvidence(margin=margin).check(selection)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="nothing to compare"):
+        OfEvidence().check(SimpleNamespace(methods=("cel",)))  # type: ignore[arg-type]
+
+
+def test_the_seeds_that_a_difference_needs_come_from_the_spread_seen() -> None:
+    runs = make_runs()
+    runs.loc[runs.method == "dirk", "accuracy"] = [74.0, 75.0, 73.0] * 2
+    runs.loc[runs.method == "cel", "accuracy"] = [75.0, 75.0, 75.0] * 2  # differences 1, 0, 2: deviation 1
+    contents = replace(plan(), methods=METHODS[:2])
+    table = seeds_table(runs, contents, 1.0)
+    assert [row.cells[4].text for row in table.rows] == ["10", "10"]  # 3.26 deviations with 3, 1.00 with 10
+    assert "difference of 1 point with" in table.caption and "0.52 to 6.28 times" in " ".join(table.notes)
+    with pytest.raises(MissingRuns, match="No spread has been seen yet"):
+        seeds_table(runs[runs.seed == 0], contents, 1.0)

@@ -260,7 +260,7 @@ def test_status_is_live_from_another_shell(forked_benchmark: Make, tmp_path: Pat
     try:
         wait_until(lambda: running(bench, 2), 60, "two epochs")
         shown = bench.run("status")
-        assert re.search(r"digits slow\[train.epochs=20\] seed 0: epoch [2-9]/20, \d+\.\d % on ", shown.stdout)
+        assert re.search(r"digits slow\[train.epochs=20\] seed 0: epoch [2-9]/20, test \d+\.\d % on ", shown.stdout)
         assert "of computing left" in shown.stdout
     finally:
         command.terminate()

@@ -120,7 +120,10 @@ def test_images_from_a_folder_to_predictions(tmp_path, capsys):
     small = ("--set", "backbone.name=small-cnn")
     assert call(*words, *QUICK, *small, "--out", tmp_path / "model") == 0
     assert "network small-cnn" in capsys.readouterr().out
-    assert call("predict", tmp_path / "model", tmp_path / "new", "--out", tmp_path / "p.csv", "--data", tmp_path / "d") == 0
+    assert (
+        call("predict", tmp_path / "model", tmp_path / "new", "--out", tmp_path / "p.csv", "--data", tmp_path / "d")
+        == 0
+    )
     assert pd.read_csv(tmp_path / "p.csv")["row"].tolist() == [f"{k}.png" for k in range(6)]
 
 
@@ -162,7 +165,10 @@ def test_tampered_models_are_one_sentence(copy, place, capsys):
     assert "its SHA-256 is not the one in run.json" in refusal(capsys, *words)
     (copy / "run.json").unlink()
     name, value = next(iter(tensors.items()))
-    for changed, problem in (({k: v for k, v in tensors.items() if k != name}, "in one of them only"), ({**tensors, name: value[None]}, "is needed")):
+    for changed, problem in (
+        ({k: v for k, v in tensors.items() if k != name}, "in one of them only"),
+        ({**tensors, name: value[None]}, "is needed"),
+    ):
         save_file(changed, copy / "model.safetensors")
         rewrite(copy, tensors_sha256=sha256((copy / "model.safetensors").read_bytes()).hexdigest())
         assert problem in refusal(capsys, *words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_shuffled_test_labels_change_neither_scores_nor_choice(bench):
 def test_the_chosen_values_reach_the_runs_of_the_written_profile(bench):
     entry = choices(bench)["usual"]
     assert entry["source"].startswith(
-        "tuned: approximated accuracy on 10 % held-out candidate labels, grid small, seed 0"
+        "tuned: approximated accuracy on 10 % held-out candidate labels, grid small, seed 100"
     )
     profile = load_profile(str(bench.results / "tuned-tiny.toml"))
     assert profile.methods == ("proden",) and profile.train["epochs"] == 4
@@ -118,7 +119,7 @@ def test_a_grid_of_ones_own_is_run_and_named_in_the_source(bench, capsys, tmp_pa
     assert cli.main(bench.arguments(*words(bench), *own)[3:]) == 0
     assert "8 runs, 4 done, 4 to do" in capsys.readouterr().out.replace("Plan: ", "")  # the small grid's are there
     entries = tomllib.loads((tmp_path / "own.toml").read_text())["values"]
-    assert all("lr 0.05, 0.01; weight decay 0.0005, 0.01, seed 0" in entry["source"] for entry in entries)
+    assert all("lr 0.05, 0.01; weight decay 0.0005, 0.01, seed 100" in entry["source"] for entry in entries)
 
 
 def test_diverged_points_are_left_out_and_a_choice_among_none_is_refused(bench, capsys, monkeypatch):
@@ -199,3 +200,15 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_benchmark, capsys):
     assert cli.main([*tiny_benchmark.arguments("tune")[3:], "--dry-run"]) == 0
     assert "Plan: 36 runs, 0 done, 36 to do" in capsys.readouterr().out  # 2 methods × 18 points × the first seed
     assert not tiny_benchmark.results.exists()
+
+
+def test_tune_uses_a_seed_that_no_table_reports(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from benchmark.plan.selection import Choice, select
+
+    selection = select("quick", Choice("proden", "digits"))
+    assert tune.tuning_seeds(selection) == (100,)
+    tune.warn_of_reported(replace(selection, seeds=(100, 101)))
+    assert capfd.readouterr().err == ""
+    place = ("--results", str(tmp_path), "--device", "cpu")
+    assert cli.main(["tune", "--methods", "proden", "--datasets", "digits", "--dry-run", "--seeds", "0", *place]) == 0
+    assert "which the tables of profile quick report" in capfd.readouterr().err

@@ -63,11 +63,12 @@ def test_every_wait_is_noted_with_its_line() -> None:
             float(y.sum()),
             y[y > 2],
             torch.tensor([1.0], device="cuda"),
-            y.tolist(),
-            y.nonzero(),
-            y.cpu(),
+            (y + 1).tolist(),
+            (y + 1).nonzero(),
+            (y + 1).cpu(),
         )
     file, _, line = first.rpartition(":")
+    assert sum(device.waits.values()) == 6
     what = ["_local_scalar_dense", "boolean mask", "copy to the device", "tolist", "nonzero", "copy to the host"]
     assert device.waits == {(name, f"{file}:{int(line) + k}"): 1 for k, name in enumerate(what, 1)}
 

@@ -1,0 +1,72 @@
+"""Tables of results/reference as Markdown, for README.md and docs/evidence.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmark.analysis.agreement import Agreement, count
+from benchmark.analysis.table import Table, to_markdown
+from benchmark.exhibits.base import Exhibit, Material
+from benchmark.exhibits.realworld import OfSources, Realworld, agreements, number
+from benchmark.exhibits.realworld import table as realworld_table
+from benchmark.exhibits.realworld_all import RealworldAll
+from benchmark.files import ROOT
+from benchmark.plan.selection import Choice, select
+from benchmark.run.options import RunOptions
+
+PLACE = RunOptions(ROOT / "results" / "reference", ROOT / "data")
+CHOSEN = OfSources("l21,l21-mlp,x23")  # whose learning rates are not published
+SETS = "lost,msrcv2,birdsong"
+
+
+def made(exhibit: Exhibit, options: object, datasets: str | None = None) -> Material:
+    """What an exhibit is made from: the reference runs, whatever data this machine has."""
+    selection = select(str(exhibit.profile), Choice(datasets=datasets))
+    return Material(selection, exhibit.runs(selection, options), PLACE)
+
+
+def found(options: OfSources) -> list[Agreement]:
+    """The numbers that finished runs stand beside."""
+    return [one for one in agreements(made(Realworld(), options), options) if one.values]
+
+
+def summary() -> str:
+    """README: how many published numbers agree, source by source, and which do not."""
+    known = found(OfSources())
+    lines = ["| source | network | methods | cells | agree | differ |", "|---|---|---|--:|--:|---|"]
+    for source in dict.fromkeys(one.printed["source"] for one in known):
+        cells = [one for one in known if one.printed["source"] == source and one.verdict in ("agrees", "differs")]
+        if cells:
+            lines.append(_line(source, cells))
+    return f"**{count(known)}.**\n\n" + "\n".join(lines)
+
+
+def _line(source: str, cells: Sequence[Agreement]) -> str:
+    models = ", ".join(dict.fromkeys(one.printed["model"].split(" and ")[0] for one in cells))
+    methods = ", ".join(dict.fromkeys(one.printed["method"] for one in cells))
+    apart = [one for one in cells if one.verdict == "differs"]
+    words = ", ".join(f"{o.printed['method']} on {o.printed['dataset']} ({number(o.difference)})" for o in apart)
+    return f"| {source} | {models} | {methods} | {len(cells)} | {len(cells) - len(apart)} | {words or '–'} |"
+
+
+def published_table(options: OfSources) -> str:
+    """docs/evidence.md: every number beside ours."""
+    return _page(realworld_table(found(options)))
+
+
+def all_methods() -> str:
+    """docs/evidence.md: all methods under one protocol."""
+    exhibit = RealworldAll()
+    options = exhibit.Options()
+    return _page(exhibit.make(made(exhibit, options, SETS), options))
+
+
+def _page(table: Table) -> str:
+    return to_markdown(table).strip()
+
+
+PARTS = {  # marker in docs/evidence.md -> its content
+    "published": lambda: published_table(OfSources()),
+    "chosen": lambda: published_table(CHOSEN),
+    "all-methods": all_methods,
+}
