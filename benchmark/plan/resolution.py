@@ -51,8 +51,19 @@ class Override:
 
 
 def check_overrides(overrides: Sequence[Override], entries: Sequence[Entry]) -> None:
-    """An override that no method of the run has is an error, not a silent nothing."""
-    for override in overrides:
+    """An override that no method of the run has, or that another one undoes, is an error, not a silent nothing."""
+    names = [entry.name for entry in entries]
+    for place, override in enumerate(overrides):
+        same = [o for o in overrides[:place] if (o.scope, o.key) == (override.scope, override.key)]
+        if same:
+            raise UsageError(
+                f"--set {override.scope}.{override.key} is given twice, {same[0].text} and {override.text}; leave one out."
+            )
+        if override.scope not in (*SECTIONS, "method", "dataset", *names):
+            raise UsageError(
+                f"--set {override.scope}.{override.key} changes nothing: {override.scope} is not among the methods "
+                f"({', '.join(names)})."
+            )
         if override.scope == "method":
             for entry in entries:
                 _setting(entry, override)
