@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas
 
 SCHEMA = 1  # of run.json and metrics.jsonl
+ANNOTATOR_DOCUMENT = "annotator.json"  # in the folder of an annotator in training, see run/annotators.py
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
 PACKED = "packed.jsonl.gz"
 SUMMARY = tuple(accuracy.key for accuracy in ACCURACIES)

@@ -56,12 +56,12 @@ class RestrictedUnpickler(pickle.Unpickler):
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 
-def read_pickle(path: Path) -> dict[str, Any]:
+def read_pickle(path: Path, name: str = "cifar100") -> dict[str, Any]:
     """One of the archive's pickled dictionaries, by the restricted unpickler."""
     try:
         content = RestrictedUnpickler(io.BytesIO(path.read_bytes()), encoding="latin1").load()
     except FileNotFoundError:
-        raise DataError(f"{path} is missing; {how_to_get('cifar100')}.") from None
+        raise DataError(f"{path} is missing; {how_to_get(name)}.") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from None
     except Exception as error:

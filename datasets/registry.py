@@ -39,5 +39,7 @@ def get(name: str) -> Source:
     if own.is_own(path):
         return own.source(path)
     if path.is_dir():
-        raise DataError(f"{path} holds no candidates.csv; see docs/own-data.md for the form of your own data.")
+        raise DataError(
+            f"{path} holds no candidates.csv and no answers.csv; see docs/own-data.md for the form of your own data."
+        )
     raise DataError(f"Unknown data set '{name}'.{did_you_mean(name, SOURCES)} See `list datasets`.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmark.cli.options import SELECTION, Command, Request
-from benchmark.cli.training import place_of, selection_of
+from benchmark.cli.training import make_sets, place_of, say_weights, selection_of
 from benchmark.errors import COMPLETE, INCOMPLETE
 from benchmark.flags import flag
 
@@ -20,10 +20,13 @@ class Own:
 def run(request: Request, own: Own) -> int:
     """Text and data card of every selected data set, for the profile's first seed or for those that were named."""
     from benchmark.exhibits.parts import card
-    from benchmark.run.sets import selected_sets
+    from benchmark.run.sets import selected_sets, set_specs
 
     out, code = own.out or request.results / "cards", COMPLETE
     selection, named = selection_of(request), request.seeds is not None
+    specs = set_specs(selection, named)
+    say_weights(request, specs)
+    make_sets(request, specs)
     for spec, found in selected_sets(selection, place_of(request), every_seed=named):
         name = spec.dataset + (f"-seed{spec.seed}" if named and len(selection.seeds) > 1 else "")
         if isinstance(found, str):
@@ -36,4 +39,5 @@ def run(request: Request, own: Own) -> int:
     return code
 
 
-COMMANDS = (Command("candidates", "build or inspect candidate sets, with a data card", run, SELECTION, Own),)
+TAKES = (*SELECTION, "jobs", "backend", "scheduler", "quiet", "checkpoint_seconds")
+COMMANDS = (Command("candidates", "build or inspect candidate sets, with a data card", run, TAKES, Own),)

@@ -1,4 +1,4 @@
-"""`estimate`: what a plan costs on this machine before it starts: runs, forward passes, hours, disk."""
+"""`estimate`: what a plan costs on this machine before it starts: runs, hours, memory, disk."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmark.cli.exhibits import every_one, needs_of, selection_for, under_its_profile, with_defaults
-from benchmark.cli.options import SELECTION, Command, Request
-from benchmark.cli.training import announce, place_of
+from benchmark.cli.options import SELECTION, Command, Request, positive
+from benchmark.cli.training import announce, place_of, say_weights
 from benchmark.errors import COMPLETE, UsageError
 from benchmark.exhibits.base import Material, Need, all_exhibits
 from benchmark.flags import flag
@@ -18,17 +18,29 @@ from benchmark.flags import flag
 if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
     from benchmark.plan.spec import RunSpec
-    from benchmark.run.estimate import Cost
-    from benchmark.run.standing import Standing
+    from benchmark.run.estimate import Estimate
 
 BYTES_PER_EPOCH = 700  # a line of metrics.jsonl
 BYTES_PER_RUN = 12_000  # run.json, log.txt, folders
 MEGABYTE, GIGABYTE = 1e6, 1e9
+SHOWN = 6  # pairs that a line names
+HOW = {  # what the costs of a pair rest on
+    "timed": ("Measured", ", a few steps each, here and now"),
+    "assumed": ("Reckoned", " from the operations of a step; hooks, views and waiting are not in it"),
+    "ratio": ("By ratio", ": the method was timed on other data, and another method on both"),
+    "operations": ("By operations", ": from the operations of a step, against one that was timed"),
+    "unknown": ("Not estimated", ""),
+}
+COUNTED = ("timed", "assumed")  # said as a number, the others by name
 
 
 @dataclass(frozen=True)
 class Own:
     what: str = flag("table2", positional=True, choices=(*(exhibit.name for exhibit in all_exhibits()), "run", "all"))
+    assume_tflops: float = flag(
+        0.0, "reckon with so many TFLOP/s instead of measuring, for a login node", kind=positive, metavar="N"
+    )
+    assume_memory: float = flag(0.0, "what the device of a run will have, in GB", kind=positive, metavar="GB")
     detect: float | None = flag(
         None, "instead: how many seeds a difference of so many points needs", kind=float, metavar="POINTS"
     )
@@ -44,9 +56,9 @@ def run(request: Request, own: Own) -> int:
         return print_seeds(request, selection, own.detect)
     announce(request, f"Estimate for {own.what}", selection)
     if own.what == "run":
-        return print_estimate(request, selection, selection.specs())
+        return print_estimate(request, own, selection, selection.specs())
     needs = needs_of(chosen, selection)
-    return print_estimate(request, selection, [spec for need in needs.values() for spec in need.specs])
+    return print_estimate(request, own, selection, [spec for need in needs.values() for spec in need.specs])
 
 
 def print_seeds(request: Request, selection: Selection, wanted: float) -> int:
@@ -65,52 +77,83 @@ def print_seeds(request: Request, selection: Selection, wanted: float) -> int:
     return COMPLETE
 
 
-def print_estimate(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> int:
+def print_estimate(request: Request, own: Own, selection: Selection, specs: Sequence[RunSpec]) -> int:
     """Print the plan, and unless --dry-run measure and project it."""
     from benchmark.run import devices
     from benchmark.run.devices import parse_jobs
-    from benchmark.run.estimate import forward_passes, measure
+    from benchmark.run.estimate import Estimate, annotators_of, forward_passes
+    from benchmark.run.memory import memory_lines, memory_of_a_run
+    from benchmark.run.missing import missing_data
     from benchmark.run.standing import standing
 
     now = standing(specs, request.results)
     slots = parse_jobs(request.jobs, devices.resolve(request.device))
-    missing = {name: reason for name in selection.datasets if (reason := _absent(selection, name, request.data))}
+    missing = missing_data(now.todo, request.data)
     passes = sum(forward_passes(spec, selection) for spec in now.specs)
     print(f"Runs             {len(now.specs)}, of which {now.count('done')} are done and {len(now.todo)} are to do")
     print(f"Forward passes   {passes:.3g} in all, {sum(forward_passes(s, selection) for s in now.todo):.3g} to do")
     for name, reason in missing.items():
         print(f"Missing data     {name}: {reason}")
-    if not request.dry_run and now.todo:
-        _print_costs(now, measure(now.todo, selection, place_of(request), missing), slots, request.results)
+    if not now.todo:
+        return COMPLETE
+    say_weights(request, now.todo)
+    place = place_of(request)
+    annotators = annotators_of(now.todo, place)
+    estimate = Estimate([*now.todo, *annotators], place, missing, own.assume_tflops)
+    if not request.dry_run:
+        if not own.assume_tflops:
+            estimate.measure()
+        print_costs(estimate, now.todo, annotators, slots)
+        print_disk(estimate, now.todo, len(slots), request.results)
+        print_grounds(estimate, now.todo)
+    for line in memory_lines(estimate, now.todo, own.assume_memory * GIGABYTE or memory_of_a_run(slots)):
+        print(line)
     return COMPLETE
 
 
-def _print_costs(now: Standing, costs: dict[tuple[str, str], Cost], slots: Sequence[str], results: Path) -> None:
-    measured = sorted({pair for pair, cost in costs.items() if cost.measured})
-    if not measured:
-        print("Time             cannot be measured: none of the data sets is on this machine")
+def print_costs(
+    estimate: Estimate, specs: Sequence[RunSpec], annotators: Sequence[RunSpec], slots: Sequence[str]
+) -> None:
+    """How long it takes, or why nobody knows."""
+    for (label, dataset), reason in estimate.problems.items():
+        print(f"Not measured     {label} on {dataset}: {reason}")
+    costs, of_labels = ([estimate.cost(spec) for spec in part] for part in (specs, annotators))
+    if all(cost.how == "unknown" for cost in costs):
+        absent = all(estimate.is_missing(spec) for spec in specs)
+        advice = "" if estimate.tflops else "; --assume-tflops N reckons with a speed instead"
+        print(f"Time             cannot be measured{': none of the data sets is here' if absent else ''}{advice}")
         return
-    total = sum(costs[s.method, s.dataset].seconds for s in now.todo)
-    elapsed = max(total / len(slots), max(costs[s.method, s.dataset].seconds for s in now.todo))
-    print(f"Time             {_hours(elapsed)} on {len(slots)} × {slots[0]} ({_hours(total)} of computing)")
-    records = sum(s.train.epochs * BYTES_PER_EPOCH + BYTES_PER_RUN for s in now.todo)
-    heaviest = sorted((costs[s.method, s.dataset].checkpoint_bytes for s in now.todo), reverse=True)[: len(slots)]
+    if of_labels:
+        spent = sum(cost.seconds for cost in of_labels)
+        print(f"Annotators       {len(of_labels)} to train before the runs on their data sets: {_hours(spent)}")
+    single = [cost.seconds for cost in (*costs, *of_labels)]
+    total, elapsed = sum(single), max(sum(single) / len(slots), max(single))
+    device = f"{estimate.tflops:g} TFLOP/s" if estimate.tflops else slots[0]
+    print(f"Time             {_hours(elapsed)} on {len(slots)} × {device} ({_hours(total)} of computing)")
+
+
+def print_disk(estimate: Estimate, specs: Sequence[RunSpec], slots: int, results: Path) -> None:
+    records = sum(s.train.epochs * BYTES_PER_EPOCH + BYTES_PER_RUN for s in specs)
+    heaviest = sorted((estimate.cost(spec).checkpoint_bytes for spec in specs), reverse=True)[:slots]
+    free = _free(results)
     print(
         f"Disk             {records / MEGABYTE:.0f} MB of records; up to {2 * sum(heaviest) / MEGABYTE:.0f} MB of "
-        f"checkpoints with {len(slots)} at a time; {_free(results) / GIGABYTE:.0f} GB are free"
+        f"checkpoints with {slots} at a time; {free / GIGABYTE:.0f} GB are free"
     )
-    print(
-        f"Measured         {len(measured)} of {len(costs)} pairs of method and data set, a few steps each, here and now"
-    )
-    guessed = sorted(f"{method} on {dataset}" for (method, dataset), cost in costs.items() if not cost.measured)
-    if guessed:
-        shown = ", ".join(guessed[:6]) + (f" and {len(guessed) - 6} more" if len(guessed) > 6 else "")
-        print(f"Extrapolated     {shown}: by forward passes from what was measured")
+    if records + 2 * sum(heaviest) > free:
+        print(f"Too large        for the disk of {results}; choose another folder with --results.")
 
 
-def _absent(selection: Selection, dataset: str, root: Path) -> str:
-    found = selection.source(dataset).find(root)
-    return "" if found.status == "found" else f"{found.detail}; {found.how}"
+def print_grounds(estimate: Estimate, specs: Sequence[RunSpec]) -> None:
+    """What the numbers rest on."""
+    pairs = {(s.label, s.dataset): estimate.cost(s).how for s in specs}
+    for how, (title, words) in HOW.items():
+        found = sorted(f"{label} on {dataset}" for (label, dataset), kind in pairs.items() if kind == how)
+        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        if found and how in COUNTED:
+            print(f"{title:<16} {len(found)} of {len(pairs)} pairs of method and data set{words}")
+        elif found:
+            print(f"{title:<16} {', '.join(found[:SHOWN])}{more}{words}")
 
 
 def _hours(seconds: float) -> str:
@@ -127,7 +170,7 @@ def _free(folder: Path) -> int:
 COMMANDS = (
     Command(
         "estimate",
-        "the plan before it starts: runs, forward passes, hours and disk on this machine",
+        "the plan before it starts: runs, hours, memory and disk on this machine",
         run,
         (*SELECTION, "jobs", "dry_run", "quiet"),
         Own,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.analysis.table import Table
 from benchmark.cli.options import TRAINING, Command, Request
-from benchmark.cli.training import announce, place_of, selection_of, train
+from benchmark.cli.training import announce, make_sets, place_of, say_weights, selection_of, train
 from benchmark.errors import COMPLETE, INCOMPLETE, MissingRuns, UsageError
 from benchmark.exhibits.base import Exhibit, Made, Material, Need, NoFlags, all_exhibits
 
@@ -57,10 +57,23 @@ def selection_for(request: Request, chosen: Chosen) -> Selection:
     return selection
 
 
+def with_known_reference(options: Any, selection: Selection) -> Any:
+    """`--reference` in any case, as the name that it stands for."""
+    if not hasattr(options, "reference"):
+        return options
+    return replace(options, reference=selection.known_as(options.reference))
+
+
 def needs_of(chosen: Chosen, selection: Selection) -> dict[Exhibit, Need]:
     """What each exhibit needs. Of several, one that these methods or data cannot have does not stop the others."""
     needs = {}
     for exhibit, options in chosen.items():
+        reference = getattr(options, "reference", None)
+        named = reference != getattr(exhibit.Options, "reference", None)  # the usual one may be out of the selection
+        if named and reference not in selection.methods and len(chosen) == 1:
+            raise UsageError(
+                f"--reference {reference} is not among the methods of {exhibit.title}: {', '.join(selection.methods)}."
+            )
         try:
             needs[exhibit] = exhibit.runs(selection, options)
         except UsageError as error:
@@ -72,15 +85,23 @@ def needs_of(chosen: Chosen, selection: Selection) -> dict[Exhibit, Need]:
 
 def make(request: Request, title: str, chosen: Chosen) -> int:
     """Run what is missing, unless told not to, then make and write."""
-    selection = selection_for(request, chosen)
+    selection, altered = selection_for(request, chosen), selection_of(request).altered
     announce(request, title, selection)
+    chosen = {exhibit: with_known_reference(options, selection) for exhibit, options in chosen.items()}
     needs = needs_of(chosen, selection)
+    for exhibit in chosen:
+        check_out(request.out, "tables" if exhibit.kind == "table" else "figures")
     if not request.no_run:
         unique = {spec.digest: spec for need in needs.values() for spec in need.specs}
         if unique:
             train(request, selection, list(unique.values()))
         elif request.dry_run:
             print(f"Plan: {title} needs no training; candidate sets are built if they are missing.")
+        sets = [spec for need in needs.values() for spec in need.sets]
+        if not unique:
+            say_weights(request, sets)
+        if not request.dry_run:
+            make_sets(request, sets)
     if request.dry_run:
         return COMPLETE
     complete = not selection.unusable
@@ -94,7 +115,7 @@ def make(request: Request, title: str, chosen: Chosen) -> int:
             print(f"Not drawn: {error}")
             complete = False
             continue
-        show(Made(content, selection.profile.name, exhibit.stem(chosen[exhibit])), request)
+        show(Made(content, selection.profile.name, exhibit.stem(chosen[exhibit], altered)), request)
         complete &= content.complete if isinstance(content, Table) else not material.standing.todo
     return COMPLETE if complete else INCOMPLETE
 
@@ -102,19 +123,39 @@ def make(request: Request, title: str, chosen: Chosen) -> int:
 def show(made: Made, request: Request) -> None:
     """Write an exhibit in all its forms; a table is also printed."""
     if not isinstance(made.content, Table):
-        from benchmark.exhibits.parts.style import save
+        from benchmark.exhibits.parts.style import SUFFIXES, save
 
-        for path in save(made.content, request.derived / "figures" / made.folder, made.stem):
+        folder, stem, forms = target(request, "figures", made, SUFFIXES)
+        for path in save(made.content, folder, stem, suffixes=forms):
             print(f"Written: {path}")
         return
     from benchmark.analysis import table as rendering
 
-    folder: Path = request.derived / "tables" / made.folder
-    paths = rendering.write(made.content, folder, made.stem)
+    folder, stem, forms = target(request, "tables", made, rendering.SUFFIXES)
+    paths = rendering.write(made.content, folder, stem, forms)
     print(rendering.to_text(made.content, colour=sys.stdout.isatty()))
     if not request.quiet:
         kinds = ", ".join(path.suffix for path in paths)
-        print(f"Written: {folder / made.stem} ({kinds})")
+        print(f"Written: {folder / stem} ({kinds})")
+
+
+def check_out(out: Path | None, kind: str) -> None:
+    """A form that there is not is refused before anything trains."""
+    from benchmark.analysis import table as rendering
+    from benchmark.exhibits.parts import style
+
+    forms = rendering.SUFFIXES if kind == "tables" else style.SUFFIXES
+    if out is not None and out.suffix and out.suffix not in forms:
+        raise UsageError(f"--out {out}: {kind} are written as {', '.join(forms)}; end the name in one, or in none.")
+
+
+def target(request: Request, kind: str, made: Made, forms: tuple[str, ...]) -> tuple[Path, str, tuple[str, ...]]:
+    """Folder, name and forms of what is written: those of --out, or the usual place in the results folder."""
+    out = request.out
+    if out is None:
+        return request.derived / kind / made.folder, made.stem, forms
+    check_out(out, kind)
+    return out.parent, out.name.removesuffix(out.suffix), (out.suffix,) if out.suffix else forms
 
 
 COMMANDS = (
@@ -123,7 +164,7 @@ COMMANDS = (
             exhibit.name,
             f"run what is missing for {exhibit.title}{' of the paper' * (exhibit.of_paper and exhibit.profile is None)}, then {'write' if exhibit.kind == 'table' else 'draw'} it",
             partial(one, exhibit),
-            (*TRAINING, "no_run"),
+            (*TRAINING, "no_run", "out"),
             exhibit.Options,
             reads=True,
         )

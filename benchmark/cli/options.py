@@ -18,14 +18,18 @@ from benchmark.flags import flag
 from benchmark.run import backends
 
 
-def _seconds(text: str) -> float:
+def positive(text: str, of: str = "") -> float:
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"'{text}' is no number{of} above 0")
     return value
+
+
+def _seconds(text: str) -> float:
+    return positive(text, " of seconds")
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Request:
     datasets: str | None = flag(
         None, "comma list of names, or a path to your own data", names=("--datasets", "--dataset"), metavar="A,B"
     )
-    seeds: str | None = flag(None, "comma list", metavar="0,1,2")
+    seeds: str | None = flag(None, "comma list or range, 0,1,2 or 0-4", metavar="0,1,2")
     jobs: str | None = flag(None, "runs at once: N, or K/gpu (default: one per GPU, or per core)", metavar="N")
     backend: str = flag(
         backends.DEFAULT,
@@ -65,6 +69,12 @@ class Request:
     scheduler: str | None = flag(None, "of the dask cluster, for example tcp://host:8786", metavar="ADDRESS")
     dry_run: bool = flag(False, "print the plan and stop")
     quiet: bool = flag(False, "no progress")
+    out: Path | None = flag(
+        None,
+        "write it there: a name, whose suffix says in which form, or without one in all",
+        kind=Path,
+        metavar="FILE",
+    )
     no_run: bool = flag(False, "make it from what is there")
     no_wait: bool = flag(False, "do not wait for runs that another process is doing")
     retry_diverged: bool = flag(False, "run diverged runs again (same seed, same end)")

@@ -16,14 +16,13 @@ def of_profile(exhibit: Exhibit, request: Request, own: Any) -> int:
     """A plot of the runs that a profile plans."""
     selection = selection_of(under_its_profile(request, exhibit))
     material = Material(selection, exhibit.runs(selection, own), place_of(request))
-    show(Made(exhibit.make(material, own), selection.profile.name, exhibit.stem(own)), request)
+    show(Made(exhibit.make(material, own), selection.profile.name, exhibit.stem(own, selection.altered)), request)
     return COMPLETE
 
 
 def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
     """A plot of whatever runs are there."""
     from benchmark import store
-    from benchmark.exhibits.parts.style import save
     from benchmark.plan.profile import APART
     from benchmark.plan.selection import sources_of
 
@@ -42,18 +41,17 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
                 known = ", ".join(sorted(set(frame[column])))
                 raise UsageError(f"--{option}: no run of '{unknown[0]}' in {results}; there are {known}.")
             frame = frame[frame[column].isin(wanted) | frame["label"].isin(wanted)]
-    out = exhibit.file(request.derived / "figures" / store.profile_name(request.profile or "all"), own)
     figure = exhibit.draw(frame, (request.methods or "").split(","), own)
-    for path in save(figure, out.parent, out.stem):
-        print(f"Written: {path}")
+    named = "-".join(words.replace(",", "-") for words in (request.methods, request.datasets) if words)
+    show(Made(figure, store.profile_name(request.profile or "all"), exhibit.stem(own, named)), request)
     return COMPLETE
 
 
 def _command(exhibit: Exhibit) -> Command:
     if isinstance(exhibit, FolderPlot):
-        takes: tuple[str, ...] = ("profile", "results", "plugins", "methods", "datasets")
+        takes: tuple[str, ...] = ("profile", "results", "plugins", "methods", "datasets", "out")
         return Command(exhibit.name, exhibit.title, partial(of_folder, exhibit), takes, exhibit.Options, reads=True)
-    takes = tuple(name for name in SELECTION if name != "data")
+    takes = (*(name for name in SELECTION if name != "data"), "out")
     return Command(exhibit.name, exhibit.title, partial(of_profile, exhibit), takes, exhibit.Options, reads=True)
 
 

@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchmark.cli.exhibits import show
 from benchmark.cli.options import TRAINING, Command, Request
-from benchmark.cli.training import announce, selection_of, train
+from benchmark.cli.training import announce, place_of, selection_of, train
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE
-from benchmark.exhibits.base import NoFlags
+from benchmark.exhibits.base import Made, Material
+from benchmark.files import file_name
+from benchmark.flags import flag
 from datasets.base import plural
 
 if TYPE_CHECKING:
+    from benchmark.plan.selection import Selection
     from benchmark.plan.spec import RunSpec
     from benchmark.run.progress import Progress
 
 NAMED = 5  # runs that a line of failures names
 
 
-def run(request: Request, own: NoFlags) -> int:
+@dataclass(frozen=True)
+class Flags:
+    sweep: str | None = flag(
+        None, "train every value of a setting, then a table and a plot of them", metavar="KEY=A,B,C"
+    )
+
+
+def run(request: Request, own: Flags) -> int:
     selection = selection_of(request)
+    if own.sweep:
+        return sweep(request, selection, own.sweep)
     announce(request, "Training", selection)
     progress = train(request, selection, selection.specs())
     code = report_failures(progress)
     return FAILED if selection.unusable else code
+
+
+def sweep(request: Request, selection: Selection, text: str) -> int:
+    """`--sweep`: the runs of all values, then their table and plot."""
+    from benchmark.exhibits.parts import variants
+
+    chosen = variants.sweep_of(text, selection)
+    announce(request, f"Sweep of {chosen.name}", selection)
+    need = chosen.need(selection)
+    unique = {spec.digest: spec for spec in need.specs}
+    code = report_failures(train(request, selection, list(unique.values())))
+    if request.dry_run:
+        return code
+    material = Material(selection, need, place_of(request))
+    stem = file_name("-".join(["sweep", text, *([selection.altered] if selection.altered else [])]))
+    made = variants.table(chosen, material)
+    show(Made(made, selection.profile.name, stem), request)
+    if material.standing.count("done"):
+        show(Made(variants.plot(chosen, material), selection.profile.name, stem), request)
+    return code or (COMPLETE if made.complete else INCOMPLETE)
 
 
 def report_failures(progress: Progress) -> int:
@@ -41,4 +75,4 @@ def report_failures(progress: Progress) -> int:
     return FAILED if bad else INCOMPLETE if claimed else COMPLETE
 
 
-COMMANDS = (Command("run", "train a grid of methods, data sets and seeds", run, TRAINING),)
+COMMANDS = (Command("run", "train a grid of methods, data sets and seeds", run, TRAINING, Flags),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from benchmark.accuracy import in_words
@@ -29,7 +30,25 @@ def run(request: Request, own: NoFlags) -> int:
         counts |= _planned(name, request)
         print(f"{name}: " + (", ".join(f"{n} {state}" for state, n in counts.items() if n) or "nothing yet"))
         _print_unfinished(entries)
+    _print_annotators(request.results)
     return COMPLETE
+
+
+def _print_annotators(results: Path) -> None:
+    """The clean-label networks behind candidate sets; profiles share them. Finished ones are counted only."""
+    from benchmark.run.annotators import annotators
+    from benchmark.run.progress import duration
+
+    found = list(annotators(results))
+    if found:
+        counts = Counter(each.status for each in found)
+        print("annotators: " + ", ".join(f"{n} {status}" for status, n in counts.items()))
+    for each in found:
+        if each.status == "running":
+            left = f", about {duration(each.seconds_left)} left" if each.seconds_left else ""
+            print(f"  {each.dataset} {each.words()}{left} on {each.host}")
+        elif each.status != "done":
+            print(f"  {each.dataset} {each.words()}: {each.status}{f': {each.reason}' if each.reason else ''}")
 
 
 def _print_unfinished(entries: list[tuple[RunFolder, dict[str, Any], str]]) -> None:

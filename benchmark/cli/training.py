@@ -15,6 +15,7 @@ from datasets.base import plural
 if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
     from benchmark.plan.spec import RunSpec
+    from benchmark.run.backends.base import Backend
     from benchmark.run.options import RunOptions
     from benchmark.run.progress import Progress
     from benchmark.run.standing import Standing
@@ -68,15 +69,69 @@ def place_of(request: Request) -> RunOptions:
 def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> Progress:
     """Do what is missing, showing progress; the plan is printed first."""
     from benchmark.files import ensure_writable
-    from benchmark.run import devices
-    from benchmark.run.backends import BACKENDS
-    from benchmark.run.devices import parse_jobs
+    from benchmark.run.missing import refuse_missing
     from benchmark.run.progress import Progress, display_for
     from benchmark.run.standing import cost, standing
     from benchmark.run.tracking import check_tracker
 
     place = place_of(request)
     check_tracker(place.track)
+    slots, backend = slots_and_backend(request)
+    now = standing(specs, request.results)
+    todo = sorted(now.todo, key=lambda s: -cost(s, selection.entry(s.method)))
+    if not request.quiet:
+        where = request.scheduler or f"{len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}"
+        print(f"{plan_line(now, where)}; results in {request.results}.", flush=True)
+    say_weights(request, todo)
+    if request.dry_run:
+        say_needs(request, todo, slots)
+    if request.dry_run or not todo:
+        return Progress(0)
+    if not backend.needs_scheduler:  # else the data lie where the workers are
+        refuse_missing(todo, request.data)
+    ensure_writable(request.results)
+    chosen = backend(tuple(slots[: len(todo)]), not request.no_wait, request.scheduler or "", request.device)
+    return chosen.run(todo, place, display_for(request.quiet, request.results))
+
+
+def say_needs(request: Request, specs: Sequence[RunSpec], slots: Sequence[str]) -> None:
+    """Data that are not here, and on a GPU the memory of runs on images as large as the paper's."""
+    from benchmark.run.estimate import Estimate
+    from benchmark.run.memory import memory_lines, memory_of_a_run
+    from benchmark.run.missing import missing_data
+    from datasets import registry
+
+    for name, reason in missing_data(specs, request.data).items():
+        print(f"Missing data     {name}: {reason}")
+    large = [s for s in specs if registry.get(s.paths.get("dataset") or s.dataset).group in ("Common", "Fine-Grained")]
+    if large and slots[0] != "cpu":  # `estimate --dry-run` says it for any device
+        # By name alone: a plan must not take the time that reading the data takes.
+        estimate = Estimate(large, place_of(request), {spec.dataset for spec in large})
+        for line in memory_lines(estimate, large, memory_of_a_run(slots)):
+            print(line)
+
+
+def make_sets(request: Request, specs: Sequence[RunSpec]) -> None:
+    """Train the annotators that are missing and draw the candidate sets of these runs, showing progress."""
+    from benchmark.files import ensure_writable
+    from benchmark.run.progress import display_for
+    from datasets.labels.generators import GENERATORS
+
+    annotated = [spec for spec in specs if GENERATORS[spec.data.generator].annotator]
+    slots, backend = slots_and_backend(request)
+    if not annotated:
+        return
+    ensure_writable(request.results)
+    chosen = backend(tuple(slots[: len(annotated)]), True, request.scheduler or "", request.device)
+    chosen.prepare(annotated, place_of(request), display_for(request.quiet, request.results))
+
+
+def slots_and_backend(request: Request) -> tuple[list[str], type[Backend]]:
+    """Where to carry runs out, checked."""
+    from benchmark.run import devices
+    from benchmark.run.backends import BACKENDS
+    from benchmark.run.devices import parse_jobs
+
     slots = parse_jobs(request.jobs, devices.resolve(request.device))
     backend = BACKENDS[request.backend]
     if backend.needs_scheduler and not request.scheduler:
@@ -86,17 +141,7 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
         raise UsageError(f"--scheduler {request.scheduler} is for --backend {names}; write both or neither.")
     if request.scheduler and not re.fullmatch(r"(\w+://)?[^/]+:\d+", request.scheduler):
         raise UsageError(f"--scheduler {request.scheduler}: that is no address; write it as tcp://host:8786.")
-    now = standing(specs, request.results)
-    todo = sorted(now.todo, key=lambda s: -cost(s, selection.entry(s.method)))
-    if not request.quiet:
-        where = request.scheduler or f"{len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}"
-        print(f"{plan_line(now, where)}; results in {request.results}.", flush=True)
-    say_weights(request, todo)
-    if request.dry_run or not todo:
-        return Progress(0)
-    ensure_writable(request.results)
-    chosen = backend(tuple(slots[: len(todo)]), not request.no_wait, request.scheduler or "", request.device)
-    return chosen.run(todo, place, display_for(request.quiet, request.results))
+    return list(slots), backend
 
 
 def say_weights(request: Request, specs: Sequence[RunSpec]) -> None:

@@ -16,8 +16,6 @@ from benchmark.files import file_name
 from benchmark.flags import flag
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas
     from matplotlib.figure import Figure
 
@@ -82,7 +80,8 @@ class Need:
 
     specs: list[RunSpec] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)  # by config digest
-    points: list[tuple[str, str, float]] = field(default_factory=list)  # config digest, parameter, value
+    points: list[tuple[str, str, float | str | bool]] = field(default_factory=list)  # config digest, parameter, value
+    sets: list[RunSpec] = field(default_factory=list)  # runs whose candidate sets alone are needed
 
     def add(self, specs: Sequence[RunSpec], label: str | None = None) -> None:
         self.specs += specs
@@ -182,7 +181,14 @@ class Material:
         from benchmark.analysis.comparisons import candidate_notes
 
         notes = candidate_notes(self.runs, self.need.specs)
-        return replace(table, notes=(*table.notes, *notes, *self.overridden))
+        return replace(table, notes=(*table.notes, *notes, *self.remarks))
+
+    @property
+    def remarks(self) -> list[str]:
+        """What loading said of the data, and what the command line changed."""
+        from benchmark.run.standing import data_notes
+
+        return data_notes(self.need.specs, self.place.results) + self.overridden
 
     @property
     def overridden(self) -> list[str]:
@@ -221,10 +227,11 @@ class Exhibit:
     def make(self, material: Material, options: Any) -> Table | Figure:
         raise NotImplementedError
 
-    def stem(self, options: Any) -> str:
-        """Name of its files: flags that are not at their default are in it, so that no variant replaces the usual one."""
+    def stem(self, options: Any, altered: str = "") -> str:
+        """Name of its files: what is not as usual, flags and selection, is in it, so that nothing replaces the usual one."""
         chosen = [(f.name, getattr(options, f.name)) for f in fields(options) if getattr(options, f.name) != f.default]
-        return file_name("-".join([self.name, *(name if value is True else str(value) for name, value in chosen)]))
+        words = [self.name, *(name if value is True else str(value) for name, value in chosen)]
+        return file_name("-".join([*words, altered] if altered else words))
 
     def without_runs(self, options: Any) -> Made | None:
         """What the flags ask for that needs no profile and no runs."""
@@ -238,10 +245,6 @@ class FolderPlot(Exhibit):
 
     def draw(self, epochs: pandas.DataFrame, methods: Sequence[str], options: Any) -> Figure:
         """From the tidy frame of epochs; `methods` are those that were named, if any."""
-        raise NotImplementedError
-
-    def file(self, folder: Path, options: Any) -> Path:
-        """Where the drawing goes, without its suffix or with one."""
         raise NotImplementedError
 
 

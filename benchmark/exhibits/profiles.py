@@ -67,8 +67,9 @@ def draw(runs: pd.DataFrame, contents: Contents) -> Figure:
         axes.set_ylabel("Share of runs (%)")
         figure.legend(loc="outside right upper", fontsize=8)
         sets = ", ".join(contents.titles[d] for d in whole)
-        note = f"{sets}; {len(contents.seeds)} seeds; data sets count alike; who is the best depends on who is drawn"
+        note = f"{sets}, {len(contents.seeds)} seeds; data sets count alike"
         if dropped:
             note += f"; left out as incomplete: {', '.join(contents.titles[d] for d in dropped)}"
+        note += "\nWho is the best of a run depends on who is drawn"
         axes.set_title(note, fontsize=8, loc="left")
     return figure

@@ -29,7 +29,9 @@ class Table1(Exhibit):
     name, title, kind = "table1", "Table 1", "table"
 
     def runs(self, selection: Selection, options: NoFlags) -> Need:
-        return Need()  # candidate sets are built if they are missing, nothing is trained but their annotators
+        from benchmark.run.sets import set_specs
+
+        return Need(sets=set_specs(selection))  # nothing is trained but annotators
 
     def make(self, material: Material, options: NoFlags) -> Table:
         measured = measure(material.selection, material.place)

@@ -18,6 +18,7 @@ from benchmark.plan import sections as typed
 from benchmark.plan.profile import Profile
 from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, Views, fields_of
 from benchmark.plan.spec import RunConfig, RunSpec, file_digest
+from benchmark.store import digest_of
 from datasets import registry
 from datasets.own import content_of, is_own, name_of
 from methods.parts import pretrained
@@ -50,8 +51,19 @@ class Override:
 
 
 def check_overrides(overrides: Sequence[Override], entries: Sequence[Entry]) -> None:
-    """An override that no method of the run has is an error, not a silent nothing."""
-    for override in overrides:
+    """An override that no method of the run has, or that another one undoes, is an error, not a silent nothing."""
+    names = [entry.name for entry in entries]
+    for place, override in enumerate(overrides):
+        same = [o for o in overrides[:place] if (o.scope, o.key) == (override.scope, override.key)]
+        if same:
+            raise UsageError(
+                f"--set {override.scope}.{override.key} is given twice, {same[0].text} and {override.text}; leave one out."
+            )
+        if override.scope not in (*SECTIONS, "method", "dataset", *names):
+            raise UsageError(
+                f"--set {override.scope}.{override.key} changes nothing: {override.scope} is not among the methods "
+                f"({', '.join(names)})."
+            )
         if override.scope == "method":
             for entry in entries:
                 _setting(entry, override)
@@ -264,7 +276,8 @@ def own_data(dataset: str) -> dict[str, str]:
     """How a data set enters the configuration: by name, or for the user's own files by stem and content."""
     path = Path(dataset).expanduser()
     if is_own(path):
-        return {"name": name_of(path), "sha256": file_digest(str(content_of(path)))}
+        digests = [file_digest(str(file)) for file in content_of(path)]
+        return {"name": name_of(path), "sha256": digests[0] if len(digests) == 1 else digest_of(digests)}
     return {"name": dataset}
 
 

@@ -12,6 +12,7 @@ from benchmark.errors import UsageError
 from benchmark.plan.profile import Profile, load_profile
 from benchmark.plan.resolution import Override, check_overrides, literal, resolve, source_digest
 from benchmark.plan.spec import RunSpec
+from benchmark.store import digest_of
 from datasets import registry as data_registry
 from datasets.base import DataError, Source, settings_of
 from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mean, discover
@@ -43,6 +44,10 @@ class Selection:
     apart: tuple[str, ...] = ()  # extensions that nobody named one by one: shown below the rest and not ranked
     unusable: tuple[str, ...] = ()  # broken plug-ins and methods, a sentence each; the others go on without them
 
+    def known_as(self, method: str) -> str:
+        """The name of a method that somebody wrote in any case, or as tables print it."""
+        return _as_known((method,), self.catalogue.entries.values())[0]
+
     def entry(self, name: str) -> Entry:
         try:
             return self.catalogue.get(name)
@@ -51,6 +56,20 @@ class Selection:
 
     def source(self, name: str) -> Source:
         return data_registry.get(name)
+
+    @property
+    def altered(self) -> str:
+        """What differs from the profile's own, as a part of a file's name; nothing for the profile as it is."""
+        own = self.profile
+        kinds = (
+            (self.datasets, own.datasets, [self.source(name).name for name in self.datasets]),
+            (self.methods, own.all_methods, self.methods),
+            (self.seeds, own.seeds, [f"seed{seed}" for seed in self.seeds]),
+        )
+        words = [str(word) for chosen, usual, shown in kinds if tuple(chosen) != tuple(usual) for word in shown]
+        words += [f"{override.scope}.{override.key}={override.text}" for override in self.overrides]
+        text = "-".join(words)
+        return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 9]}-{digest_of(words)[:8]}"
 
     def specs(
         self,
@@ -84,6 +103,7 @@ class Selection:
 
 
 EVERYTHING = Choice()
+LONGEST_NAME = 60  # of what was typed, in the name of a file
 EVERY_METHOD = "all"
 
 
@@ -101,14 +121,17 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
         if not Path(plugin).is_file():
             raise UsageError(f"Plug-in {plugin} does not exist.")
     catalogue = discover(plugins, tolerant=True)
+    broken = [catalogue.broken[str(Path(plugin))] for plugin in plugins if str(Path(plugin)) in catalogue.broken]
+    if broken:  # it was named: going on without it would train for nothing
+        raise UsageError(" ".join(broken))
     chosen_profile = load_profile(profile)
-    words = _words(choice.methods, "--methods")
+    words = _as_known(_words(choice.methods, "--methods"), catalogue.entries.values())
     names = _with_groups(words, chosen_profile) or chosen_profile.all_methods
     if plugins and choice.methods is None:  # a plug-in named on the command line takes part
         own = [e.name for e in catalogue.entries.values() if not e.built_in]
         names = (*names, *(n for n in own if n not in names))
-    names, unusable = _without_broken(names, catalogue, plugins)
-    sets = _words(choice.datasets, "--datasets") or chosen_profile.datasets
+    names, unusable = _without_broken(names, catalogue)
+    sets = _as_known(_words(choice.datasets, "--datasets"), data_registry.SOURCES.values()) or chosen_profile.datasets
     overrides = [Override.parse(text, catalogue) for text in choice.settings]
     for key, value in (("epochs", choice.epochs), ("eval_every", choice.eval_every)):
         if value is not None:
@@ -177,11 +200,9 @@ def _check_settings(source: Source, profile: Profile, overrides: Sequence[Overri
             raise UsageError(f"Data set {source.name}, setting {key}: {error}.") from None
 
 
-def _without_broken(
-    names: Sequence[str], catalogue: Catalogue, plugins: Sequence[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _without_broken(names: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names that can be run, and why others cannot. A name that nothing explains is wrong usage."""
-    reasons = [catalogue.broken[str(Path(plugin))] for plugin in plugins if str(Path(plugin)) in catalogue.broken]
+    reasons: list[str] = []
     usable = []
     for name in names:
         try:
@@ -203,6 +224,16 @@ def _with_groups(words: Sequence[str], profile: Profile) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def _as_known(words: Sequence[str], known: Iterable[Entry | Source]) -> tuple[str, ...]:
+    """Names in any case and as tables print them: PRODEN is proden, CIFAR-100 cifar100."""
+    by_name = {text.lower(): one.name for one in known for text in (one.title, one.name)}
+    names = tuple(by_name.get(word.lower(), word) for word in words)
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"'{name}' is named twice.")
+    return names
+
+
 def _words(text: str | None, option: str) -> tuple[str, ...]:
     if text is None:
         return ()
@@ -216,11 +247,16 @@ def _words(text: str | None, option: str) -> tuple[str, ...]:
 
 
 def _seeds(text: str | None) -> tuple[int, ...]:
-    seeds = []
+    seeds: list[int] = []
     for word in _words(text, "--seeds"):
-        if not word.isdecimal():
-            raise UsageError(f"--seeds: '{word}' is no whole number; write for example --seeds 0,1,2.")
-        if int(word) in seeds:
-            raise UsageError(f"--seeds: {int(word)} is named twice.")
-        seeds.append(int(word))
+        first, dash, last = word.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(f"--seeds: '{word}' is no whole number; write for example --seeds 0,1,2 or --seeds 0-4.")
+        named = range(int(first), int(last or first) + 1)
+        if not named:
+            raise UsageError(f"--seeds: {word} runs backwards; write the smaller number first.")
+        for seed in named:
+            if seed in seeds:
+                raise UsageError(f"--seeds: {seed} is named twice.")
+            seeds.append(seed)
     return tuple(seeds)

@@ -24,10 +24,11 @@ from benchmark import store
 from benchmark.accuracy import ACCURACIES
 from benchmark.analysis import published
 from benchmark.analysis import statistics as st
-from benchmark.analysis.comparisons import ALPHA, add_holm, devices_in_words, rank_methods
-from benchmark.analysis.contents import MAIN_KINDS, REFERENCE, TEST_NAMES, Contents, DatasetInfo, MethodInfo
+from benchmark.analysis.comparisons import ALPHA, add_holm, compare_runs, devices_in_words, rank_methods
+from benchmark.analysis.contents import MAIN_KINDS, MARGIN, REFERENCE, TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.errors import CandidError, UsageError
-from benchmark.exhibits.parts.style import style_of
+from benchmark.exhibits.parts.cells import detectable_text
+from benchmark.exhibits.parts.style import Style, style_of, styles_of
 from benchmark.exhibits.table2 import table2
 from benchmark.exhibits.table4 import ROWS
 from benchmark.files import file_name
@@ -299,6 +300,7 @@ def describe(view: View, results: Path) -> dict[str, Any]:
         "datasets": [_dataset(d, view, results) for d in contents.datasets],
         "cells": cells,
         "compare": compare_all(contents.main_methods, contents, cells),
+        "evidence": evidence(frame, contents),
         "ranks": ranks(ranked, contents, cells),
         "selection": selection(view, contents),
         "variants": variants(view, contents, cells, beside),
@@ -354,11 +356,10 @@ def _method(method: MethodInfo, view: View) -> dict[str, Any]:
         "venue": f"{entry.venue} {entry.year}" if entry.year else "", "forwards": entry.forwards, "state": entry.state,
         "views": list(entry.views),
     }  # fmt: skip
-    return {"name": method.name, "title": method.title, "kind": method.kind, **look(method.name), **about}
+    return {"name": method.name, "title": method.title, "kind": method.kind, **look(style_of(method.name)), **about}
 
 
-def look(label: str) -> dict[str, Any]:
-    style = style_of(label)
+def look(style: Style) -> dict[str, Any]:
     return {"colour": style.colour, "dash": [] if style.line == "-" else list(style.line[1])}
 
 
@@ -443,6 +444,21 @@ def compare_all(
     }
 
 
+def evidence(frame: pd.DataFrame, contents: Contents) -> str:
+    """What the reference's ties are, and what its comparisons could have found."""
+    if len(contents.main_methods) < 2 or contents.reference not in {m.name for m in contents.main_methods}:
+        return ""
+    records = compare_runs(frame, contents)
+    found = [r["verdict"] for r in records]
+    equal, open_ = found.count("equal"), found.count("undecided")
+    if not equal + open_:
+        return detectable_text(records).strip()
+    return (
+        f"A tie is not equality. Of the ties of {contents.titles[contents.reference]}, {equal} rule out a difference beyond "
+        f"±{MARGIN:g} points and {open_} are undecided (paired t-tests). {detectable_text(records)}"
+    ).strip()
+
+
 def _pairs(
     methods: Sequence[MethodInfo], contents: Contents, values: Mapping[tuple[str, str], dict[int, float]], test: str
 ) -> dict[tuple[str, str, str], dict[str, Any]]:
@@ -501,7 +517,8 @@ def selection(view: View, contents: Contents) -> list[dict[str, Any]]:
     grouped = defaultdict(list)
     for run in view.runs:
         if run.done and run.label == run.method and run.seed in contents.seeds:
-            grouped[run.method, run.dataset].append(run.summary)
+            short = {rule.key: math.nan for rule in ACCURACIES if run.epochs < rule.fewest}
+            grouped[run.method, run.dataset].append({**run.summary, **short})
     return [
         {"m": m, "d": d, "n": len(own), **{k: st.mean([s.get(k, math.nan) for s in own]) for k in store.SUMMARY}}
         for (m, d), own in grouped.items()
@@ -529,7 +546,7 @@ def variants(view: View, contents: Contents, cells: Sequence[Mapping[str, Any]],
                 "label": label, "m": own[0].method, "d": dataset, "title": titles.get(label, ""), "n": len(values),
                 "expected": len(contents.seeds), "mean": mean, "std": st.sample_std(list(values.values())),
                 "gain": mean - base.get((own[0].method, dataset), math.nan), "values": list(map(list, values.items())),
-                "published": list(there) if there else None, "command": command(view, own), **look(label),
+                "published": list(there) if there else None, "command": command(view, own), **look(style_of(label)),
             }
         )  # fmt: skip
     return found
@@ -657,9 +674,13 @@ def collect(results: Path, scope: Scope) -> dict[str, Any]:
         which = f"no runs of profile {name}" if name else "no runs"
         raise CandidError(f"There are {which} in {results}; train some first, for example `./reproduce.sh table2`.")
     described = [describe(view, results) for view in views]
-    drawn = curves([[(run.label, run.dataset, run.seed, run.folder) for run in view.runs] for view in views])
+    # A run that died after an epoch is no curve.
+    whole = [[run for run in view.runs if run.status not in ("failed", "diverged", "oom")] for view in views]
+    drawn = curves([[(run.label, run.dataset, run.seed, run.folder) for run in runs] for runs in whole])
     for entry, own in zip(described, drawn, strict=True):
-        labels = [{"name": label, **look(label)} for label in own.pop("labels")]
+        names = own.pop("labels")
+        styles = styles_of(names)
+        labels = [{"name": label, **look(styles[label])} for label in names]
         entry["curves"] = {**own, "labels": labels}
     rules = [[rule.key, rule.title, rule.colour, rule.mark, rule.legend] for rule in ACCURACIES]
     return {"rules": rules, "views": described}

@@ -1,36 +1,48 @@
-"""What runs cost on this machine before they start: seconds and checkpoint bytes, from a short measurement.
+"""What runs cost before they start: seconds, memory, checkpoint bytes.
 
-A few steps and one batch of evaluation of each (method, data set) are timed with the real trainer, one after the other
-on one slot. What the time limit leaves out is extrapolated by forward passes, and the output says which is which.
+One cheap method is timed on every data set first, then one run of every other method, then what the time limit still
+allows. Operations counted from shapes carry what was timed over to the rest; the output says which is which.
 """
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmark.run.standing import images_of, passes_of
 
 if TYPE_CHECKING:
-    import torch
-
     from benchmark.plan.selection import Selection
     from benchmark.plan.spec import RunSpec
     from benchmark.run.options import RunOptions
-    from benchmark.train.trainer import Trainer
+    from benchmark.run.pace import Pace
+    from benchmark.run.shapes import Needs, Outline
 
-EACH, TOTAL = 1.5, 60.0  # seconds of measuring: per method and data set, and in all
+TOTAL = 60.0  # seconds of measuring; a measurement that has begun is ended
+OF_A_RUN = 0.1  # seconds for its folder and files
+
+Pair = tuple[str, str]  # what is run, on which data set
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run of a (method, data set) costs."""
+    """What one run costs."""
 
     seconds: float
     checkpoint_bytes: float
-    measured: bool
+    peak_bytes: float
+    how: str  # timed, ratio (of timed runs), operations, assumed, or unknown
+
+    @property
+    def measured(self) -> bool:
+        return self.how == "timed"
+
+
+def pair_of(spec: RunSpec) -> Pair:
+    return spec.label, spec.dataset
 
 
 def forward_passes(spec: RunSpec, selection: Selection) -> float:
@@ -38,101 +50,195 @@ def forward_passes(spec: RunSpec, selection: Selection) -> float:
     return spec.train.epochs * images_of(spec) * passes_of(selection.entry(spec.method))
 
 
-def measure(
-    specs: Sequence[RunSpec], selection: Selection, place: RunOptions, missing: dict[str, str], limit: float = TOTAL
-) -> dict[tuple[str, str], Cost]:
-    """The cost of each (method, data set), timed as far as data and the time limit allow, else extrapolated."""
-    first: dict[tuple[str, str], RunSpec] = {}
+def annotators_of(specs: Iterable[RunSpec], place: RunOptions) -> list[RunSpec]:
+    """The annotators that these runs need and that are not there yet, as runs of `supervised` that take as long."""
+    from datasets.labels.generators import GENERATORS
+
+    found: dict[str, RunSpec] = {}
     for spec in specs:
-        first.setdefault((spec.method, spec.dataset), spec)
-    costs: dict[tuple[str, str], Cost] = {}
-    deadline = time.monotonic() + limit
-    for pair, spec in first.items():
-        if (spec.paths.get("dataset") or spec.dataset) not in missing and time.monotonic() < deadline:
-            cost = _time_one(spec, place)
-            if cost is not None:
-                costs[pair] = cost
-    for pair, spec in first.items():
-        if pair not in costs:
-            costs[pair] = _like_the_others(spec, selection, first, costs)
-    return costs
+        folder, section = place.results / "candidates" / spec.dataset, spec.annotator
+        if not GENERATORS[spec.data.generator].annotator or any(folder.glob(f"annotator-{section.network}*.npz")):
+            continue
+        train = replace(
+            spec.train, epochs=section.epochs, batch=section.batch, lr=section.lr, eval_every=section.epochs, steps=0,
+            holdout=0.0,
+        )  # fmt: skip
+        backbone = replace(spec.backbone, name=section.network)
+        config = replace(spec.config, method="supervised", method_config={}, train=train, backbone=backbone)
+        paths = {**spec.paths, "plugin": ""}
+        label = f"annotator of {spec.dataset}"
+        found.setdefault(spec.dataset, replace(spec, label=label, config=config, paths=paths))
+    return list(found.values())
 
 
-def _time_one(spec: RunSpec, place: RunOptions) -> Cost | None:
-    """Time some steps and some of the evaluation of one run; nothing is stored. None if the method does not run."""
-    import torch
+class Estimate:
+    """Costs of runs, timed as far as data and the time limit allow."""
 
-    from benchmark.run.capture import silenced
-    from benchmark.train.candidates import plausible_candidates
-    from benchmark.train.loading import dataset_of, entry_of
-    from benchmark.train.trainer import Trainer
-    from methods.registry import load
+    def __init__(
+        self, specs: Sequence[RunSpec], place: RunOptions, missing: Iterable[str] = (), tflops: float = 0.0
+    ) -> None:
+        self.place, self.missing = place, set(missing)
+        self.tflops = tflops  # a speed to reckon with instead of measurements
+        self.first: dict[Pair, RunSpec] = {}
+        for spec in specs:
+            self.first.setdefault(pair_of(spec), spec)
+        self.outlines: dict[str, Outline | None] = {}
+        self.paces: dict[Pair, Pace] = {}
+        self.problems: dict[Pair, str] = {}
+        self._needs: dict[tuple[object, ...], Needs | None] = {}
 
-    device = torch.device(place.device)
-    try:
-        with silenced():
-            dataset = dataset_of(spec, place.data)
-            trainer = Trainer(spec, load(entry_of(spec)), dataset, plausible_candidates(dataset), device)
-            return _time_trainer(trainer)
-    except Exception as error:  # a broken method must not hide the cost of the others
-        print(f"Not measured     {spec.method} on {spec.dataset}: {type(error).__name__}: {str(error).splitlines()[0]}")
-        return None
+    # what shapes tell ---------------------------------------------------------------------------------------------
 
+    def outline(self, spec: RunSpec) -> Outline | None:
+        """The shapes of a run's data."""
+        from benchmark.run.shapes import Outline
+        from benchmark.train.loading import dataset_of
+        from datasets import registry
 
-def _time_trainer(trainer: Trainer) -> Cost:
-    """Steps, epoch hooks and one test batch at three quarters of the training, when warm-ups are over."""
-    import torch
+        if spec.dataset not in self.outlines:
+            if self.is_missing(spec):
+                source = registry.get(spec.dataset)
+                self.outlines[spec.dataset] = Outline.of_source(source, spec.config.dataset_settings)
+            else:
+                self.outlines[spec.dataset] = Outline.of(dataset_of(spec, self.place.data))
+        return self.outlines[spec.dataset]
 
-    method = trainer.method
-    trainer.epoch = trainer.epochs * 3 // 4
-    started = time.perf_counter()
-    trainer.begin_epoch()
-    trainer.end_epoch()
-    hooks = time.perf_counter() - started
-    times = []
-    last = time.perf_counter()
-    method.train()
-    for batch in trainer.batches(trainer.order(trainer.epoch), 0):
-        trainer.step(batch)
-        _wait_for(trainer.device)
-        times.append(time.perf_counter() - last)
-        last = time.perf_counter()
-        if last - started > EACH and len(times) >= 3:
-            break
-    step = sum(times[1:]) / (len(times) - 1) if len(times) > 1 else times[0]  # the first one warms up
-    method.eval()
-    with torch.inference_mode(), trainer.autocast():
-        images = next(iter(trainer.inputs.test_batches()))
-        method.predict(images)
-        _wait_for(trainer.device)
-        started = time.perf_counter()
-        method.predict(images)
-        _wait_for(trainer.device)
-    test = len(trainer.evaluator.test_labels) / len(images) * (time.perf_counter() - started)
-    epoch = hooks + step * trainer.steps_per_epoch + test * trainer.evaluations_per_epoch()
-    weights = sum(v.numel() * v.element_size() for v in method.state_dict().values() if isinstance(v, torch.Tensor))
-    momentum = sum(p.numel() * p.element_size() for p in method.parameters() if p.requires_grad)
-    return Cost(trainer.epochs * epoch, weights + momentum, measured=True)
+    def needs(self, spec: RunSpec) -> Needs | None:
+        """Operations and memory of a step; None where they cannot be counted."""
+        from benchmark.run.capture import silenced
+        from benchmark.run.shapes import needs_of
 
+        outline = self.outline(spec)
+        if outline is None or spec.backbone.frozen:
+            return None
+        method, network = spec.config.to_json()["method"], spec.backbone.name or outline.backbone
+        key = (str(method), network, spec.train.batch, outline.recipe and outline.recipe.size, outline.features)
+        if key not in self._needs:
+            try:
+                with silenced():
+                    self._needs[key] = needs_of(spec, self._largest(outline))
+            except Exception as error:  # a broken method must not hide the cost of the others
+                self._needs[key] = None
+                self.problems[pair_of(spec)] = f"{type(error).__name__}: {_line(error)}"
+        return self._needs[key]
 
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
+    def _largest(self, outline: Outline) -> Outline:
+        """Of the data sets whose images are of one size, that of the most classes: one count stands for all of them."""
+        sizes = [other for spec in self.first.values() if (other := self.outline(spec))]
+        return max((o for o in sizes if o.alike(outline)), key=lambda o: (o.classes, o.rows))
+
+    # what is timed ------------------------------------------------------------------------------------------------
+
+    def measure(self, limit: float = TOTAL) -> None:
+        """Time as many runs as the limit allows, those first that say most about the others."""
+        deadline = time.monotonic() + limit
+        for pair in self._in_order():
+            if time.monotonic() > deadline:
+                return
+            self._time(pair)
+
+    def _in_order(self) -> list[Pair]:
+        """The cheapest of every data set, then the cheapest of every method, then the rest."""
+        # The maps of a frozen encoder may not be there yet, and making them takes longer than many runs.
+        here = [p for p, spec in self.first.items() if not self.is_missing(spec) and not spec.backbone.frozen]
+        here.sort(key=self._weight)  # stable
+        chosen: dict[Pair, None] = {}
+        for part in (1, 0):
+            seen = {pair[part] for pair in chosen}
+            for pair in here:
+                if pair[part] not in seen:
+                    seen.add(pair[part])
+                    chosen[pair] = None
+        return [*chosen, *(pair for pair in here if pair not in chosen)]
+
+    def _weight(self, pair: Pair) -> float:
+        needs = self.needs(self.first[pair])
+        return needs.flops if needs else 0.0
+
+    def _time(self, pair: Pair) -> None:
         import torch
 
-        torch.cuda.synchronize(device)
+        from benchmark.run.capture import silenced
+        from benchmark.run.pace import pace_of
+        from benchmark.train.loading import dataset_of
+
+        spec = self.first[pair]
+        try:
+            with silenced():
+                dataset = dataset_of(spec, self.place.data)
+                self.paces[pair] = pace_of(spec, dataset, torch.device(self.place.device), self.needs(spec))
+        except Exception as error:
+            self.problems[pair] = f"{type(error).__name__}: {_line(error)}"
+        gc.collect()  # a trainer holds itself in a cycle, and with it the memory of the device
+
+    # what follows -------------------------------------------------------------------------------------------------
+
+    def cost(self, spec: RunSpec) -> Cost:
+        """Of one run."""
+        needs = self.needs(spec)
+        memory = needs.peak_bytes if needs else 0.0
+        pace, how = self._assumed(spec, needs) if self.tflops else self._pace(spec, needs)
+        if pace is None:
+            return Cost(0.0, 0.0, memory, "unknown")
+        return Cost(self._seconds(spec, pace), pace.checkpoint_bytes, pace.peak_bytes or memory, how)
+
+    def _seconds(self, spec: RunSpec, pace: Pace) -> float:
+        from benchmark.run.pace import steps_of
+        from benchmark.train.trainer import evaluations
+
+        outline = self.outline(spec)
+        rows = outline.rows if outline else int(images_of(spec))
+        epochs = spec.train.epochs
+        training = epochs * (steps_of(spec, rows) * pace.step + pace.hooks)
+        return training + evaluations(spec.train) * pace.evaluation + pace.once + OF_A_RUN
+
+    def _assumed(self, spec: RunSpec, needs: Needs | None) -> tuple[Pace | None, str]:
+        from benchmark.run.pace import Pace
+
+        outline = self.outline(spec)
+        if needs is None or outline is None:
+            return None, "unknown"
+        evaluation = outline.test_rows * needs.predict_flops / (self.tflops * 1e12)
+        return Pace(needs.flops / (self.tflops * 1e12), 0.0, 0.0, evaluation, needs.state_bytes), "assumed"
+
+    def _pace(self, spec: RunSpec, needs: Needs | None) -> tuple[Pace | None, str]:
+        """Timed, or from what was timed: the method elsewhere, against a method timed there and here."""
+        pair = pair_of(spec)
+        if pair in self.paces:
+            return self.paces[pair], "timed"
+        if spec.backbone.frozen:
+            return None, "unknown"
+        here = [other for other in self.paces if other[1] == spec.dataset]
+        elsewhere = [other for other in self.paces if other[0] == spec.label]
+        for base in here:
+            for other in elsewhere:
+                twin = (base[0], other[1])
+                if twin in self.paces:
+                    factor = self.paces[base].step / self.paces[twin].step
+                    counted = self._ratio(pair, other) / self._ratio(base, twin)
+                    return self._resized(self.paces[other].times(factor * counted), other, spec), "ratio"
+        known = here or list(self.paces)
+        if not known:
+            return None, "unknown"
+        base = min(known, key=lambda other: abs(self._weight(other) - (needs.flops if needs else 0.0)))
+        return self._resized(self.paces[base].times(self._ratio(pair, base)), base, spec), "operations"
+
+    def _ratio(self, one: Pair, other: Pair) -> float:
+        """Operations of a step, one against the other."""
+        a, b = self.needs(self.first[one]), self.needs(self.first[other])
+        return a.flops / b.flops if a and b and a.flops and b.flops else 1.0
+
+    def _resized(self, pace: Pace, measured: Pair, spec: RunSpec) -> Pace:
+        """Hooks and evaluations for as many rows as the data set has."""
+        mine, other = self.outline(spec), self.outline(self.first[measured])
+        if mine is None or other is None:
+            return pace
+        rows, tests = mine.rows / other.rows, mine.test_rows / other.test_rows
+        return replace(pace, hooks=pace.hooks * rows, once=pace.once * rows, evaluation=pace.evaluation * tests)
+
+    def is_missing(self, spec: RunSpec) -> bool:
+        return (spec.paths.get("dataset") or spec.dataset) in self.missing
 
 
-def _like_the_others(
-    spec: RunSpec,
-    selection: Selection,
-    first: dict[tuple[str, str], RunSpec],
-    costs: dict[tuple[str, str], Cost],
-) -> Cost:
-    """Seconds per forward pass of the same data set, else of all; without any measurement the cost is 0."""
-    known = {pair: cost for pair, cost in costs.items() if cost.measured}
-    same = {pair: cost for pair, cost in known.items() if pair[1] == spec.dataset} or known
-    if not same:
-        return Cost(0.0, 0.0, measured=False)
-    rate = sum(cost.seconds for cost in same.values()) / sum(forward_passes(first[p], selection) for p in same)
-    size = max(cost.checkpoint_bytes for cost in same.values())
-    return Cost(rate * forward_passes(spec, selection), size, measured=False)
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]

@@ -1,4 +1,4 @@
-"""The candidate sets of a selection, made on first use, one data set after the other."""
+"""The candidate sets of a selection, read one after the other; annotators are trained before, as runs of a back-end."""
 
 from __future__ import annotations
 
@@ -17,21 +17,26 @@ if TYPE_CHECKING:
     from datasets.labels.candidates import CandidateSet
 
 
+def set_specs(selection: Selection, every_seed: bool = False) -> list[RunSpec]:
+    """A run for every candidate set of a selection, of the first seed or of all."""
+    specs = selection.specs(selection.methods[:1])
+    return [spec for spec in specs if every_seed or spec.seed == selection.seeds[0]]
+
+
 def selected_sets(
     selection: Selection, options: RunOptions, every_seed: bool = False
 ) -> Iterator[tuple[RunSpec, tuple[Dataset, CandidateSet] | str]]:
     """A run, and its data with their candidate set, or a sentence why they cannot be had; of the first seed or of all."""
+    from benchmark.train.annotating import Reader
     from benchmark.train.candidates import candidate_set
     from benchmark.train.loading import dataset_of
     from datasets.labels.annotator import with_accuracy
 
-    for spec in selection.specs(selection.methods[:1]):
-        if spec.seed != selection.seeds[0] and not every_seed:
-            continue
+    for spec in set_specs(selection, every_seed):
         try:
             dataset = dataset_of(spec, options.data)
             with silenced():  # a library that tries a download ten times would say so ten times
-                found = candidate_set(spec, dataset, options.results, options.device)
+                found = candidate_set(spec, dataset, options.results, options.device, Reader())
         except (DataError, MethodError) as error:
             yield spec, str(error)
         else:

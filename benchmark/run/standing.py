@@ -96,6 +96,18 @@ def frame_of(specs: Sequence[RunSpec], results: Path, labels: Mapping[str, str])
     return store.run_frame(as_planned(specs, results, labels))
 
 
+def data_notes(specs: Sequence[RunSpec], results: Path) -> list[str]:
+    """What loading said of the data of these runs, a sentence each: rows left out, a file that is not as known."""
+    wanted = {spec.digest for spec in specs}
+    found: dict[str, None] = {}
+    for profile in dict.fromkeys(spec.profile for spec in specs):
+        for digest, (_, document) in documents(results, profile).items():
+            notes = document.get("data_notes")
+            if digest in wanted and isinstance(notes, list):
+                found |= {f"{document['dataset']}: {note}.": None for note in notes}
+    return list(found)
+
+
 def cost(spec: RunSpec, entry: Entry) -> float:
     """A number that grows with the length of a run, to start the longest first: passes × images × epochs."""
     return (1 + 2 * passes_of(entry)) * images_of(spec) * spec.train.epochs

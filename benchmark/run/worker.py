@@ -25,6 +25,7 @@ from benchmark.run.provenance import environment, now
 from benchmark.run.tracking import following
 from benchmark.store import SCHEMA, RunFolder, done_elsewhere, run_folder
 from benchmark.train import checkpoint
+from benchmark.train.annotating import Keeper
 from benchmark.train.candidates import candidate_set
 from benchmark.train.device import ready, release
 from benchmark.train.guard import Diverged, peak_memory_mb
@@ -32,8 +33,9 @@ from benchmark.train.loading import dataset_of, entry_of
 from benchmark.train.summary import cost_of, summarise
 from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
 from benchmark.watchdog import watchdog
-from datasets.base import Dataset
+from datasets.base import UNKNOWN, Dataset
 from datasets.labels.candidates import CandidateSet
+from datasets.storage.files import Busy, without_waiting
 from methods.registry import load
 
 _stop_asked = threading.Event()  # by SIGTERM; the trainer looks at it after every step
@@ -52,15 +54,30 @@ def start_worker(parent: int) -> None:
     threading.Thread(target=watch_parent, daemon=True).start()
 
 
-def prepare(spec: RunSpec, options: RunOptions) -> str:
-    """Build what all runs on a data set and seed share; an empty string, or why it cannot be had."""
+def prepare(spec: RunSpec, options: RunOptions, wait: bool = False) -> Outcome:
+    """Build what all runs on a data set and seed share. `claimed`: another process is at it; the reason is its lock."""
     try:
-        with silenced():
-            device = str(ready(options.device))
-            candidate_set(spec, dataset_of(spec, options.data), options.results, device)
+        with silenced(), contextlib.nullcontext() if wait else without_waiting():
+            made(spec, replace(options, device=str(ready(options.device))))
+    except Busy as busy:
+        return Outcome("claimed", str(busy.path))
+    except Interrupted:
+        return Outcome("interrupted", "stopped")
     except (Exception, SystemExit) as error:
-        return sentence(error)
-    return ""
+        return Outcome("failed", sentence(error))
+    finally:
+        release(options.device)
+    return Outcome("done")
+
+
+def made(spec: RunSpec, options: RunOptions) -> tuple[Dataset, CandidateSet]:
+    """The data of a run and its candidate labels, made on first use; training an annotator can be stopped."""
+    dataset = dataset_of(spec, options.data)
+    if _stop_asked.is_set():
+        raise Interrupted
+    hooks = Hooks(_stop_asked.is_set, checkpoint_seconds=options.checkpoint_seconds)
+    keeper = Keeper(hooks, environment(options.device))
+    return dataset, candidate_set(spec, dataset, options.results, options.device, keeper)
 
 
 def execute(spec: RunSpec, options: RunOptions) -> Outcome:
@@ -75,8 +92,9 @@ def execute(spec: RunSpec, options: RunOptions) -> Outcome:
 
 def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
     try:
-        dataset = dataset_of(spec, options.data)
-        candidates = candidate_set(spec, dataset, options.results, options.device)
+        dataset, candidates = made(spec, options)
+    except Interrupted:
+        return Outcome("interrupted", "stopped")
     except (Exception, SystemExit) as error:
         return Outcome("failed", sentence(error))
     identity = identity_of(spec.digest, candidates.sha256)
@@ -186,7 +204,7 @@ class Attempt:
         except BaseException as error:  # SystemExit too: a method must not end the worker that does others' runs
             traceback.print_exc()
             if not is_out_of_memory(error):
-                return "failed", sentence(error)
+                return "failed", sentence(error, self.spec.paths.get("plugin", ""))
             peak = peak_memory_mb(torch.device(self.options.device))
             return "oom", f"out of memory (peak {peak:.0f} MB): {sentence(error)}"
         return "done", ""
@@ -244,7 +262,8 @@ class Attempt:
             "provenance": spec.provenance,
             "overrides": spec.overrides,
             "candidates_sha256": self.candidates.sha256,
-            "test_rows": len(self.dataset.test),
+            "data_notes": list(self.dataset.notes),
+            "test_rows": int((self.dataset.test.labels != UNKNOWN).sum()),  # with a true label
             "environment": environment(self.options.device),
             "sittings": [
                 *(before if isinstance(before, list) else []),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from benchmark.errors import warn
 from benchmark.plan.sections import Network
 from benchmark.plan.spec import RunSpec
+from benchmark.train.annotating import Keeper, Reader
 from benchmark.train.frozen import FrozenAnnotator, FrozenLoader, frozen_of
 from datasets.base import Dataset
 from datasets.labels import candidates as sets
@@ -92,21 +94,29 @@ def frozen_name(settings: Network, dataset: Dataset) -> str:
     return f"frozen-{side}px-{settings.draws}-draws-{settings.cells}-cells-{settings.adapter}"
 
 
-def candidate_set(spec: RunSpec, dataset: Dataset, results: Path, device: str) -> sets.CandidateSet:
-    """The stored candidate set of a run, made on first use. It depends on data, annotator with its weights, and seed."""
+def candidate_set(
+    spec: RunSpec, dataset: Dataset, results: Path, device: str, keeper: Keeper | Reader | None = None
+) -> sets.CandidateSet:
+    """The stored candidate set of a run, made on first use. It depends on data, annotator with its weights, and seed.
+
+    With a `keeper`, an annotator that has to be trained first is a run that can be followed, stopped and gone on with.
+    """
     generator = spec.data.generator
     if dataset.candidates is not None and "data.generator" not in spec.provenance:
         generator = "own"  # data that bring their own sets are used as they are unless somebody says otherwise
     if generator == "own":
         say_if_supervised(dataset)
     annotated = GENERATORS[generator].annotator
+    annotator = annotator_of(spec, dataset, device) if annotated else None
+    if annotator is not None and keeper is not None:
+        annotator = replace(annotator, surroundings=keeper.sit, environment=keeper.environment)
     return sets.build(
         dataset,
         generator,
         spec.data.rate,
         spec.data_seed,
         results / "candidates",
-        annotator_of(spec, dataset, device) if annotated else None,
+        annotator,
         spec.data.target_size or None if annotated else None,
         spec.data.noise,
     )

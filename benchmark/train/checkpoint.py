@@ -9,7 +9,9 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,30 @@ from benchmark.files import atomic_write, set_aside
 
 MAGIC = "candid-checkpoint-1"
 CURRENT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
+
+
+SHARE = 0.01  # of the time may go into checkpoints
+SECONDS = 20.0  # and never more often than this
+
+
+class Pace:
+    """How often to save: exactly every `seconds`, or as rarely as the cost of saving demands."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.last, self.cost = time.perf_counter(), 0.0
+
+    def is_due(self) -> bool:
+        pause = max(SECONDS, self.cost / SHARE) if self.seconds is None else self.seconds
+        return time.perf_counter() - self.last >= pause
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Around the saving."""
+        started = time.perf_counter()
+        yield
+        self.last = time.perf_counter()
+        self.cost = self.last - started
 
 
 class DamagedCheckpoint(Exception):

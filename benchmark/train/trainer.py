@@ -36,9 +36,6 @@ from methods.base import Backbone, Batch, Clock, Method, Task
 from methods.parts.backbones import Layers, factory
 from methods.supervised import sees_truth
 
-CHECKPOINT_SHARE = 0.01  # of the time may go into checkpoints
-CHECKPOINT_SECONDS = 20.0  # and never more often than this
-
 
 class Interrupted(Exception):
     """The run was asked to stop; its state is saved."""
@@ -143,6 +140,7 @@ class Trainer:
         self.evaluator = Evaluator(dataset, self.inputs, candidates, self.rows, held_out)
         self.means, self.guard = Means(), Guard(1 if device.type == "cpu" else GUARD_EVERY)
         self.epoch, self.step_in_epoch = 0, 0
+        self.pace = checkpoint.Pace(self.hooks.checkpoint_seconds)
 
     def _inputs(self, dataset: Dataset, method_class: type[Method], channels_last: bool) -> Inputs:
         seed = derive(self.seed, "views")
@@ -229,7 +227,7 @@ class Trainer:
                 self.guard.check()
                 save()
                 raise Interrupted
-            if self.step_in_epoch < self.steps_per_epoch and self._checkpoint_is_due():
+            if self.step_in_epoch < self.steps_per_epoch and self.pace.is_due():
                 self.guard.check()
                 save()
         self.end_epoch()
@@ -255,12 +253,10 @@ class Trainer:
         return record
 
     def evaluates(self, epoch: int) -> bool:
-        """Whether this epoch ends with an evaluation: every n-th, and the last 2 % or at least the last, all of them."""
-        tail = max(1, self.epochs // 50)  # ten of 500, so that their mean is one of ten
-        return (epoch + 1) % self.settings.eval_every == 0 or epoch >= self.epochs - tail
+        return evaluates(self.settings, epoch)
 
     def evaluations_per_epoch(self) -> float:
-        return sum(map(self.evaluates, range(self.epochs))) / self.epochs
+        return evaluations(self.settings) / self.epochs
 
     def batches(self, order: Tensor, first_step: int) -> Iterator[Batch]:
         """The remaining batches of an epoch.
@@ -300,16 +296,7 @@ class Trainer:
             raise Diverged(f"a weight became infinite or NaN in epoch {self.epoch}")
 
     # checkpoints ------------------------------------------------------------------------------------------------------
-    _last_save, _save_cost = 0.0, 0.0
-
-    def _checkpoint_is_due(self) -> bool:
-        pause = self.hooks.checkpoint_seconds
-        if pause is None:
-            pause = max(CHECKPOINT_SECONDS, self._save_cost / CHECKPOINT_SHARE)
-        return time.perf_counter() - self._last_save >= pause
-
     def save(self, folder: RunFolder, identity: str) -> None:
-        started = time.perf_counter()
         state = {
             "method": self.method.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -317,9 +304,8 @@ class Trainer:
             "epoch": self.epoch,
             "step_in_epoch": self.step_in_epoch,
         }
-        checkpoint.save(folder.path, identity, state)
-        self._last_save = time.perf_counter()
-        self._save_cost = self._last_save - started
+        with self.pace.saving():
+            checkpoint.save(folder.path, identity, state)
 
     def misfit(self, state: Mapping[str, Any], recorded: int) -> str:
         """Why a saved state cannot be gone on from here, or nothing; `recorded` epochs are in metrics.jsonl."""
@@ -346,7 +332,7 @@ class Trainer:
             self.means.restore(state["means"], self.device)
             self.epoch, self.step_in_epoch = state["epoch"], state["step_in_epoch"]
         folder.truncate_epochs(self.epoch)
-        self._last_save = time.perf_counter()
+        self.pace = checkpoint.Pace(self.hooks.checkpoint_seconds)
 
     def run(self, folder: RunFolder, identity: str) -> list[dict[str, Any]]:
         """Train to the end; returns the records of all epochs, those of earlier sittings included."""
@@ -360,7 +346,7 @@ class Trainer:
             self.hooks.on_epoch(record)
             if self.epoch < self.epochs:
                 stop = self.hooks.stop()
-                if stop or self._checkpoint_is_due():
+                if stop or self.pace.is_due():
                     self.save(folder, identity)
                 if stop:
                     raise Interrupted
@@ -397,6 +383,17 @@ def steps_per_epoch(rows: int, batch: int, settings: Train) -> int:
     """Whole batches, and the partial one if it is kept and has at least two samples (batch norm needs them)."""
     steps = rows // batch + (1 if settings.last_batch == "keep" and rows % batch > 1 else 0)
     return min(steps, settings.steps or steps)
+
+
+def evaluates(settings: Train, epoch: int) -> bool:
+    """Whether this epoch ends with an evaluation: every n-th, and the last 2 % or at least the last, all of them."""
+    tail = max(1, settings.epochs // 50)  # ten of 500, so that their mean is one of ten
+    return (epoch + 1) % settings.eval_every == 0 or epoch >= settings.epochs - tail
+
+
+def evaluations(settings: Train) -> int:
+    """Of a whole run."""
+    return sum(evaluates(settings, epoch) for epoch in range(settings.epochs))
 
 
 def weights_digest(method: Method) -> str:

@@ -1,6 +1,6 @@
 """The annotator: a network trained once on clean labels, whose outputs say which wrong labels an image invites.
 
-Its logits over the training set are all that is kept. They are a function of the data set and the recipe: training is
+Its logits over the training set are all that is kept in the end; on the way, a `Sitting` may keep its state. They are a function of the data set and the recipe: training is
 seeded, runs on one CPU thread (sums of several threads differ in the last bits) or with deterministic CUDA kernels, and
 leaves the global random state and thread count as they were.
 """
@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,6 +65,27 @@ class Annotation:
     meta: Mapping[str, Any]
 
 
+class Sitting:
+    """What the surroundings of a training may do: keep its state, follow it, end it. This one does nothing."""
+
+    def saved(self, misfit: Callable[[Mapping[str, Any]], str]) -> Mapping[str, Any] | None:
+        """The state to go on from, or None; `misfit` says why a state is not one of this training, or nothing."""
+        return None
+
+    def after_step(self, state: Callable[[], dict[str, Any]]) -> None:
+        """A step has ended. What this raises ends the training."""
+
+    def after_epoch(self, epoch: int, result: Mapping[str, float]) -> None:
+        """An epoch has ended, with loss and accuracy (in %) over its training views."""
+
+
+Surroundings = Callable[[Path, Mapping[str, Any]], contextlib.AbstractContextManager[Sitting]]  # folder, description
+
+
+def alone(folder: Path, described: Mapping[str, Any]) -> contextlib.AbstractContextManager[Sitting]:
+    return contextlib.nullcontext(Sitting())
+
+
 def scaled(images: Tensor, sizes: Tensor | None = None) -> Tensor:
     """Pixels as float32 around 0; features as they are."""
     return images.float() / 127.5 - 1 if images.dtype == torch.uint8 else images.float()
@@ -79,6 +100,8 @@ class Annotator:
     prepare: Prepare = scaled
     augment: Augment | None = None
     device: str = "cpu"
+    surroundings: Surroundings = alone
+    environment: Mapping[str, Any] = field(default_factory=dict)  # device and versions, noted in the file
 
     def __post_init__(self) -> None:
         if (self.augment is None) != (self.recipe.view == "plain"):
@@ -97,14 +120,16 @@ class Annotator:
         if not path.exists():
             with locked(path.with_suffix(".lock")):
                 if not path.exists():
-                    _save(path, self._train_and_annotate(dataset, key))
+                    described = dict(key, dataset=dataset.name, described=self.recipe.described())
+                    with self.surroundings(path.with_suffix(""), described) as sitting:
+                        _save(path, self._train_and_annotate(dataset, described, sitting))
         return _load(path, shape, key)
 
-    def _train_and_annotate(self, dataset: Dataset, key: Mapping[str, Any]) -> Annotation:
+    def _train_and_annotate(self, dataset: Dataset, described: dict[str, Any], sitting: Sitting) -> Annotation:
         recipe = self.recipe
         with _reproducible(recipe.seed, torch.device(self.device)):
             network = self.network().to(self.device)
-            self._train(network, dataset.train)
+            Training(self, network, dataset, sitting).run()
             test = self._outputs(network, dataset.test, "eval")
             logits = self._outputs(network, dataset.train, recipe.mode)
         if not logits.isfinite().all():
@@ -112,27 +137,8 @@ class Annotator:
         train_accuracy, test_accuracy = (
             _accuracy(outputs, part) for outputs, part in ((logits, dataset.train), (test, dataset.test))
         )
-        meta = dict(key, dataset=dataset.name, described=recipe.described())
+        meta = described | ({"environment": dict(self.environment)} if self.environment else {})
         return Annotation(logits, train_accuracy, test_accuracy, _checksum(logits), meta)
-
-    def _train(self, network: nn.Module, split: Split) -> None:
-        recipe = self.recipe
-        optimizer = torch.optim.SGD(
-            network.parameters(), recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
-        )
-        network.train()
-        for epoch in range(recipe.epochs):
-            for group in optimizer.param_groups:
-                group["lr"] = recipe.lr * (1 + math.cos(math.pi * epoch / recipe.epochs)) / 2
-            for rows in torch.randperm(len(split)).split(recipe.batch):
-                if len(rows) == 1:  # batch norm has no statistics of one image
-                    continue
-                loss = F.cross_entropy(
-                    network(self.training_view(split, rows, epoch)), split.labels[rows].to(self.device)
-                )
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
 
     def training_view(self, split: Split, rows: Tensor, epoch: int) -> Tensor:
         """What the network learns from."""
@@ -154,6 +160,97 @@ class Annotator:
             for rows in torch.arange(len(split)).split(self.recipe.annotate_batch):
                 parts.append(network(self.test_view(split, rows)).float().cpu())
         return torch.cat(parts)
+
+
+class Training:
+    """The epochs of an annotator, from the first or the last saved step on.
+
+    Order and dropout come from torch's generator, so its state is part of what is saved.
+    """
+
+    def __init__(self, annotator: Annotator, network: nn.Module, dataset: Dataset, sitting: Sitting) -> None:
+        self.annotator, self.network, self.split, self.sitting = annotator, network, dataset.train, sitting
+        self.recipe, self.name, self.device = annotator.recipe, dataset.name, torch.device(annotator.device)
+        self.optimizer = torch.optim.SGD(
+            network.parameters(), self.recipe.lr, momentum=self.recipe.momentum, weight_decay=self.recipe.weight_decay
+        )
+        self.epoch, self.step = 0, 0  # step in epoch
+        self.order: Tensor | None = None  # of the epoch, once it has begun
+        self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)  # loss, right, seen
+
+    def run(self) -> None:
+        self.network.train()
+        saved = self.sitting.saved(self.misfit)
+        if saved is not None:
+            self.restore(saved)
+        while self.epoch < self.recipe.epochs:
+            self._one_epoch()
+            loss, right, seen = self.sums.tolist()
+            result = {"loss": loss / max(seen, 1), "train_accuracy": 100 * right / max(seen, 1)}
+            if not math.isfinite(loss):
+                raise DataError(
+                    f"{self.name}: the annotator diverged in epoch {self.epoch + 1} (its loss is not finite); lower its lr."
+                )
+            self.epoch, self.step, self.order = self.epoch + 1, 0, None
+            self.sums.zero_()
+            self.sitting.after_epoch(self.epoch - 1, result)
+
+    def _one_epoch(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.lr * (1 + math.cos(math.pi * self.epoch / self.recipe.epochs)) / 2
+        if self.order is None:
+            self.order = torch.randperm(len(self.split))
+        for rows in self.order.split(self.recipe.batch)[self.step :]:
+            self.step += 1
+            if len(rows) == 1:  # batch norm has no statistics of one image
+                continue
+            labels = self.split.labels[rows].to(self.device)
+            logits = self.network(self.annotator.training_view(self.split, rows, self.epoch))
+            loss = F.cross_entropy(logits, labels)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            with torch.no_grad():  # read at the end of an epoch: a look at every step would make a GPU wait
+                right = (logits.argmax(1) == labels).sum()
+                self.sums += torch.stack([loss * len(rows), right, torch.full_like(right, len(rows))])
+            self.sitting.after_step(self.state)
+
+    def state(self) -> dict[str, Any]:
+        assert self.order is not None
+        generators = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            generators["cuda"] = torch.cuda.get_rng_state(self.device)
+        return {
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generators": generators,
+            "epoch": self.epoch,
+            "step": self.step,
+            "order": self.order,
+            "sums": self.sums,
+        }
+
+    def misfit(self, state: Mapping[str, Any]) -> str:
+        """Why a saved state cannot be gone on from here, or nothing."""
+        if set(state) != {"network", "optimizer", "generators", "epoch", "step", "order", "sums"}:
+            return "it lacks a part of the state"
+        if not 0 <= state["epoch"] < self.recipe.epochs or len(state["order"]) != len(self.split):
+            return "its place is not in this training"
+        mine = self.network.state_dict()
+        if {k: v.shape for k, v in state["network"].items()} != {k: v.shape for k, v in mine.items()}:
+            return "its tensors are not those of this network"
+        if ("cuda" in state["generators"]) != (self.device.type == "cuda"):
+            return "it was saved on another kind of device"
+        return ""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.epoch, self.step, self.order = state["epoch"], state["step"], state["order"]
+        self.sums = state["sums"].to(self.device)
+        torch.set_rng_state(state["generators"]["cpu"])
+        if "cuda" in state["generators"]:
+            torch.cuda.set_rng_state(state["generators"]["cuda"], self.device)
 
 
 @contextlib.contextmanager

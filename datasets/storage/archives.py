@@ -52,6 +52,14 @@ _DOGS = "http://vision.stanford.edu/aditya86/ImageNetDogs/"
 _TFDS = "TensorFlow Datasets"
 
 ARCHIVES: dict[str, tuple[Archive, ...]] = {
+    "cifar10": (
+        Archive(
+            "cifar-10-python.tar.gz",
+            ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
+            md5="c58f30108f718f92721af3b95e74349a",
+            origin="torchvision",
+        ),
+    ),
     "cifar100": (
         Archive(
             "cifar-100-python.tar.gz",
@@ -140,4 +148,4 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
     "italian": _listed("italian.mat"),
     "fgnet": _listed("fgnet.mat"),
 }
-SAME_FILES = {"cifar100h": "cifar100"}
+SAME_FILES = {"cifar100h": "cifar100", "cifar10n": "cifar10"}

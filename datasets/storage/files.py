@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
@@ -91,19 +92,43 @@ class Lock:
             self._descriptor = None
 
 
+class Busy(Exception):
+    """Another process holds the lock, and the caller has something better to do than to wait for it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self.path = path
+
+
 _threads = threading.Lock()
+_waits: ContextVar[bool] = ContextVar("waits", default=True)
+
+
+@contextlib.contextmanager
+def without_waiting() -> Iterator[None]:
+    """Inside, `locked` raises Busy where it would wait."""
+    token = _waits.set(False)
+    try:
+        yield
+    finally:
+        _waits.reset(token)
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Wait for a lock and hold it. Threads of one process wait for each other too, so calls must not be nested."""
-    with _threads:  # `lockf` excludes other processes, not other threads of this one
+    if not _threads.acquire(blocking=_waits.get()):  # `lockf` excludes other processes, not other threads of this one
+        raise Busy(path)
+    try:
         lock = Lock(path)
-        lock.acquire(wait=True)
+        if not lock.acquire(wait=_waits.get()):
+            raise Busy(path)
         try:
             yield
         finally:
             lock.release()
+    finally:
+        _threads.release()
 
 
 def is_locked(path: Path) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from torch import Tensor, nn
 from datasets import digits
 from datasets.base import DataError, Dataset, Split
 from datasets.labels import annotator
-from datasets.labels.annotator import Annotator, Recipe
+from datasets.labels.annotator import Annotator, Recipe, Sitting
 
 
 def small_network() -> nn.Module:
@@ -143,3 +146,61 @@ def test_divergence_is_an_error_and_leaves_no_file(dataset: Dataset, tmp_path: P
     with pytest.raises(DataError, match="diverged"):
         Annotator(small_network, replace(RECIPE, lr=1e30)).annotate(dataset, tmp_path)
     assert not list(tmp_path.rglob("*.npz"))
+
+
+# Stopped and gone on with ----------------------------------------------------------------------------------------------
+
+
+def forgetful_network() -> nn.Module:
+    """With dropout, so that the state of torch's generator counts in every step."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.Flatten(), nn.Dropout(0.5), nn.Linear(512, 10)
+    )
+
+
+class Stopped(Exception):
+    pass
+
+
+class Kept(Sitting):
+    """Keeps the state as a file would, and stops every so many steps."""
+
+    def __init__(self, every: int) -> None:
+        self.every, self.steps = every, 0
+        self.content = b""
+        self.epochs: list[int] = []
+
+    def saved(self, misfit: Callable[[Mapping[str, Any]], str]) -> Mapping[str, Any] | None:
+        if not self.content:
+            return None
+        state = torch.load(io.BytesIO(self.content), weights_only=True)
+        assert misfit(state) == "" and misfit({**state, "epoch": 99}) and misfit({"epoch": 0})
+        return state
+
+    def after_step(self, state: Callable[[], dict[str, Any]]) -> None:
+        self.steps += 1
+        if self.steps % self.every == 0:
+            buffer = io.BytesIO()
+            torch.save(state(), buffer)
+            self.content = buffer.getvalue()
+            raise Stopped
+
+    def after_epoch(self, epoch: int, result: Mapping[str, float]) -> None:
+        self.epochs.append(epoch)
+        assert 0 <= result["train_accuracy"] <= 100 and result["loss"] > 0
+
+
+@pytest.mark.parametrize("every", [1, 19, 7])  # 19 steps are an epoch
+def test_an_annotator_that_is_stopped_and_gone_on_with_ends_in_the_same_bits(
+    dataset: Dataset, tmp_path: Path, every: int
+) -> None:
+    recipe = replace(RECIPE, mode="train")  # its outputs are drawn too
+    whole = Annotator(forgetful_network, recipe).annotate(dataset, tmp_path / "whole")
+    kept = Kept(every)
+    stopped = Annotator(forgetful_network, recipe, surroundings=lambda *_: contextlib.nullcontext(kept))
+    for _ in range(100):
+        torch.manual_seed(99)  # each sitting is another process
+        with contextlib.suppress(Stopped):
+            assert stopped.annotate(dataset, tmp_path / "stopped").sha256 == whole.sha256
+            break
+    assert kept.steps == 38 and kept.epochs == [0, 1]

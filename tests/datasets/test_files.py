@@ -81,3 +81,23 @@ def test_a_lock_keeps_out_processes_and_threads(tmp_path: Path) -> None:
         order.append("first")
     thread.join(10)
     assert order == ["first", "second"] and asked() == "False"
+
+
+def test_who_has_better_to_do_than_to_wait_is_told_at_once(tmp_path: Path) -> None:
+    path, busy = tmp_path / "x.lock", []
+
+    def second() -> None:
+        with files.without_waiting():
+            try:
+                with files.locked(path):
+                    pass
+            except files.Busy as error:
+                busy.append(error.path)
+
+    with files.locked(path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(10)
+    assert busy == [path]
+    second()
+    assert busy == [path]

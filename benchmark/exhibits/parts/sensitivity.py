@@ -50,7 +50,8 @@ def _draw_sensitivity(axes: Axes, own: pd.DataFrame, colour: str, default: float
         axes.text(0.5, 0.5, "no runs", transform=axes.transAxes, ha="center", color="#777777")
         axes.set_xticks([])
         return
-    stats = own.groupby("value")["accuracy"].agg(["mean", "min", "max"]).sort_index()
+    numbers = all(isinstance(value, int | float) for value in own["value"])
+    stats = own.groupby("value", sort=numbers)["accuracy"].agg(["mean", "min", "max"])  # words as they were named
     x = np.arange(len(stats))
     below, above = stats["mean"] - stats["min"], stats["max"] - stats["mean"]
     axes.errorbar(
@@ -58,7 +59,7 @@ def _draw_sensitivity(axes: Axes, own: pd.DataFrame, colour: str, default: float
     )
     fill = [colour if v == default else "white" for v in stats.index]
     axes.scatter(x, stats["mean"], s=26, c=fill, edgecolors=colour, linewidths=1.2, zorder=4)
-    axes.set_xticks(x, [f"{v:g}" for v in stats.index])
+    axes.set_xticks(x, [f"{v:g}" if isinstance(v, int | float) else str(v) for v in stats.index])
     axes.set_xlim(-0.4, len(stats) - 0.6)
 
 

@@ -39,6 +39,10 @@ class Backend(ABC):
     def run(self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None = None) -> Progress:
         """All runs, in this order; returns when nothing is left to do here."""
 
+    def prepare(self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None = None) -> Progress:
+        """The candidate sets of these runs without the runs; a back-end that cannot do it leaves them to who reads them."""
+        return Progress(0)
+
 
 def one_command(options: RunOptions) -> RunOptions:
     """The options with the mark of this invocation, by which its workers know each other's deaths and failures.

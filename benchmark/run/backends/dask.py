@@ -16,6 +16,7 @@ from benchmark.errors import CandidError, UsageError, warn
 from benchmark.files import ROOT, is_locked
 from benchmark.run import devices
 from benchmark.run.backends.base import Backend, one_command, show_while
+from benchmark.run.backends.schedule import Sets, grouped, shared_key
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.progress import Display, Progress
 from benchmark.store import RunFolder, find
@@ -37,13 +38,22 @@ class Dask(Backend):
     needs_scheduler = True
 
     def run(self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None = None) -> Progress:
-        progress = Progress(len(specs))
+        return self._carry_out(specs, options, display, runs=True)
+
+    def prepare(self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None = None) -> Progress:
+        return self._carry_out(specs, options, display, runs=False)
+
+    def _carry_out(
+        self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None, runs: bool
+    ) -> Progress:
+        progress = Progress(len(specs) if runs else 0)
         absolute = replace(options, results=options.results.resolve(), data=options.data.resolve(), device=self.device)
         with self._connect() as client:
             check_workers(client, self.scheduler, absolute.results)
-            waiting = {spec.digest: spec for spec in specs}
-            follow = following(waiting, options.results, progress, display)
-            show_while(lambda: self._work(client, waiting, one_command(absolute), progress), follow)
+            work = Work(client, self.scheduler, one_command(absolute), progress)
+            work.waiting = {spec.digest: spec for spec in specs} if runs else {}
+            follow = following(work.waiting, options.results, progress, display)
+            show_while(lambda: work.carry_out(specs), follow)
             progress.running = {}
             if display is not None:
                 display(progress)
@@ -60,40 +70,91 @@ class Dask(Backend):
         except (OSError, TimeoutError, ValueError) as error:
             raise CandidError(f"No dask scheduler answers at {self.scheduler} ({type(error).__name__}).") from None
 
-    def _work(self, client: Client, waiting: dict[str, RunSpec], options: RunOptions, progress: Progress) -> None:
+
+class Work:
+    """The runs of one command on a cluster: first the candidate sets, side by side, and after each the runs on it."""
+
+    def __init__(self, client: Client, scheduler: str, options: RunOptions, progress: Progress) -> None:
+        self.client, self.scheduler, self.options, self.progress = client, scheduler, options, progress
+        self.waiting: dict[str, RunSpec] = {}  # runs by digest
+        self.tasks: dict[Any, RunSpec | Sets] = {}  # by future
+        self.given_up: Counter[str] = Counter()
+        self.call = remote_call(str(ROOT))
+
+    def carry_out(self, specs: Sequence[RunSpec]) -> None:
         import asyncio
 
         from distributed import KilledWorker, as_completed
 
-        call = remote_call(str(ROOT))
-
-        def submit(spec: RunSpec) -> Any:
-            return client.submit(call, "execute_here", *as_plain(spec, options), pure=False)
-
-        specs = {submit(spec): spec for spec in list(waiting.values())}  # dask starts them in this order
-        given_up: Counter[str] = Counter()
-        unfinished = as_completed(list(specs))
+        unfinished = as_completed([self._prepare(sets) for sets in grouped(specs)])
         for future in unfinished:
-            spec = specs.pop(future)
+            task = self.tasks.pop(future)
             try:
-                outcome = Outcome(**future.result())
+                answer = future.result()
             except KilledWorker as error:
-                # Dask blames every run that a dying worker had, not only the one that killed it: once more.
-                given_up[spec.digest] += 1
-                if given_up[spec.digest] < DEATHS_ALLOWED:
-                    warn(f"dask workers died repeatedly ({error.last_worker.address}); {spec.label} is tried again.")
-                    again = submit(spec)
-                    specs[again] = spec
+                for again in self._died(task, error.last_worker.address):
                     unfinished.add(again)
-                    continue
-                outcome = Outcome("failed", "dask workers kept dying on it")
+                continue
             except (asyncio.CancelledError, CancelledError):
                 raise CandidError(
                     f"The connection to the dask scheduler at {self.scheduler} was lost; when it is there again, "
                     f"the same command goes on from here."
                 ) from None
-            del waiting[spec.digest]
-            progress.outcomes.append((spec, outcome))
+            if isinstance(task, Sets):
+                for more in self._prepared(task, {key: Outcome(**found) for key, found in answer.items()}):
+                    unfinished.add(more)
+            else:
+                self._end(task, Outcome(**answer))
+
+    def _submit(self, task: RunSpec | Sets, *values: Any, priority: int = 0) -> Any:
+        future = self.client.submit(self.call, *values, pure=False, priority=priority)
+        self.tasks[future] = task
+        return future
+
+    def _prepare(self, sets: Sets, wait: bool = False) -> Any:
+        """Sets that another command is making come behind all that can be done meanwhile, and then wait."""
+        self.progress.preparing[id(sets)] = sets.name
+        specs = {key: spec.plain() for key, spec in sets.specs.items()}
+        options = as_plain(self.options)
+        return self._submit(sets, "prepare_here", specs, options, wait, priority=-1 if wait else 0)
+
+    def _run(self, spec: RunSpec) -> Any:
+        return self._submit(spec, "execute_here", spec.plain(), as_plain(self.options))
+
+    def _prepared(self, sets: Sets, found: dict[str, Outcome]) -> list[Any]:
+        """What comes next: the runs whose set is there, and sets that are asked for again."""
+        del self.progress.preparing[id(sets)]
+        for key, outcome in found.items():
+            if outcome.status != "claimed":
+                del sets.specs[key]
+            if outcome.status == "failed":
+                self._lose(key, outcome.reason)
+        ready = {key for key, outcome in found.items() if outcome.status == "done"}
+        runs = [self._run(spec) for spec in list(self.waiting.values()) if shared_key(spec) in ready]
+        return runs + ([self._prepare(sets, wait=True)] if sets.specs else [])
+
+    def _lose(self, key: str, reason: str) -> None:
+        """Runs whose candidate set cannot be had; the reason is shown once."""
+        lost = [spec for spec in self.waiting.values() if shared_key(spec) == key]
+        for number, spec in enumerate(lost):
+            self._end(spec, Outcome("failed", reason, skipped=number > 0))
+
+    def _died(self, task: RunSpec | Sets, worker: str) -> list[Any]:
+        """Dask blames everything that a dying worker had, not only what killed it: once more."""
+        name, key = (task.name, task.name) if isinstance(task, Sets) else (task.label, task.digest)
+        self.given_up[key] += 1
+        if self.given_up[key] < DEATHS_ALLOWED:
+            warn(f"dask workers died repeatedly ({worker}); {name} is tried again.")
+            return [self._prepare(task) if isinstance(task, Sets) else self._run(task)]
+        if isinstance(task, Sets):
+            reason = f"dask workers kept dying on the candidate labels of {name}"
+            return self._prepared(task, {key: Outcome("failed", reason) for key in task.specs})
+        self._end(task, Outcome("failed", "dask workers kept dying on it"))
+        return []
+
+    def _end(self, spec: RunSpec, outcome: Outcome) -> None:
+        del self.waiting[spec.digest]
+        self.progress.outcomes.append((spec, outcome))
 
 
 BACKEND = Dask
@@ -159,9 +220,9 @@ def remote_call(root: str) -> Callable[..., Any]:
     return call
 
 
-def as_plain(spec: RunSpec, options: RunOptions) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both as plain values."""
-    return spec.plain(), {key: str(v) if isinstance(v, Path) else v for key, v in asdict(options).items()}
+def as_plain(options: RunOptions) -> dict[str, Any]:
+    """As plain values."""
+    return {key: str(v) if isinstance(v, Path) else v for key, v in asdict(options).items()}
 
 
 def is_folder_here(folder: str) -> bool:
@@ -171,17 +232,39 @@ def is_folder_here(folder: str) -> bool:
 _one_run = threading.Lock()  # of a dask worker with several threads: torch's generator belongs to the whole process
 
 
+def options_here(options: dict[str, Any]) -> RunOptions:
+    """On this worker's device; UsageError if it has none as was asked for."""
+    paths = {key: Path(options[key]) for key in ("results", "data")}
+    return RunOptions(**options | paths | {"device": devices.claim(devices.resolve(options["device"]))})
+
+
+def prepare_here(specs: dict[str, dict[str, Any]], options: dict[str, Any], wait: bool) -> dict[str, dict[str, Any]]:
+    """The candidate sets of one annotator on this worker; if another process is at it, `claimed`, or `wait` for it."""
+    from benchmark.plan.spec import RunSpec
+    from benchmark.run.worker import prepare
+
+    outcomes: dict[str, dict[str, Any]] = {}
+    for key, spec in specs.items():
+        try:
+            with _one_run:
+                outcome = prepare(RunSpec.from_plain(spec), options_here(options), wait)
+        except UsageError as error:
+            outcome = Outcome("failed", str(error))
+        outcomes[key] = asdict(outcome)
+        if outcome.status == "claimed":
+            break
+    return outcomes
+
+
 def execute_here(spec: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """One run on this worker. If another has it (a lost one that lives on), wait until that ends."""
     from benchmark.plan.spec import RunSpec
     from benchmark.run.worker import execute
 
     try:
-        device = devices.claim(devices.resolve(options["device"]))
+        here = options_here(options)
     except UsageError as error:
         return asdict(Outcome("failed", str(error)))
-    paths = {key: Path(options[key]) for key in ("results", "data")}
-    here = RunOptions(**options | paths | {"device": device})
     while True:
         with _one_run:
             outcome = execute(RunSpec.from_plain(spec), here)

@@ -12,26 +12,24 @@ import os
 import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
-from queue import SimpleQueue
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.device.environment import set_environment
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError
 from benchmark.run.backends.base import Backend, one_command, show_while
+from benchmark.run.backends.schedule import Schedule, Sets, Waiting
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.progress import Display, Progress
-from benchmark.store import canonical
 
 if TYPE_CHECKING:
     from benchmark.plan.spec import RunSpec
 
 GRACE, GPU_GRACE = 7.0, 30.0  # seconds for workers to save after a signal; several GPUs may write to one slow disk
-CLAIMED_PAUSE = 0.5  # seconds before a run that another process has is asked for again
 KILLED = "it was killed or crashed (out of memory, segmentation fault, or a signal)"
 
 
@@ -51,11 +49,17 @@ class Local(Backend):
     title = "worker processes here"
 
     def run(self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None = None) -> Progress:
-        progress = Progress(len(specs))
-        if specs:
+        return self._carry_out(Schedule(specs, len(self.slots), wait=self.wait), len(specs), options, display)
+
+    def prepare(self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None = None) -> Progress:
+        return self._carry_out(Schedule(specs, len(self.slots), runs=False), 0, options, display)
+
+    def _carry_out(self, schedule: Schedule, runs: int, options: RunOptions, display: Display | None) -> Progress:
+        progress = Progress(runs)
+        if schedule.sets:
             if self.slots[0] == "cpu":
                 import_before_forking()
-            Command(self, one_command(options), progress).run(specs, display)
+            Command(self, schedule, one_command(options), progress).run(display)
         return progress
 
 
@@ -143,17 +147,13 @@ def serve(connection: Connection, parent: int) -> None:
 class Command:
     """The runs of one command, on the slots of this machine."""
 
-    def __init__(self, backend: Local, options: RunOptions, progress: Progress) -> None:
-        self.options, self.progress, self.wait = options, progress, backend.wait
+    def __init__(self, backend: Local, schedule: Schedule, options: RunOptions, progress: Progress) -> None:
+        self.schedule, self.options, self.progress = schedule, options, progress
         self.workers = [Worker(device) for device in backend.slots]
-        self.idle: SimpleQueue[int] = SimpleQueue()  # slots
-        for slot in range(len(self.workers)):
-            self.idle.put(slot)
         self.grace = options.grace or (GRACE if backend.slots[0] == "cpu" else GPU_GRACE)
-        self.over = False  # nothing is started any more
         self.signal = 0
 
-    def run(self, specs: Sequence[RunSpec], display: Display | None) -> None:
+    def run(self, display: Display | None) -> None:
         def show() -> None:
             if display is not None:
                 display(self.progress)
@@ -163,113 +163,86 @@ class Command:
 
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            show_while(lambda: self._work(specs), show)
+            show_while(self._work, show)
         finally:
-            self.over = True
+            self.schedule.stop()
             for number, handler in previous.items():
                 signal.signal(number, handler)
             for worker in self.workers:
                 worker.retire()
 
     def _on_signal(self, number: int, _: object) -> None:
-        self.over, self.signal = True, self.signal or number
+        self.schedule.stop()
+        self.signal = self.signal or number
 
     def _stop_workers(self) -> None:
-        """Runs are saved; candidate labels in the making are not worth waiting for."""
+        """Runs and annotators are saved."""
         for worker in self.workers:
             worker.ask_to_stop()
         deadline = time.monotonic() + self.grace
-        while self.progress.running and time.monotonic() < deadline:
+        while (self.progress.running or self.progress.preparing) and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    def _work(self, specs: Sequence[RunSpec]) -> None:
-        unusable = self._prepare(specs)
-        queue: deque[tuple[RunSpec, bool]] = deque()  # the flag: another process had it
-        said: set[tuple[str, str]] = set()
-        for spec in specs:
-            reason = unusable.get(_shared_key(spec))
-            if reason:  # shown once, not for every run on the data set
-                again = (spec.dataset, reason) in said
-                said.add((spec.dataset, reason))
-                self.progress.outcomes.append((spec, Outcome("failed", reason, skipped=again)))
-            else:
-                queue.append((spec, False))
-
-        def waiting() -> Iterator[tuple[RunSpec, bool]]:
-            while queue and not self.over:
-                yield queue.popleft()
-
-        def do(spec: RunSpec, was_claimed: bool) -> None:
-            if was_claimed and self.wait:
-                time.sleep(CLAIMED_PAUSE)
-            with self._slot(self.progress.running, spec) as worker:
-                outcome = self._one(worker, spec)
-            if outcome.status == "claimed" and (self.wait or not was_claimed):
-                queue.append((spec, True))  # behind all others: it may be done, or dropped, by then
-            elif outcome.status == "claimed":
-                self.progress.outcomes.append((spec, Outcome("claimed", "another process is doing it")))
-            else:
-                self.progress.outcomes.append((spec, outcome))
-            self.progress.elsewhere = sum(claimed for _, claimed in list(queue))
-
-        while queue and not self.over:  # again if a run came back claimed when all slots but its own had ended
-            self._in_parallel(do, waiting())
-
-    def _prepare(self, specs: Sequence[RunSpec]) -> dict[str, str]:
-        """Annotators and candidate sets first, each once, so that no slot waits for another's; why some cannot be had.
-
-        Seeds of one data set share an annotator: one slot trains it, and then only draws.
-        """
-        groups: dict[str, dict[str, RunSpec]] = {}
-        for spec in specs:
-            groups.setdefault(spec.dataset, {}).setdefault(_shared_key(spec), spec)
-        reasons: dict[str, str] = {}
-
-        def do(name: str, group: dict[str, RunSpec]) -> None:
-            with self._slot(self.progress.preparing, name) as worker:
-                for key, spec in group.items():
-                    if self.over:
-                        return
-                    try:
-                        reasons[key] = worker.do("prepare", spec, self.options)
-                    except WorkerDied:
-                        reasons[key] = f"preparing {name} failed: {KILLED}"
-
-        self._in_parallel(do, iter(groups.items()))
-        return reasons
-
-    def _in_parallel(self, function: Callable[..., None], arguments: Iterator[tuple[Any, ...]]) -> None:
-        """One call per slot at a time; the next arguments are asked for when a slot is free."""
+    def _work(self) -> None:
         import joblib
 
-        parallel = joblib.Parallel(len(self.workers), backend="threading", pre_dispatch="n_jobs", batch_size=1)
-        parallel(joblib.delayed(function)(*each) for each in arguments)
+        slots = range(len(self.workers))
+        joblib.Parallel(len(slots), backend="threading")(joblib.delayed(self._serve)(slot) for slot in slots)
 
-    @contextmanager
-    def _slot(self, shown: dict[int, Any], what: Any) -> Iterator[Worker]:
-        slot = self.idle.get()
-        shown[slot] = what
+    def _serve(self, slot: int) -> None:
+        """What one slot does until nothing is left."""
+        while (work := self.schedule.take()) is not None:
+            try:
+                if isinstance(work, Sets):
+                    self._prepare(slot, work)
+                else:
+                    self._run(slot, work)
+            finally:
+                self.schedule.leave(work)
+
+    def _prepare(self, slot: int, sets: Sets) -> None:
+        """An annotator and the candidate sets drawn with it, one after the other."""
+        self.progress.preparing[slot] = sets.name
         try:
-            yield self.workers[slot]
+            for key, spec in sets.specs.items():
+                outcome = self._try("prepare", slot, spec)
+                if outcome.status == "claimed":
+                    sets.lock = Path(outcome.reason)
+                    return
+                if outcome.status == "interrupted":
+                    return
+                self._lose(self.schedule.prepared(key, outcome.reason), outcome.reason)
         finally:
-            del shown[slot]
-            self.idle.put(slot)
+            del self.progress.preparing[slot]
 
-    def _one(self, worker: Worker, spec: RunSpec) -> Outcome:
-        """One run. After a death of its worker it goes on from the last checkpoint; `execute` gives it up in time."""
+    def _lose(self, specs: Sequence[RunSpec], reason: str) -> None:
+        """Runs whose candidate set cannot be had; the reason is shown once, not for every run on the data set."""
+        for spec in specs:
+            again = any(s.dataset == spec.dataset and o.reason == reason for s, o in self.progress.outcomes)
+            self.progress.outcomes.append((spec, Outcome("failed", reason, skipped=again)))
+
+    def _run(self, slot: int, run: Waiting) -> None:
+        self.progress.running[slot] = run.spec
+        try:
+            outcome = self._try("execute", slot, run.spec)
+        finally:
+            del self.progress.running[slot]
+        if outcome.status != "claimed":
+            self.progress.outcomes.append((run.spec, outcome))
+        elif not self.schedule.put_back(run):
+            self.progress.outcomes.append((run.spec, Outcome("claimed", "another process is doing it")))
+        self.progress.elsewhere = self.schedule.elsewhere()
+
+    def _try(self, task: str, slot: int, spec: RunSpec) -> Outcome:
+        """One task. After a death of its worker it goes on from the last checkpoint; in the end it is given up."""
         started = time.time()
         for _ in range(DEATHS_ALLOWED + 1):
-            if self.over:
+            if self.schedule.over:
                 break
             with suppress(WorkerDied):
-                return worker.do("execute", spec, self.options)
-        if self.over:
+                return self.workers[slot].do(task, spec, self.options)
+        if self.schedule.over:
             return Outcome("interrupted", "stopped")
-        reason = f"its worker process died {DEATHS_ALLOWED + 1} times: {KILLED}"  # before `execute` came to the run
+        who = "its worker process" if task == "execute" else f"the worker process that prepared {spec.dataset}"
+        reason = f"{who} died {DEATHS_ALLOWED + 1} times: {KILLED}"  # before `execute` came to the run
         return Outcome("failed", reason, seconds=time.time() - started)
-
-
-def _shared_key(spec: RunSpec) -> str:
-    """Runs with the same key share data, annotator and candidate labels."""
-    config = spec.config.to_json()
-    return canonical([config[key] for key in ("dataset", "annotator", "backbone", "seed")])

@@ -294,7 +294,8 @@ def test_an_estimate_says_what_was_measured_and_what_was_not(forked_benchmark: M
     assert "cifar100: nothing in" in lines["Missing"]
     assert "on 2 × cpu" in lines["Time"] and "GB are free" in lines["Disk"]
     assert lines["Measured"].startswith("1 of 2 pairs")
-    assert "cc on cifar100" in lines["Extrapolated"]
+    assert "cc on cifar100: from the operations" in lines["By"]
+    assert lines["Memory"] == "of tensors: cc 0.2 GB"
     assert not bench.results.exists()
 
 

@@ -42,7 +42,7 @@ def make_epochs() -> pd.DataFrame:
 def make_runs() -> pd.DataFrame:
     last = make_epochs().query("epoch == 5").copy()
     last["status"], last["reason"], last["overrides"] = "done", "", "{}"
-    last["accuracy"] = last["test_accuracy"]
+    last["accuracy"], last["epochs"] = last["test_accuracy"], 30
     for k, rule in enumerate(ACCURACIES[1:]):
         last[rule.key] = last["accuracy"] + 0.1 * k
     return last
@@ -141,3 +141,25 @@ def test_figures_import_neither_torch_nor_matplotlib_until_used() -> None:
         "import sys, benchmark.exhibits.parts.panels; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_plug_ins_and_variants_share_a_colour_with_nobody_in_the_figure() -> None:
+    names = ["cel", "able", "mine", "protoalign", "cel[align=1]", "cel[align=0.25]", "papi", "cavl"]
+    styles = style.styles_of(names)
+    assert len({s.colour for s in styles.values()}) == len(names)
+    assert styles["cel"] == style.STYLES["cel"]
+    many = style.styles_of(f"variant{k}" for k in range(30))
+    assert len({(s.colour, str(s.line)) for s in many.values()}) == 30
+
+
+def test_one_early_epoch_does_not_stretch_the_axis() -> None:
+    flat = pd.DataFrame({"mean": [10.0, 90.0, 91.0, 92.0, 93.0, 94.0, 94.5]})
+    limits = panels.robust_range([flat])
+    assert limits is not None and 85 < limits[0] < 91 < 94.5 < limits[1]
+    assert panels.robust_range([flat.iloc[1:]]) is None and panels.robust_range([flat.iloc[:0]]) is None
+
+
+def test_the_mean_of_the_last_ten_is_left_out_where_it_would_be_the_mean_of_all() -> None:
+    short = make_runs().assign(epochs=7)
+    words = [text.get_text() for text in rules(short, CONTENTS).legends[0].get_texts()]
+    assert "mean of the last 10" not in words and "last epoch" in words

@@ -11,6 +11,7 @@ from benchmark.analysis.table import Table
 from benchmark.errors import UsageError
 from benchmark.exhibits import agreement, realworld, realworld_all
 from benchmark.exhibits.base import Material, OfComparison
+from benchmark.plan.resolution import Override
 from benchmark.plan.selection import Choice, select
 from benchmark.run.options import RunOptions
 from datasets import fashion
@@ -62,6 +63,20 @@ def test_every_number_gets_a_verdict_and_incomplete_is_not_complete(tmp_path: Pa
     figure = agreement.AgreementPlot().make(material(tmp_path, SHORT), SHORT)
     labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     assert labels == ["P20  PRODEN, Lost"]
+
+
+def test_what_was_odd_about_the_data_and_what_was_overridden_stand_below(tmp_path: Path) -> None:
+    def edit(document: dict[str, Any]) -> None:
+        document["data_notes"] = ["lost.mat has other features than the known copy"]
+
+    chosen = {"datasets": "lost", "settings": ("train.lr=0.5",)}
+    write_store(
+        tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=3, candidates=False, edit=edit,
+        overrides=[Override("train", "lr", "0.5")],
+    )  # fmt: skip
+    notes = realworld.Realworld().make(material(tmp_path, SHORT, **chosen), SHORT).notes
+    assert notes[-2] == "lost: lost.mat has other features than the known copy."
+    assert notes[-1] == "Overridden on the command line: train.lr=0.5."
 
 
 # All methods under one protocol -------------------------------------------------------------------------------------

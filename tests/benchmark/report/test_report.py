@@ -538,3 +538,8 @@ def test_two_profiles_can_be_switched(store: Path, browser: chromium.Browser) ->
     choose(browser, "#view", "1")
     assert browser.run("document.title") == "Candid report: quick"
     assert browser.complaints == []
+
+
+def test_the_page_says_what_a_tie_is(store: Path) -> None:
+    evidence = view_of(store)["evidence"]
+    assert evidence.startswith(("A tie is not equality.", "Smallest difference")) and "nan" not in evidence

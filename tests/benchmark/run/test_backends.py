@@ -55,8 +55,10 @@ def test_the_old_word_for_this_machine_is_understood(tiny_benchmark: TinyBenchma
 def test_a_dask_worker_uses_the_device_that_was_asked_for(tiny_benchmark: TinyBenchmark) -> None:
     options = RunOptions(tiny_benchmark.results, tiny_benchmark.folder / "data", device="cuda:99")
     spec = select(str(tiny_benchmark.profile)).specs()[0]
-    outcome = dask.execute_here(*dask.as_plain(spec, options))
+    outcome = dask.execute_here(spec.plain(), dask.as_plain(options))
     assert outcome["status"] == "failed" and "--device cuda:99" in outcome["reason"]
+    prepared = dask.prepare_here({"a": spec.plain()}, dask.as_plain(options), False)
+    assert prepared["a"]["status"] == "failed" and "--device cuda:99" in prepared["a"]["reason"]
 
 
 def test_no_private_part_of_joblib_or_dask_is_used() -> None:

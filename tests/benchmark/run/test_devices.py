@@ -18,6 +18,7 @@ from benchmark.errors import UsageError
 from benchmark.run import devices
 from benchmark.run.backends.base import one_command
 from benchmark.run.backends.local import Command, Local
+from benchmark.run.backends.schedule import Schedule
 from benchmark.run.options import RunOptions
 from benchmark.run.progress import Progress
 from benchmark.run.worker import _settled
@@ -129,4 +130,7 @@ def test_the_clock_of_the_disk_says_whether_a_run_has_just_failed(
 def test_the_time_to_save_after_a_signal(
     slots: tuple[str, ...], asked: float | None, expected: float, tmp_path: Path
 ) -> None:
-    assert Command(Local(slots), RunOptions(tmp_path, tmp_path, grace=asked), Progress(0)).grace == expected
+    assert (
+        Command(Local(slots), Schedule([], 1), RunOptions(tmp_path, tmp_path, grace=asked), Progress(0)).grace
+        == expected
+    )

@@ -110,7 +110,7 @@ def test_many_jobs_and_a_narrow_terminal_never_scroll_the_display(
 
 def test_candidate_labels_that_take_their_time_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[Any]) -> None:
     progress = Progress(1, preparing={0: "digits", 1: "digits"})
-    lines = Lines()
+    lines = Lines(tmp_path)
     lines(progress)
     assert capsys.readouterr().out == ""
     progress.started = time.time() - 60

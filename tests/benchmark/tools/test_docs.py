@@ -290,3 +290,9 @@ def test_the_pages_on_results_and_reproducing_run_and_name_every_column(shared: 
     for what in (set(store.runs(shared.results).columns), metrics, set(document), set(document["summary"])):
         assert not what - named, f"docs/results.md does not explain {sorted(what - named)}"
     assert not {*document["cost"], *document["time"]} - named
+
+
+def test_the_page_on_sharing_packs_verifies_and_compares(tiny_benchmark: TinyBenchmark) -> None:
+    tiny_benchmark.run("run", "--methods", "proden", "--epochs", "1", check=True)
+    _, verified, compared = run_blocks(ROOT / "docs" / "share.md", tiny_benchmark)
+    assert "published.tar.gz is verified" in verified and "same" in compared

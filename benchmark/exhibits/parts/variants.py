@@ -1,0 +1,103 @@
+"""A sweep: the runs of a setting's values, and the table and the plot of what they reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmark.accuracy import LAST
+from benchmark.analysis.table import Row, Table, row
+from benchmark.errors import UsageError
+from benchmark.exhibits.base import Material, Need
+from benchmark.plan.resolution import Override, check_overrides, literal
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from benchmark.plan.selection import Selection
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One setting, its values as typed, and the methods that have it."""
+
+    scope: str
+    key: str
+    values: tuple[str, ...]
+    methods: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.scope}.{self.key}"
+
+    def override(self, value: str) -> Override:
+        return Override(self.scope, self.key, value)
+
+    def label(self, method: str, value: str) -> str:
+        return f"{method} {self.name}={value}"
+
+    def need(self, selection: Selection) -> Need:
+        """A run per method, data set, seed and value; the value that the profile has is the plain method's run."""
+        need = Need()
+        for method in self.methods:
+            for value in self.values:
+                specs = selection.specs([method], extra=[self.override(value)])
+                need.add(specs, self.label(method, value))
+                need.points += [(spec.digest, method, literal(value)) for spec in specs]
+        return need
+
+
+def sweep_of(text: str, selection: Selection) -> Sweep:
+    """`scope.key=a,b,c`, checked like `--set` before anything runs."""
+    name, equals, listed = text.partition("=")
+    values = tuple(value.strip() for value in listed.split(",") if value.strip())
+    if not equals or len(values) < 2 or len(set(values)) < len(values):
+        raise UsageError(f"--sweep {text}: write a setting and at least two different values, as cel.alpha=0.1,0.5,1.")
+    first = Override.parse(f"{name}={values[0]}", selection.catalogue)
+    if any((o.scope, o.key) == (first.scope, first.key) for o in selection.overrides):
+        raise UsageError(f"--sweep {text}: {name} is also given by --set; leave one out.")
+    methods = (first.scope,) if first.scope in selection.catalogue.entries else selection.methods
+    check_overrides([first], [selection.entry(method) for method in methods])
+    return Sweep(first.scope, first.key, values, methods)
+
+
+def table(sweep: Sweep, material: Material) -> Table:
+    """Accuracy of every value, a line each, the best of a method in bold."""
+    from benchmark.analysis.comparisons import relevant
+    from benchmark.exhibits.parts import cells
+
+    contents = material.contents
+    runs = relevant(material.runs, contents)
+    labels = {m: [sweep.label(m, value) for value in sweep.values] for m in sweep.methods}
+    lines: list[Row] = []
+    data: list[dict[str, Any]] = []
+    problems: tuple[str, ...] = ()
+    complete = True
+    for method, own in labels.items():
+        grid = cells.grid_of(runs, contents, own, own, LAST)
+        for value, label in zip(sweep.values, own, strict=True):
+            first = value == sweep.values[0]
+            line = grid.line(label, {"method": method, "setting": sweep.name, "value": value}, lambda d: None)
+            title = material.selection.entry(method).title if first else ""
+            lines.append(row(title, value, *line.cells, rule=first and bool(lines)))
+            data += line.records
+        problems += tuple(grid.problems(contents.titles))
+        complete &= grid.complete
+    caption = (
+        f"{cells.accuracy_caption(contents, LAST)} By {sweep.name}, each value under the same seeds. Best of a method in "
+        f"bold, second best underlined: chosen by test accuracy, so it is a description, not a way to choose a value."
+    )
+    columns = ("Method", sweep.key, *(d.title for d in contents.datasets))
+    summary = cells.summary_of(contents, LAST, "sweep") | {"setting": sweep.name, "values": list(sweep.values)}
+    title = f"Sweep of {sweep.name}"
+    notes = tuple(material.overridden)
+    return Table(title, caption, columns, tuple(lines), notes, problems, tuple(data), summary, complete, text_columns=2)
+
+
+def plot(sweep: Sweep, material: Material) -> Figure:
+    """Accuracy against the value, a column per method, a row per data set."""
+    from benchmark.exhibits.parts.sensitivity import sensitivity
+
+    entry = material.selection.entry
+    titles = {method: f"{entry(method).title}: {sweep.key}" for method in sweep.methods}
+    return material.signed(sensitivity(material.points, titles, material.datasets, {}))

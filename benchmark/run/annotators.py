@@ -1,0 +1,67 @@
+"""How far annotators in training are, read from their folders beside the candidate sets. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmark.files import file_name, is_locked
+from benchmark.store import ANNOTATOR_DOCUMENT, RunFolder, printable
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An annotator as it stands: done | running | interrupted | failed."""
+
+    dataset: str
+    network: str
+    status: str
+    reason: str
+    host: str
+    epochs: int
+    epochs_done: int
+    accuracy: float | None  # of the last epoch, over its training views, in %
+    seconds_left: float | None
+
+    def words(self) -> str:
+        """'annotator small-cnn, epoch 3/60, 45.1 % right'; the time left is for the caller to format."""
+        right = "" if self.accuracy is None else f", {self.accuracy:.1f} % right"
+        return f"annotator {self.network}, epoch {self.epochs_done}/{self.epochs}{right}"
+
+
+def annotators(results: Path, dataset: str = "*") -> Iterator[Standing]:
+    """Every annotator that was trained, or began to be, in this results folder; damaged documents are left out."""
+    name = dataset if dataset == "*" else file_name(dataset)
+    for path in sorted((results / "candidates").glob(f"{name}/annotator-*/{ANNOTATOR_DOCUMENT}")):
+        try:
+            yield _standing(path.parent, json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue
+
+
+def _standing(folder: Path, document: dict[str, Any]) -> Standing:
+    records, epochs = RunFolder(folder).epochs(), int(document["epochs"])
+    status = document["status"]
+    if status == "running" and not is_locked(folder.with_name(f"{folder.name}.lock")):
+        status = "interrupted"
+    last = records[-1]["result"].get("train_accuracy") if records else None
+    pace = median(record["time"]["seconds"] for record in records) if records else None
+    return Standing(
+        dataset=_text(document["dataset"]),
+        network=_text(document["network"]),
+        status=_text(status),
+        reason=_text(document.get("reason", "")),
+        host=_text(document.get("host", "")),
+        epochs=epochs,
+        epochs_done=len(records),
+        accuracy=last,
+        seconds_left=None if pace is None else pace * (epochs - len(records)),
+    )
+
+
+def _text(value: Any) -> str:
+    return str(printable(str(value)))

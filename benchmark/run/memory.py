@@ -1,0 +1,47 @@
+"""Peak memory of runs against what a device has, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from benchmark.run.devices import memory_of
+
+if TYPE_CHECKING:
+    from benchmark.plan.spec import RunSpec
+    from benchmark.run.estimate import Estimate
+
+OWN_OF_CUDA = 1.5e9  # bytes of a GPU that are not tensors of a run: context, kernels, cuDNN's workspace
+MEGABYTE, GIGABYTE = 1e6, 1e9
+
+
+def memory_of_a_run(slots: Sequence[str]) -> float:
+    """Bytes that each run has if the slots of the first device share it evenly."""
+    return memory_of(slots[0]) / slots.count(slots[0])
+
+
+def memory_lines(estimate: Estimate, specs: Sequence[RunSpec], capacity: float) -> list[str]:
+    """Peak memory of every method, and which runs a device with so many bytes for each cannot hold."""
+    largest: dict[str, float] = {}
+    beyond: dict[str, list[str]] = {}
+    for spec in {(s.label, s.dataset): s for s in specs}.values():
+        needed = estimate.cost(spec).peak_bytes
+        largest[spec.label] = max(needed, largest.get(spec.label, 0.0))
+        if capacity and needed and needed + OWN_OF_CUDA > capacity:
+            beyond.setdefault(spec.label, []).append(spec.dataset)
+    ordered = sorted((label for label in largest if largest[label]), key=lambda label: -largest[label])
+    lines = []
+    if ordered:
+        lines.append(f"Memory           of tensors: {', '.join(f'{name} {_size(largest[name])}' for name in ordered)}")
+    if beyond:
+        runs = "; ".join(f"{label} on {', '.join(names)}" for label, names in beyond.items())
+        lines.append(
+            f"Too large        {runs}: with about {_size(OWN_OF_CUDA)} for CUDA more than the {_size(capacity)} that a "
+            f"run has. Take a larger card or fewer --jobs, or as another run --set train.amp=bfloat16 or a smaller "
+            f"train.batch."
+        )
+    return lines
+
+
+def _size(count: float) -> str:
+    return f"{count / GIGABYTE:.1f} GB" if count >= 0.1 * GIGABYTE else f"{count / MEGABYTE:.0f} MB"
