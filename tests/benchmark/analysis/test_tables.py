@@ -323,10 +323,17 @@ def test_table_1_says_how_to_get_a_missing_data_set_and_where_the_paper_slips() 
 
 def test_table_1_names_the_annotator_and_passes_on_the_doubts_about_it() -> None:
     numbers: dict[str, Any] = {"train": 5994, "test": 5794, "size": 224, "classes": 200, "rate": 0.1, "avg_cls": 6.8}
-    quality = {"train_accuracy": 0.007, "annotator": "0.7 % right in training", "doubts": ["it is near chance."]}
+    quality = {
+        "train_accuracy": 0.007,
+        "test_accuracy": 0.005,
+        "annotator": "0.7 % right in training",
+        "doubts": ["it is near chance."],
+    }
     table = table1([{"dataset": "cub200", **numbers, **quality}], [DATASETS[1]])
-    assert table.notes[-2:] == ("CUB200: annotator 0.7 % right in training.", "Warning: CUB200: it is near chance.")
+    assert table.notes[-2:] == ("CUB200: annotator 0.7 % right in training.", "Warning (!): CUB200: it is near chance.")
     assert table.data[0]["annotator_train_accuracy"] == 0.007
+    assert table.data[0]["warnings"] == "it is near chance."
+    assert "6.80 (6.76) (!)" in to_text(table) and "0.7/0.5 %" in to_text(table)
 
 
 # ranks --------------------------------------------------------------------------------------------------------------
