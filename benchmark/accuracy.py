@@ -19,6 +19,7 @@ class Accuracy:
     mark: str  # matplotlib's marker
     colour: str
     chosen_by: str = ""  # metric on held-out candidate labels whose best epoch it takes
+    fewest: int = 0  # epochs below which it says nothing of its own
     warning: str = ""  # what a table must say loudly before anything else
 
 
@@ -33,6 +34,7 @@ ACCURACIES = (
         "mean of the last 10",
         "|",
         "#0072B2",
+        fewest=20,
     ),
     Accuracy(
         "accuracy_covering",

@@ -119,12 +119,17 @@ SPLITS = {
 }
 
 
+FOLDED = ("k-fold", "stratified")  # that ask for `folds`
+
+
 def rows_of(where: str, name: str, labels: np.ndarray, seed: int, options: Options) -> Rows:
     """Training and test rows of a recipe; DataError where the data are too few for it."""
     if name not in SPLITS:
         raise DataError(f"{where}: the split '{name}' is unknown; it is {' or '.join(map(repr, SPLITS))}.")
     if options.folds < 2:
         raise DataError(f"{where}: {options.folds} folds are no split; 2 or more are needed.")
+    if name in FOLDED and options.folds > len(labels):
+        raise DataError(f"{where}: {options.folds} folds of {len(labels)} rows would be empty; take fewer folds.")
     if options.test_share <= 0 or not 0 <= options.validation_share < 1 - options.test_share:
         raise DataError(f"{where}: test_share and validation_share leave no training rows.")
     try:

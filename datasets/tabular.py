@@ -248,22 +248,25 @@ def check_known(
     stated, found = (table.rows, table.features, table.classes), (*data.shape, candidates.shape[1])
     if found != stated:
         form = "{} rows × {} features, {} classes"
-        message = f"{path} has {form.format(*found)}; {form.format(*stated)} are known"
+        message = f"has {form.format(*found)}; {form.format(*stated)} are known"
         if table.confirmed:
-            raise DataError(message + ".")
-        return [message]
+            raise DataError(f"{path} {message}; {_how(table)}, or pass --set dataset.check_sizes=false to take it.")
+        return [f"{path.name} {message}"]
     if not table.labels_digest:
         return []
     if content_digest(candidates, labels) != table.labels_digest:
-        message = f"{path} has other labels, candidates or another order of rows than the known copy"
+        message = "has other labels, candidates or another order of rows than the known copy"
         if published:
             raise DataError(
-                f"{message}, so this split would not be the published one; run `./reproduce.sh fetch {table.name}` in "
+                f"{path} {message}, so this split would not be the published one; run `./reproduce.sh fetch {table.name}` in "
                 f"another data folder, or pass --set dataset.check_sizes=false."
             )
-        return [message]
+        return [f"{path.name} {message}"]
     if content_digest(data) != table.features_digest:
-        return [f"{path} has other features than the known copy: another scale or sign of columns, or other numbers"]
+        return [
+            f"{path.name} has other features than the known copy: another scale or sign of columns, or other numbers; "
+            f"published accuracies may be out of reach with it"
+        ]
     return []
 
 

@@ -75,6 +75,8 @@ def agreement(printed: Mapping[str, Any], ours: Mapping[int, float], seeds: Sequ
     if not printed["ours"] or (printed["caveat"] and not values):
         why = printed["caveat"] or "nothing here regenerates it"
         return Agreement(printed, values, len(seeds), verdict="not comparable", why=why)
+    if len(values) == len(seeds) == 1:
+        return Agreement(printed, values, 1, verdict="not comparable", why="one split has no spread")
     if len(values) < max(2, len(seeds)):
         return Agreement(printed, values, len(seeds), why=f"{len(values)} of {len(seeds)} runs are done")
     if math.isnan(printed["std"]):

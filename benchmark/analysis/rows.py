@@ -14,6 +14,7 @@ from benchmark import store
 from benchmark.analysis import statistics as st
 from benchmark.errors import CandidError
 from benchmark.plan.spec import RunSpec
+from datasets.base import UNKNOWN, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,19 +64,20 @@ def kept(specs: Sequence[RunSpec], runs: pd.DataFrame, data: Path) -> Kept:
                 found.without += 1
                 continue
             ids, labels = _test_labels(spec, data)
-            rows = predictions.test_rows
-            right = predictions.test_logits.argmax(axis=1) == labels[rows]
+            scored = labels[predictions.test_rows] != UNKNOWN
+            rows = predictions.test_rows[scored]
+            right = predictions.test_logits[scored].argmax(axis=1) == labels[rows]
         except (CandidError, IndexError) as error:
             found.unread.append(f"Left out by test row: {spec.label} on {spec.dataset}, seed {spec.seed}: {error}")
             continue
-        found.right.setdefault((spec.dataset, spec.method), {})[spec.seed] = (ids[rows], right)
+        if len(rows):
+            found.right.setdefault((spec.dataset, spec.method), {})[spec.seed] = (ids[rows], right)
     return found
 
 
 def _test_labels(spec: RunSpec, data: Path) -> tuple[np.ndarray, np.ndarray]:
     """Ids that tell the rows of different splits apart, and true labels."""
     from benchmark.train.loading import dataset_of
-    from datasets.base import DataError
 
     try:
         labels = dataset_of(spec, data).test.labels.numpy()

@@ -69,7 +69,8 @@ def needs_of(chosen: Chosen, selection: Selection) -> dict[Exhibit, Need]:
     needs = {}
     for exhibit, options in chosen.items():
         reference = getattr(options, "reference", None)
-        if reference is not None and reference not in selection.methods and len(chosen) == 1:
+        named = reference != getattr(exhibit.Options, "reference", None)  # the usual one may be out of the selection
+        if named and reference not in selection.methods and len(chosen) == 1:
             raise UsageError(
                 f"--reference {reference} is not among the methods of {exhibit.title}: {', '.join(selection.methods)}."
             )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib
+import io
 import os
 import pkgutil
 import signal
@@ -32,6 +34,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is its result."""
     signal.signal(signal.SIGTERM, _terminate)
+    speak_plainly()
     try:
         command, request, own = parse(commands(), argv)
         return _run(command, request, own)
@@ -44,6 +47,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+
+
+def speak_plainly() -> None:
+    """On a terminal that is not UTF-8 signs that it lacks become plain characters: a table is no reason for a traceback."""
+    codecs.register_error("candid", _plain_sign)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and (stream.encoding or "").lower().replace("-", "") != "utf8":
+            stream.reconfigure(errors="candid")
+
+
+SIGNS = {"±": "+/-", "×": "x", "−": "-", "–": "-", "…": "...", "·": ".", "•": "*", "★": "*", "†": "+", "─": "-", "│": "|",
+         "█": "#", "→": "->", "≤": "<=", "≥": ">=", "’": "'", "“": '"', "”": '"', "α": "alpha", "β": "beta", "γ": "gamma",
+         "₁": "1", "₂": "2", "η": "eta", "λ": "lambda", "ρ": "rho", "⌈": "", "⌉": "", "‖": "||", "Δ": "Delta", "σ": "sigma"}  # fmt: skip
+
+
+def _plain_sign(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end]
+    return "".join(SIGNS.get(sign, "?") for sign in signs), error.end
 
 
 def _run(command: Command, request: Request, own: object) -> int:

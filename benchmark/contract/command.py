@@ -31,20 +31,29 @@ def check(file: Path) -> int:
     """Print one line per claim and method; the exit code says whether all hold."""
     discover((file,))  # a missing file, a syntax error or a name that is taken: one sentence
     names = [entry.name for entry in scan(file)]
-    defects, skipped, last = 0, 0, ""
+    found: list[str] = []  # defects, shown once more at the end, where they are looked for
+    skipped, last = 0, ""
     for event in events(file, LIMIT):
+        skipped += event["status"] == "skipped"
+        if event["status"] == "skipped":  # a number at the end says it
+            continue
         if event["method"] != last:
             last = event["method"]
             print(f"{last} ({file})", flush=True)
         print(line_of(event), flush=True)
-        defects += event["status"] == "defect"
-        skipped += event["status"] == "skipped"
+        found += [line_of(event)] if event["status"] == "defect" else []
     what = f"{len(names)} method{'s' * (len(names) > 1)}: "
-    if not defects and not skipped:
+    if not found and not skipped:
         print(f"{what}every claim of the contract holds.")
         return COMPLETE
-    rest = f"; {skipped} claim{'s' * (skipped > 1)} not tried" if skipped else ""
-    print(f"{what}{defects} defect{'s' * (defects != 1)}{rest}.")
+    rest = (
+        f"; {skipped} claim{'s' * (skipped > 1)} not tried because of {'them' if len(found) > 1 else 'it'}"
+        if skipped
+        else ""
+    )
+    print(f"{what}{len(found)} defect{'s' * (len(found) != 1)}{rest}.")
+    if len(found) > 1:
+        print("\n".join(found))
     return FAILED
 
 

@@ -144,16 +144,17 @@ class Material:
 
     @functools.cached_property
     def points(self) -> pandas.DataFrame:
-        """Finished runs as points of a sensitivity plot: parameter, value, dataset, seed, accuracy."""
+        """Finished runs as points of a sensitivity plot: parameter, value, method, dataset, seed, accuracy."""
         import pandas
 
         done = self.runs[self.runs["status"] == "done"].set_index("config_digest")
+        columns = ["method", "dataset", "seed", "accuracy"]
         rows = [
-            {"parameter": key, "value": value, **done.loc[digest, ["dataset", "seed", "accuracy"]].to_dict()}
+            {"parameter": key, "value": value, **done.loc[digest, columns].to_dict()}
             for digest, key, value in self.need.points
             if digest in done.index
         ]
-        return pandas.DataFrame(rows, columns=["parameter", "value", "dataset", "seed", "accuracy"])
+        return pandas.DataFrame(rows, columns=["parameter", "value", *columns])
 
     @property
     def datasets(self) -> dict[str, str]:
@@ -181,7 +182,14 @@ class Material:
         from benchmark.analysis.comparisons import candidate_notes
 
         notes = candidate_notes(self.runs, self.need.specs)
-        return replace(table, notes=(*table.notes, *notes, *self.overridden))
+        return replace(table, notes=(*table.notes, *notes, *self.remarks))
+
+    @property
+    def remarks(self) -> list[str]:
+        """What loading said of the data, and what the command line changed."""
+        from benchmark.run.standing import data_notes
+
+        return data_notes(self.need.specs, self.place.results) + self.overridden
 
     @property
     def overridden(self) -> list[str]:

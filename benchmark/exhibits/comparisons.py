@@ -20,7 +20,7 @@ VERDICTS = {"better": "better", "worse": "worse", "equal": "equal", "undecided":
 
 
 class Comparisons(Exhibit):
-    name, title, kind = "comparisons", "every comparison in full", "table"
+    name, title, kind = "comparisons", "the table of all comparisons", "table"
     of_paper = False
     Options = OfEvidence
 

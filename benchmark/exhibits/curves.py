@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchmark.analysis.contents import REFERENCE
 from benchmark.exhibits.base import FolderPlot, Material, Need
 from benchmark.files import file_name
 from benchmark.flags import flag
+from datasets.registry import SOURCES
+from methods.registry import discover
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,12 +21,19 @@ if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
 
 
+def titled(label: str, titles: Mapping[str, str]) -> str:
+    """A label as tables name it: "cel[beta=0] (quick)" is "CEL[beta=0] (quick)"."""
+    name = re.split(r"[\[ ]", label, maxsplit=1)[0]
+    return titles.get(name, name) + label[len(name) :]
+
+
 class Curves(FolderPlot):
     name, title = "curves", "Accuracy curves"
 
     @dataclass(frozen=True)
     class Options:
         metric: str = flag("test_accuracy", "any recorded metric")
+        reference: str = flag(REFERENCE, "the method whose line is drawn bold")
 
     def runs(self, selection: Selection, options: Options) -> Need:
         need = Need()
@@ -42,13 +53,23 @@ class Curves(FolderPlot):
             plain = epochs["label"] == epochs["method"]
             alone = ~epochs["method"].isin(set(epochs["method"][plain]))
             epochs = epochs[plain | epochs["label"].isin(methods) | alone]
+        epochs = epochs[
+            ~epochs["status"].isin(["failed", "diverged", "oom"])
+        ]  # a run that died after an epoch is no curve
         if epochs["profile"].nunique() > 1:  # runs of several profiles side by side are told apart
             epochs = epochs.assign(label=epochs["label"] + " (" + epochs["profile"] + ")")
+        entries = discover(tolerant=True).entries
+        titles = {name: entry.title for name, entry in entries.items()}
+        order = [*SOURCES, *sorted(set(epochs["dataset"]) - set(SOURCES))]
+        parts = {str(d): part for d, part in epochs.groupby("dataset")}
         panels = [
-            Panel(str(d), tuple(Curve(label, str(d), label) for label in sorted(set(part["label"]))))
-            for d, part in epochs.groupby("dataset")
+            Panel(
+                SOURCES[d].title if d in SOURCES else d,
+                tuple(Curve(titled(label, titles), d, label) for label in sorted(set(part["label"]))),
+            )
+            for d, part in sorted(parts.items(), key=lambda one: order.index(one[0]))
         ]
-        return curve_panels(epochs, panels, options.metric)
+        return curve_panels(epochs, panels, options.metric, options.reference.lower())
 
     def stem(self, options: Options, altered: str = "") -> str:
         return file_name("-".join(["curves", options.metric, *([altered] if altered else [])]))

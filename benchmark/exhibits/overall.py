@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Overall(Exhibit):
-    name, title, kind = "overall", "all methods over all data sets", "table"
+    name, title, kind = "overall", "the table over all data sets", "table"
     of_paper = False
     Options = OfEvidence
 

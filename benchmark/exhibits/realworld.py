@@ -54,7 +54,8 @@ class Realworld(Exhibit):
         return need
 
     def make(self, material: Material, options: OfSources) -> Table:
-        return table(agreements(material, options))
+        made = table(agreements(material, options))
+        return replace(made, notes=(*made.notes, *material.remarks))
 
 
 def selections(selection: Selection, options: OfSources) -> list[Selection]:

@@ -48,7 +48,7 @@ class RealworldAll(Exhibit):
         runs, contents, warnings = gathered(material)
         contents = contents.ranking_all() if options.rank_all else contents
         made = table(runs, replace(contents, reference=options.reference), options)
-        return replace(made, notes=(*made.notes, *warnings, *material.overridden))
+        return replace(made, notes=(*made.notes, *warnings, *material.remarks))
 
 
 def parts(selection: Selection) -> list[Selection]:

@@ -52,13 +52,15 @@ def rules(runs: pd.DataFrame, contents: Contents) -> Figure:
     figure, grid = canvas(rows, columns, 3.5 * columns + 0.6, (0.22 * most + 1.1) * rows + 0.3)
     with rc_context(RC):
         for axes, d in zip(grid.flat, datasets, strict=False):
-            means = own[own["dataset"] == d.name].groupby("method")[[rule.key for rule in ACCURACIES]].mean()
+            here = own[own["dataset"] == d.name]
+            told = [rule for rule in ACCURACIES if here["epochs"].max() >= rule.fewest]
+            means = here.groupby("method")[[rule.key for rule in told]].mean()
             means = means.sort_values("accuracy")
             gain = means.sub(means["accuracy"], axis=0)
             y = np.arange(len(means))
             axes.axvline(0, color="#777777", linewidth=0.9, zorder=1)
             axes.hlines(y, gain.min(axis=1), gain.max(axis=1), color="#BBBBBB", linewidth=1, zorder=2)
-            for rule in ACCURACIES:
+            for rule in told:
                 hollow = rule.mark in "^s"
                 face = {"facecolors": "none", "edgecolors": rule.colour} if hollow else {"color": rule.colour}
                 look = {"marker": rule.mark, "s": 60 if rule.mark == "|" else 22, "linewidths": 1.3, **face}

@@ -44,7 +44,7 @@ class Varied:
 
 
 class Variance(Exhibit):
-    name, title, kind = "variance", "the sources of the spread over seeds", "table"
+    name, title, kind = "variance", "the table of the sources of ±", "table"
     profile = "quick"  # minutes there; in `paper` it would be weeks, so it is no part of `all`
 
     def runs(self, selection: Selection, options: NoFlags) -> Need:

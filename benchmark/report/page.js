@@ -122,7 +122,12 @@
     }, { "aria-pressed": String(value === chosen), "data-value": value }));
     return el("span", { class: "segments", role: "group", "aria-label": label }, buttons);
   }
-  const scroll = (label, table) => el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table);
+  function scroll(label, table) {
+    const box = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table);
+    const hint = el("p", { class: "more", hidden: true }, "The table goes on to the right: swipe or scroll it. →");
+    new ResizeObserver(() => (hint.hidden = box.scrollWidth <= box.clientWidth + 1)).observe(box);
+    return el("div", {}, box, hint);
+  }
 
   // A table whose columns sort; groups (controls, references …) stay apart whatever the order.
   // A column: {title, text, value(row), show(row) -> node or text, kind: "cell" | "wrap"}; the first is the row's head.
@@ -263,6 +268,11 @@
     });
     return metric.decoded;
   }
+  function lasting(seconds) {
+    if (!known(seconds)) return NONE;
+    if (seconds < 90) return `${fixed(seconds, 1)} s`;
+    return seconds < 5400 ? `${fixed(seconds / 60, 1)} min` : `${fixed(seconds / 3600, 1)} h`;
+  }
   function smooth(values, width) {
     if (width < 1) return values;
     return values.map((value, k) => (isNaN(value) ? NaN : mean(values.slice(Math.max(0, k - width), k + width + 1).filter((v) => !isNaN(v)))));
@@ -279,11 +289,14 @@
       section("curves", "Curves", "No epoch has been recorded yet.", []);
       return;
     }
-    const labels = view.curves.labels.map((l) => ({ ...l, ...(view.methods.find((m) => m.name === l.name) || { title: l.name, kind: "variant" }) }));
+    const labels = view.curves.labels.map((l) => ({ ...(view.methods.find((m) => m.name === l.name) || { title: l.name, kind: "variant" }), ...l }));
     const order = [...view.methods.map((m) => m.name), ...labels.map((l) => l.name)];
     labels.sort((a, b) => order.indexOf(a.name) - order.indexOf(b.name));
     const state = { set: view.datasets[0].name, metric: view.curves.metrics[0].name, width: 0, bands: true, at: null,
-      on: new Set(labels.filter(isMain).map((l) => l.name)) };
+      on: new Set() };
+    const best = () => labels.filter(isMain).map((l) => [l.name, (cellOf(l.name, state.set) || {}).mean]).filter(([, v]) => known(v)).sort((a, b) => b[1] - a[1]).slice(0, 5).map(([name]) => name);
+    const leading = () => [...new Set([...labels.map((l) => l.name).filter((name) => name === view.reference), ...best()])];
+    state.on = new Set(leading());
     if (!state.on.size) labels.slice(0, 8).forEach((l) => state.on.add(l.name));
     const canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "curve-help" }), readout = el("div", { class: "readout", hidden: true });
     const output = el("output", {}, "none");
@@ -315,9 +328,11 @@
         scene = null; readout.hidden = true;
         return;
       }
-      // The first few epochs of a long run would squeeze everything else: the axis starts at the 4th percentile.
+      // The first epochs, near chance, would squeeze everything else: the axis is that of the last four fifths.
       const sorted = [...finite].sort((a, b) => a - b), percent = state.metric.includes("accuracy") || state.metric.includes("rate");
-      let low = percent && grid.length > 60 ? sorted[Math.floor(0.04 * sorted.length)] : sorted[0], high = sorted[sorted.length - 1];
+      let low = sorted[0], high = sorted[sorted.length - 1];
+      const late = list.flatMap((l) => (state.bands ? l.low : l.mean).slice(Math.floor(0.2 * grid.length))).filter((v) => !isNaN(v));
+      if (percent && late.length) { const least = Math.min(...late); if (low < least - 0.3 * (high - least)) low = least - 0.08 * (high - least); }
       if (!percent && grid.length > 60) high = sorted[Math.floor(0.985 * sorted.length)];
       const pad = (high - low || 1) * 0.05;
       low -= pad; high += pad;
@@ -329,7 +344,7 @@
         g.fillText(String(Number(t.toPrecision(6))), m.l - 8, y(t));
       }
       g.textAlign = "center"; g.textBaseline = "top";
-      for (const t of niceTicks(0, last + 1, W / 110)) if (Number.isInteger(t) && t >= 1 && t <= last + 1) g.fillText(String(t), x(t - 1), H - m.b + 8);
+      for (const t of niceTicks(0, last + 1, W / 60)) if (Number.isInteger(t) && t >= 1 && t <= last + 1) g.fillText(String(t), x(t - 1), H - m.b + 8);
       g.fillText("epoch", m.l + (W - m.l - m.r) / 2, H - 15);
       g.save(); g.beginPath(); g.rect(m.l, m.t - 4, W - m.l - m.r, H - m.t - m.b + 8); g.clip();
       const trace = (values, back) => { let pen = back; values.forEach((v, k) => { if (isNaN(v)) { pen = false; return; } pen ? g.lineTo(x(grid[k]), y(v)) : g.moveTo(x(grid[k]), y(v)); pen = true; }); };
@@ -406,7 +421,6 @@
     const chips = el("div", { class: "chips", role: "group", "aria-label": "Methods in the chart" });
     const toggles = labels.map((l) => button("", () => { state.on.has(l.name) ? state.on.delete(l.name) : state.on.add(l.name); refresh(); },
       { class: "chip", "data-method": l.name }, svg("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, svg("line", { x1: 0, y1: 4, x2: 22, y2: 4, "stroke-width": 2.4, "stroke-dasharray": l.dash.map((d) => d * 1.5).join(" ") || null, "data-colour": l.colour, "data-paint": "stroke" })), l.title));
-    const best = () => labels.filter(isMain).map((l) => [l.name, (cellOf(l.name, state.set) || {}).mean]).filter(([, v]) => known(v)).sort((a, b) => b[1] - a[1]).slice(0, 5).map(([name]) => name);
     const set = (names) => { state.on = new Set(names); refresh(); };
     const variantsOf = labels.filter((l) => l.kind === "variant").length;
     chips.append(...toggles);
@@ -415,7 +429,7 @@
       choice("Metric", view.curves.metrics.map((m) => [m.name, metricTitle(m.name)]), state.metric, (v) => { state.metric = v; draw(); }),
       el("label", {}, "Smoothing", slider, output),
       tick("Seed bands", true, (v) => { state.bands = v; draw(); }),
-      el("span", { class: "segments", role: "group", "aria-label": "Choose methods" }, button("All", () => set(labels.filter((l) => l.kind !== "variant" || labels.length - variantsOf === 0).map((l) => l.name))), button("Best 5", () => set(best())), button("None", () => set([]))),
+      el("span", { class: "segments", role: "group", "aria-label": "Choose methods" }, button("All", () => set(labels.filter((l) => l.kind !== "variant" || labels.length - variantsOf === 0).map((l) => l.name))), button("Best 5", () => set(leading())), button("None", () => set([]))),
     ];
     function refresh() {
       toggles.forEach((b) => b.setAttribute("aria-pressed", state.on.has(b.dataset.method)));
@@ -521,24 +535,25 @@
   }
   function selections() {
     if (!view.selection.length) return;
+    const rules = RULES.filter(([key]) => view.selection.some((s) => known(s[key])));
     const host = el("div", {});
     function draw(set) {
       const rows = view.methods.map((m) => {
         const own = view.selection.filter((s) => s.m === m.name && (!set || s.d === set));
         const row = { m: m.name, n: own.length };
-        for (const [key] of RULES) row[key] = own.length && own.every((s) => known(s[key])) ? mean(own.map((s) => s[key])) : null;
+        for (const [key] of rules) row[key] = own.length && own.every((s) => known(s[key])) ? mean(own.map((s) => s[key])) : null;
         return row;
       }).filter((row) => row.n);
-      const gains = rows.flatMap((row) => RULES.map(([key]) => row[key] - row.accuracy)).filter((v, k) => known(v));
+      const gains = rows.flatMap((row) => rules.map(([key]) => row[key] - row.accuracy)).filter((v, k) => known(v));
       const low = Math.min(0, ...gains), high = Math.max(0.01, ...gains), x = (gain) => 8 + (154 * (gain - low)) / (high - low || 1);
       const strip = (row) => svg("svg", { class: "strip", viewBox: "0 0 170 18", "aria-hidden": "true" }, svg("line", { x1: 4, x2: 166, y1: 9, y2: 9, stroke: "var(--grid)" }), svg("line", { x1: x(0), x2: x(0), y1: 1, y2: 17, stroke: "var(--line-strong)" }),
-        RULES.filter(([key]) => known(row[key])).map(([key, , colour, shape]) => mark(shape, x(row[key] - row.accuracy), 9, colour)));
-      const columns = [nameColumn(), ...RULES.map(([key, title]) => ({ title, value: (row) => row[key],
+        rules.filter(([key]) => known(row[key])).map(([key, , colour, shape]) => mark(shape, x(row[key] - row.accuracy), 9, colour)));
+      const columns = [nameColumn(), ...rules.map(([key, title]) => ({ title, value: (row) => row[key],
         show: (row) => (known(row[key]) ? [fixed(row[key]), key === "accuracy" ? null : el("span", { class: "sub" }, signed(row[key] - row.accuracy))] : el("span", { class: "none" }, NONE)) })),
         { title: "Points above the last", kind: "opt", value: (row) => row.accuracy_oracle - row.accuracy, show: strip }];
       host.replaceChildren(sortable("Accuracy by rule for choosing the epoch", columns, byKind(rows, (row) => method(row.m))));
     }
-    const legend = el("ul", { class: "legend" }, RULES.map(([, , colour, shape, title]) => el("li", {}, svg("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, mark(shape, 6, 6, colour)), title)));
+    const legend = el("ul", { class: "legend" }, rules.map(([, , colour, shape, title]) => el("li", {}, svg("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, mark(shape, 6, 6, colour)), title)));
     const node = section("selection", "Which epoch is reported", "The last epoch is the result. Beside it: what other rules would report, mean over finished seeds, and the difference. The oracle looks at test labels; covering rate and approximated accuracy do not.",
       [choice("Data set", [["", "Mean over data sets"], ...view.datasets.map((d) => [d.name, d.title])], "", draw)], host, legend);
     draw("");
@@ -551,7 +566,7 @@
     const columns = [{ title: "Variant", text: true, value: (row) => row.label, show: (row) => [dot(row), row.label, row.title ? el("span", { class: "tag" }, row.title) : null] },
       { title: "Data set", text: true, value: (row) => dataset(row.d).title, show: (row) => dataset(row.d).title },
       { title: "Accuracy", kind: "cell", value: (row) => row.mean, show: (row) => withTip(button("", () => open(`${row.label} on ${dataset(row.d).title}`, el("p", { class: "lead" }, row.values.map(([s, v]) => `seed ${s}: ${fixed(v)}`).join(" · ")), copyable(row.command)), {}, row.n ? [fixed(row.mean), el("span", { class: "std" }, ` ±${fixed(row.std)}`)] : NONE, row.n < row.expected ? el("span", { class: "short" }, ` ${row.n}/${row.expected}`) : null), () => row.values.map(([s, v]) => `seed ${s}: ${fixed(v)}`).join("\n") || "no finished run") },
-      { title: "Against unchanged", value: (row) => row.gain, show: (row) => el("span", { class: known(row.gain) ? (row.gain < 0 ? "down" : "up") : "none" }, signed(row.gain)) },
+      { title: "Against unchanged", value: (row) => row.gain, show: (row) => el("span", { class: known(row.gain) ? "" : "none" }, signed(row.gain)) },
       ...(view.variants.some((row) => row.published) ? [{ title: "Published", value: (row) => (row.published || [null])[0], show: (row) => (row.published ? fixed(row.published[0]) : NONE) }] : [])];
     section("variants", "Variants", "Runs of a method with values of its own changed: ablations and sensitivity.", [], sortable("Variants", columns, [{ title: "", rows: view.variants }]));
   }
@@ -567,7 +582,7 @@
       const columns = [nameColumn(), { title: "Forward passes", kind: "fold", value: (row) => parseFloat(method(row.m).forwards), show: (row) => method(row.m).forwards || NONE },
         { title: "Seconds per epoch", value: (row) => row.seconds_per_epoch, show: (row) => fixed(row.seconds_per_epoch) }, { title: "Times fastest", value: (row) => row.seconds_per_epoch / fastest, show: (row) => (known(row.seconds_per_epoch) ? `${fixed(row.seconds_per_epoch / fastest, 1)} ×` : NONE) },
         column("Images/s", (row) => row.images_per_second), column("Peak MB", (row) => row.peak_memory_mb), column("Parameters", (row) => row.parameters),
-        { title: "Hours per run", value: (row) => row.seconds_per_epoch * row.epochs, show: (row) => fixed((row.seconds_per_epoch * row.epochs) / 3600) },
+        { title: "Time per run", value: (row) => row.seconds_per_epoch * row.epochs, show: (row) => lasting(row.seconds_per_epoch * row.epochs) },
         { title: "Views", text: true, kind: "fold", value: (row) => (method(row.m).views || []).join(" "), show: (row) => (method(row.m).views || []).join(" + ") || NONE },
         { title: "State kept", text: true, kind: "fold", value: (row) => method(row.m).state || "", show: (row) => method(row.m).state || NONE }];
       const devices = [...new Set(rows.flatMap((row) => row.devices))];

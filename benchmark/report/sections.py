@@ -28,7 +28,7 @@ from benchmark.analysis.comparisons import ALPHA, add_holm, compare_runs, device
 from benchmark.analysis.contents import MAIN_KINDS, MARGIN, REFERENCE, TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.errors import CandidError, UsageError
 from benchmark.exhibits.parts.cells import detectable_text
-from benchmark.exhibits.parts.style import style_of
+from benchmark.exhibits.parts.style import Style, style_of, styles_of
 from benchmark.exhibits.table2 import table2
 from benchmark.exhibits.table4 import ROWS
 from benchmark.files import file_name
@@ -356,11 +356,10 @@ def _method(method: MethodInfo, view: View) -> dict[str, Any]:
         "venue": f"{entry.venue} {entry.year}" if entry.year else "", "forwards": entry.forwards, "state": entry.state,
         "views": list(entry.views),
     }  # fmt: skip
-    return {"name": method.name, "title": method.title, "kind": method.kind, **look(method.name), **about}
+    return {"name": method.name, "title": method.title, "kind": method.kind, **look(style_of(method.name)), **about}
 
 
-def look(label: str) -> dict[str, Any]:
-    style = style_of(label)
+def look(style: Style) -> dict[str, Any]:
     return {"colour": style.colour, "dash": [] if style.line == "-" else list(style.line[1])}
 
 
@@ -518,7 +517,8 @@ def selection(view: View, contents: Contents) -> list[dict[str, Any]]:
     grouped = defaultdict(list)
     for run in view.runs:
         if run.done and run.label == run.method and run.seed in contents.seeds:
-            grouped[run.method, run.dataset].append(run.summary)
+            short = {rule.key: math.nan for rule in ACCURACIES if run.epochs < rule.fewest}
+            grouped[run.method, run.dataset].append({**run.summary, **short})
     return [
         {"m": m, "d": d, "n": len(own), **{k: st.mean([s.get(k, math.nan) for s in own]) for k in store.SUMMARY}}
         for (m, d), own in grouped.items()
@@ -546,7 +546,7 @@ def variants(view: View, contents: Contents, cells: Sequence[Mapping[str, Any]],
                 "label": label, "m": own[0].method, "d": dataset, "title": titles.get(label, ""), "n": len(values),
                 "expected": len(contents.seeds), "mean": mean, "std": st.sample_std(list(values.values())),
                 "gain": mean - base.get((own[0].method, dataset), math.nan), "values": list(map(list, values.items())),
-                "published": list(there) if there else None, "command": command(view, own), **look(label),
+                "published": list(there) if there else None, "command": command(view, own), **look(style_of(label)),
             }
         )  # fmt: skip
     return found
@@ -674,9 +674,13 @@ def collect(results: Path, scope: Scope) -> dict[str, Any]:
         which = f"no runs of profile {name}" if name else "no runs"
         raise CandidError(f"There are {which} in {results}; train some first, for example `./reproduce.sh table2`.")
     described = [describe(view, results) for view in views]
-    drawn = curves([[(run.label, run.dataset, run.seed, run.folder) for run in view.runs] for view in views])
+    # A run that died after an epoch is no curve.
+    whole = [[run for run in view.runs if run.status not in ("failed", "diverged", "oom")] for view in views]
+    drawn = curves([[(run.label, run.dataset, run.seed, run.folder) for run in runs] for runs in whole])
     for entry, own in zip(described, drawn, strict=True):
-        labels = [{"name": label, **look(label)} for label in own.pop("labels")]
+        names = own.pop("labels")
+        styles = styles_of(names)
+        labels = [{"name": label, **look(styles[label])} for label in names]
         entry["curves"] = {**own, "labels": labels}
     rules = [[rule.key, rule.title, rule.colour, rule.mark, rule.legend] for rule in ACCURACIES]
     return {"rules": rules, "views": described}

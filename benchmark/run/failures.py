@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import traceback
+from pathlib import Path
 
 from benchmark import watchdog
 from benchmark.errors import CandidError
@@ -13,8 +14,18 @@ from datasets.base import DataError
 from methods.registry import MethodError
 
 
-def sentence(error: BaseException) -> str:
-    """One line for a table's notes: what went wrong and, for an unexpected error, in which line."""
+def sentence(error: BaseException, plugin: str = "") -> str:
+    """One line for a table's notes: what went wrong and, for an unexpected error, in which line.
+
+    In a run of a plug-in it is the plug-in's last line, whoever found the fault. No folder is named: it may be shared.
+    """
+    if plugin:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((f":{f.lineno}" for f in reversed(frames) if Path(f.filename) == Path(plugin)), "")
+        text = str(error) if isinstance(error, CandidError | DataError | MethodError) else _first_line(error)
+        where = "" if f"{plugin}:" in text else f" ({Path(plugin).name}{line})" if line else ""
+        file = Path(plugin).name
+        return f"{text.replace(plugin, file)}{where}; `./reproduce.sh check {file}` tries the whole contract"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left on the disk of {error.filename or 'the results folder'}"
     if isinstance(error, CandidError | DataError | MethodError):
@@ -26,8 +37,11 @@ def sentence(error: BaseException) -> str:
         if "site-packages" not in frame.filename and "/lib/python" not in frame.filename:
             where = f" ({os.path.relpath(frame.filename, ROOT)}:{frame.lineno})"
             break
-    first = (str(error) or "no message").strip().splitlines()[0]
-    return f"{type(error).__name__}: {first}{where}"
+    return f"{_first_line(error)}{where}"
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error) or 'no message').strip().splitlines()[0]}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

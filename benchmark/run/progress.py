@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BAR = 30
 PATIENCE = 10.0  # seconds before plain output says what it waits for
-HEARTBEAT = 60.0  # seconds between two plain lines on one annotator
+HEARTBEAT = 60.0  # seconds between two plain lines on one annotator or run
 
 
 @dataclass
@@ -77,13 +77,40 @@ def preparing_lines(names: Iterable[str], results: Path) -> list[str]:
     return lines
 
 
-class Lines:
-    """One plain line per finished run, and now and then one per data set whose candidate labels are being made."""
+class Jobs:
+    """How far running jobs are, from what they have written so far."""
 
     def __init__(self, results: Path) -> None:
         self.results = results
+        self.folders: dict[str, RunFolder] = {}
+        self.since: dict[str, tuple[float, int]] = {}  # when this process first saw a run, and at which epoch
+
+    def line(self, spec: RunSpec) -> str:
+        head = f"{spec.dataset} {spec.label} seed {spec.seed}"
+        folder = self.folders.get(spec.digest)
+        if folder is None:
+            found = find(self.results, spec)
+            if found is None:
+                return f"{head}: starting"
+            folder = self.folders[spec.digest] = found[0]
+        epochs, total = folder.epochs(), spec.train.epochs
+        start, first = self.since.setdefault(spec.digest, (time.time(), len(epochs)))
+        if not epochs:
+            return f"{head}: epoch 0/{total}"
+        shown = next((f", {told}" for told in (in_words(r["result"]) for r in reversed(epochs)) if told), "")
+        left = ""
+        if len(epochs) > first:
+            left = f", {duration((time.time() - start) / (len(epochs) - first) * (total - len(epochs)))} left"
+        return f"{head}: epoch {len(epochs)}/{total}{shown}{left}"
+
+
+class Lines:
+    """One plain line per finished run, and now and then one per run and per data set that is being prepared."""
+
+    def __init__(self, results: Path) -> None:
+        self.results, self.jobs = results, Jobs(results)
         self.shown = 0
-        self.next: dict[str, float] = {}  # when to speak of a data set
+        self.next: dict[str, float] = {}  # when to speak of a data set or a run
 
     def __call__(self, progress: Progress) -> None:
         now = time.time()
@@ -91,6 +118,10 @@ class Lines:
             if now >= self.next.get(name, 0):
                 self.next[name] = now + HEARTBEAT
                 print("\n".join(preparing_lines([name], self.results)), flush=True)
+        for _, spec in sorted(progress.running.items()):
+            if now >= self.next.setdefault(spec.digest, now + HEARTBEAT):
+                self.next[spec.digest] = now + HEARTBEAT
+                print(self.jobs.line(spec), flush=True)
         for spec, outcome in progress.outcomes[self.shown :]:
             self.shown += 1
             if not outcome.skipped:
@@ -101,10 +132,8 @@ class Terminal:
     """Running jobs with epoch, accuracy and time left, and an overall bar; redrawn in place."""
 
     def __init__(self, results: Path) -> None:
-        self.results = results
+        self.results, self.jobs = results, Jobs(results)
         self.shown, self.height, self.last, self.ended = 0, 0, 0.0, False
-        self.folders: dict[str, RunFolder] = {}
-        self.since: dict[str, tuple[float, int]] = {}  # when this process first saw a run, and at which epoch
 
     def __call__(self, progress: Progress) -> None:
         finished = progress.outcomes[self.shown :]
@@ -130,26 +159,8 @@ class Terminal:
         running = sorted(progress.running.items())
         room = most if len(running) <= most else most - 1
         lines = [f"  {line}" for line in preparing_lines(progress.preparing.values(), self.results)]
-        lines += [self._job(spec) for _, spec in running[:room]]
+        lines += [f"  {self.jobs.line(spec)}" for _, spec in running[:room]]
         return lines + ([f"  and {len(running) - room} more"] if len(running) > room else [])
-
-    def _job(self, spec: RunSpec) -> str:
-        head = f"  {spec.dataset} {spec.label} seed {spec.seed}"
-        folder = self.folders.get(spec.digest)
-        if folder is None:
-            found = find(self.results, spec)
-            if found is None:
-                return f"{head}: starting"
-            folder = self.folders[spec.digest] = found[0]
-        epochs, total = folder.epochs(), spec.train.epochs
-        start, first = self.since.setdefault(spec.digest, (time.time(), len(epochs)))
-        if not epochs:
-            return f"{head}: epoch 0/{total}"
-        shown = next((f", {told}" for told in (in_words(r["result"]) for r in reversed(epochs)) if told), "")
-        left = ""
-        if len(epochs) > first:
-            left = f", {duration((time.time() - start) / (len(epochs) - first) * (total - len(epochs)))} left"
-        return f"{head}: epoch {len(epochs)}/{total}{shown}{left}"
 
     def _bar(self, progress: Progress) -> str:
         done, total = len(progress.outcomes), max(progress.total, 1)

@@ -24,6 +24,7 @@ from benchmark.errors import CandidError, UsageError
 from benchmark.files import is_bundle, refuse_links
 from benchmark.kept import PREDICTIONS
 from benchmark.share.reading import MODEL_FILES, Held, candidate_files, regular, runs_in
+from benchmark.store import canonical
 from datasets.base import DataError
 from datasets.storage.fetch import extract
 from datasets.storage.files import atomic
@@ -111,6 +112,8 @@ def _files_of(held: Held, hosts: bool, models: bool) -> dict[str, bytes | Path]:
     document = published(held.document, hosts)
     names = (*KEPT, *(MODEL_FILES if models else ()))
     files: dict[str, bytes | Path] = {n: held.path / n for n in names if regular(held.path / n)}
+    if held.packed:
+        files["metrics.jsonl"] = "".join(f"{canonical(record)}\n" for record in held.packed.epochs()).encode()
     if "files" in document:  # a hash of something that is not in the bundle would read as a loss
         document["files"] = {name: digest for name, digest in document["files"].items() if name in files}
     files["run.json"] = (json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,16 @@ def summary(held: Held) -> list[str]:
     for key, value in stated.items():
         if key not in computed:
             found.append(f"{key} in run.json is in no epoch of metrics.jsonl")
-        elif value != computed[key]:
+        elif not _equal(value, computed[key], bool(held.packed)):
             found.append(f"{key} is {value} in run.json and {computed[key]} by metrics.jsonl")
     return found
+
+
+def _equal(stated: Any, computed: Any, rounded: bool) -> bool:
+    """To the last bit; of a run whose epochs are kept to six digits, to as many."""
+    if rounded and is_number(stated) and is_number(computed):
+        return math.isclose(stated, computed, rel_tol=1e-5)
+    return bool(stated == computed)
 
 
 def files(held: Held) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from benchmark.files import is_locked
 from benchmark.kept import PREDICTIONS
 from benchmark.share.reading import MODEL_FILES, Held, candidate_files, candidate_matrix, forgeries, regular, runs_in
+from benchmark.store import RunFolder
 
 COPIED = ("run.json", "metrics.jsonl", "metrics.jsonl.gz", "log.txt", PREDICTIONS, *MODEL_FILES)
 
@@ -114,6 +115,11 @@ def carry_out(made: Plan, source: Path, target: Path) -> None:
             for name in COPIED:
                 if regular(held.path / name):
                     shutil.copyfile(held.path / name, staged / name)
+            if held.packed and held.document:
+                fresh = RunFolder(staged)
+                fresh.write(held.document)
+                for record in held.packed.epochs():
+                    fresh.append_epoch(record)
             staged.chmod(0o755)
             os.rename(staged, other)  # fails if somebody has made the folder in the meantime
         except BaseException:

@@ -35,10 +35,11 @@ class Held:
     place: str  # in the results folder
     document: dict[str, Any] | None
     problem: str = ""
+    packed: RunFolder | None = None  # of a run that a file of many holds, with its epochs to six digits
 
     @property
     def folder(self) -> RunFolder:
-        return RunFolder(self.path)
+        return self.packed or RunFolder(self.path)
 
     @property
     def name(self) -> str:
@@ -56,6 +57,21 @@ def runs_in(results: Path) -> Iterator[Held]:
                 yield Held(path, place, _document(path))
             except ValueError as error:
                 yield Held(path, place, None, str(error))
+    for path in sorted((results / "runs").glob(f"*/{store.PACKED}")):
+        if regular(path):
+            yield from _unpacked(path, results)
+
+
+def _unpacked(path: Path, results: Path) -> Iterator[Held]:
+    """The runs of a file of many; how many of its lines are damaged is one more."""
+    whole = 0
+    for folder, document in store.packed_runs(path):
+        whole += 1
+        if document.get("schema") == SCHEMA and not folder.path.is_dir():
+            yield Held(folder.path, str(folder.path.relative_to(results)), document, packed=folder)
+    lines = len(store.unpacked(path).splitlines())
+    if whole < lines or not lines:
+        yield Held(path, str(path.relative_to(results)), None, f"{lines - whole or 'all'} of its runs are damaged")
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -62,6 +62,8 @@ def repeat(held: Held, spec: RunSpec, options: RunOptions, sets: Mapping[str, Pa
     there, now = document.get("environment") or {}, here["environment"]
     same_kind = all(key not in there or there[key] == now[key] for key in KIND)
     records = [[record["result"] for record in folder.epochs()] for folder in (held.folder, fresh)]
+    if held.packed:
+        records[1] = [{key: _six_digits(value) for key, value in result.items()} for result in records[1]]
     stated = document.get("summary") or {}
     parts = {
         "candidate set": here["candidates_sha256"] == document.get("candidates_sha256"),
@@ -95,6 +97,10 @@ def spec_test_size(folder: RunFolder) -> int:
 
     found = store.predictions(folder)
     return 0 if found is None else len(found.test_rows)
+
+
+def _six_digits(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _listed(words: list[str]) -> str:

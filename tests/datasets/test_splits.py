@@ -189,6 +189,7 @@ def test_another_copy_of_a_known_set_is_noticed(tmp_path: Path, monkeypatch: pyt
     [
         ({"split": "thirds"}, "the split 'thirds' is unknown; it is 'ten-fold' or 'k-fold'"),
         ({"split": "k-fold", "folds": 1}, "1 folds are no split"),
+        ({"split": "k-fold", "folds": 201}, "201 folds of 200 rows would be empty; take fewer folds"),
         ({"test_share": 0.5, "validation_share": 0.5}, "leave no training rows"),
         ({"split": "stratified", "folds": 150}, "the split stratified cannot be made: n_splits=150 cannot be greater"),
     ],

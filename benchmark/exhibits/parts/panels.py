@@ -16,7 +16,7 @@ import pandas as pd
 from benchmark.analysis.comparisons import relevant
 from benchmark.analysis.contents import REFERENCE, Contents, MethodInfo
 from benchmark.errors import UsageError
-from benchmark.exhibits.parts.style import RC, Style, canvas, nothing, style_of
+from benchmark.exhibits.parts.style import RC, Style, canvas, nothing, styles_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,11 +83,12 @@ def _draw_curves(
 ) -> list[tuple[Curve, Style, float, float]]:
     """Lines with bands from the least to the largest seed; returns where each line ends."""
     ends = []
+    styles = styles_of(curve.label for curve in panel.curves)
     for k, curve in enumerate(panel.curves):
         line = series(epochs, curve, metric)
         if line.empty:
             continue
-        style = curve.style or style_of(curve.label)
+        style = curve.style or styles[curve.label]
         studied = curve.label.split("[")[0] == reference
         x = line.index.to_numpy() + 1
         every = max(1, math.ceil(len(x) / 6))
@@ -109,6 +110,23 @@ def _draw_curves(
             axes.fill_between(x, line["min"], line["max"], color=style.colour, alpha=0.13, linewidth=0, zorder=2)
         ends.append((curve, style, float(x[-1]), float(line["mean"].iloc[-1])))
     return ends
+
+
+EARLY = 0.2  # of the epochs: where a curve may leave the axis below
+
+
+def robust_range(lines: Sequence[pd.DataFrame]) -> tuple[float, float] | None:
+    """Limits of the axis that the first epochs cannot stretch; None if they do not.
+
+    An epoch or two near chance would press all that matters into a strip at the top.
+    """
+    means = [line["mean"] for line in lines if not line.empty]
+    if not means:
+        return None
+    late = pd.concat([m[m.index >= EARLY * m.index.max()] for m in means])
+    low, high = float(late.min()), float(max(m.max() for m in means))
+    lowest, room = min(float(m.min()) for m in means), max(high - low, 1e-9)
+    return (low - 0.12 * room, high + 0.06 * room) if lowest < low - 0.3 * room else None
 
 
 def _label_ends(
@@ -178,6 +196,9 @@ def curve_panels(
             if not ends:
                 axes.text(0.5, 0.5, "no runs", transform=axes.transAxes, ha="center", color="#777777")
                 continue
+            limits = robust_range([series(epochs, curve, metric) for curve in panel.curves])
+            if limits is not None and "accuracy" in metric:
+                axes.set_ylim(*limits)
             last = max(x for *_, x, _ in ends)
             axes.set_xlim(1 if last > 1 else 0.5, max(last, 2))
             _label_ends(axes, ends, 0.19 / height, reference)

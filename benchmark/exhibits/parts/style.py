@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,10 +45,21 @@ STYLES = {
     "proden": Style("#000000", DASH, "h"),
     "rc": Style("#B8860B", DOT, "*"),
     "cc": Style("#666666", "-", "d"),
+    "papi": Style("#44AA99", "-", "s"),
+    "crosel": Style("#8C564B", DASH, "^"),
+    "cavl": Style("#AA3377", DOT, "o"),
+    "abs-mae": Style("#6699CC", LONG, "v"),
+    "abs-gce": Style("#6699CC", DASH_DOT, "D"),
+    "alim": Style("#CC3311", DASH_DOT, "P"),
+    "fredis": Style("#009988", DASH, "D"),
+    "solar": Style("#E69F00", LONG, "X"),
     "average": Style("#9A9A9A", DOT, "1"),
     "supervised": Style("#444444", LONG, "2"),
 }
-_OTHER_COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#882255", "#117733", "#332288", "#8C564B", "#44AA99")
+# For plug-ins, variants and the rest: none of the colours above.
+_OTHER_COLOURS = (
+    "#8C564B", "#44AA99", "#E69F00", "#7570B3", "#E7298A", "#66A61E", "#17BECF", "#A50026", "#4D4DFF", "#B15928",
+)  # fmt: skip
 _OTHER_LINES = ("-", DASH, DOT, DASH_DOT, LONG)
 _OTHER_MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h")
 
@@ -72,14 +83,31 @@ RC: dict[Any, Any] = {
 
 def style_of(name: str) -> Style:
     """Style of a method (or of a label such as "cel[beta=0]"): fixed for known ones, else from a digest of the name."""
-    if name in STYLES:
-        return STYLES[name]
-    digest = hashlib.sha256(name.encode()).digest()
-    return Style(
-        _OTHER_COLOURS[digest[0] % len(_OTHER_COLOURS)],
-        _OTHER_LINES[digest[1] % len(_OTHER_LINES)],
-        _OTHER_MARKERS[digest[2] % len(_OTHER_MARKERS)],
-    )
+    return styles_of([name])[name]
+
+
+def styles_of(names: Iterable[str]) -> dict[str, Style]:
+    """Styles of what is drawn together: no two alike in colour and line, and no colour twice while there are others."""
+    styles: dict[str, Style] = {}
+    for name in sorted(set(names)):
+        if name in STYLES:
+            styles[name] = STYLES[name]
+            continue
+        digest = hashlib.sha256(name.encode()).digest()
+        colours, lines = _turned(_OTHER_COLOURS, digest[0]), _turned(_OTHER_LINES, digest[1])
+        looks = [Style(c, line, _turned(_OTHER_MARKERS, digest[2])[0]) for line in lines for c in colours]
+        taken = {style.colour for style in styles.values()}
+        both = {(style.colour, str(style.line)) for style in styles.values()}
+        fresh = [look for look in looks if look.colour not in taken]
+        free = [look for look in looks if (look.colour, str(look.line)) not in both]
+        styles[name] = (fresh or free or looks)[0]
+    return styles
+
+
+def _turned(items: Sequence[Any], by: int) -> list[Any]:
+    """The items, beginning elsewhere."""
+    start = by % len(items)
+    return [*items[start:], *items[:start]]
 
 
 UNDATED: dict[str, dict[str, None]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,8 @@ from hypothesis import strategies as some
 from benchmark.accuracy import ACCURACIES
 from benchmark.analysis.comparisons import rank_analysis
 from benchmark.analysis.contents import Contents, DatasetInfo, MethodInfo
-from benchmark.errors import CandidError
-from benchmark.exhibits import fig5
+from benchmark.errors import CandidError, MissingRuns
+from benchmark.exhibits import fig5, profiles
 from benchmark.exhibits.parts import panels, style
 from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels, method_curves
 from benchmark.exhibits.parts.sensitivity import one_parameter, sensitivity
@@ -42,7 +43,7 @@ def make_epochs() -> pd.DataFrame:
 def make_runs() -> pd.DataFrame:
     last = make_epochs().query("epoch == 5").copy()
     last["status"], last["reason"], last["overrides"] = "done", "", "{}"
-    last["accuracy"] = last["test_accuracy"]
+    last["accuracy"], last["epochs"] = last["test_accuracy"], 30
     for k, rule in enumerate(ACCURACIES[1:]):
         last[rule.key] = last["accuracy"] + 0.1 * k
     return last
@@ -70,6 +71,7 @@ DRAWINGS = {
     "fig6": lambda: one_parameter(make_points(), "length", "Length", TITLES, 1.0),
     "ranks": lambda: critical_difference(rank_analysis(make_runs(), CONTENTS)),
     "selection": lambda: rules(make_runs(), CONTENTS),
+    "profiles": lambda: profiles.draw(make_runs(), CONTENTS),
 }
 
 
@@ -141,3 +143,44 @@ def test_figures_import_neither_torch_nor_matplotlib_until_used() -> None:
         "import sys, benchmark.exhibits.parts.panels; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_what_depends_on_who_is_drawn_says_so() -> None:
+    ranks, drawn = DRAWINGS["ranks"](), DRAWINGS["profiles"]()
+    assert "depend on who is in the diagram" in ranks.axes[0].get_title("left")
+    assert "depends on who is drawn" in drawn.axes[0].get_title("left")
+
+
+def test_a_profile_reaches_all_runs_and_leaves_incomplete_sets_out() -> None:
+    figure = DRAWINGS["profiles"]()
+    lines = {line.get_label(): np.asarray(line.get_ydata()) for line in figure.axes[0].lines}
+    assert set(lines) == {m.title for m in METHODS}
+    assert lines["PRODEN"][0] == lines["PRODEN"][-1] == 100  # the longest name is the best by construction
+    assert lines["CEL"][0] == 0
+    runs = make_runs()
+    runs.loc[(runs["dataset"] == "digits") & (runs["method"] == "cel") & (runs["seed"] == 0), "status"] = "failed"
+    assert "left out as incomplete: Digits" in profiles.draw(runs, CONTENTS).axes[0].get_title("left")
+    with pytest.raises(MissingRuns, match="Nothing to average"):
+        profiles.draw(runs[runs["dataset"] == "digits"], replace(CONTENTS, datasets=DATASETS[1:]))
+
+
+def test_plug_ins_and_variants_share_a_colour_with_nobody_in_the_figure() -> None:
+    names = ["cel", "able", "mine", "protoalign", "cel[align=1]", "cel[align=0.25]", "papi", "cavl"]
+    styles = style.styles_of(names)
+    assert len({s.colour for s in styles.values()}) == len(names)
+    assert styles["cel"] == style.STYLES["cel"]
+    many = style.styles_of(f"variant{k}" for k in range(30))
+    assert len({(s.colour, str(s.line)) for s in many.values()}) == 30
+
+
+def test_one_early_epoch_does_not_stretch_the_axis() -> None:
+    flat = pd.DataFrame({"mean": [10.0, 90.0, 91.0, 92.0, 93.0, 94.0, 94.5]})
+    limits = panels.robust_range([flat])
+    assert limits is not None and 85 < limits[0] < 91 < 94.5 < limits[1]
+    assert panels.robust_range([flat.iloc[1:]]) is None and panels.robust_range([flat.iloc[:0]]) is None
+
+
+def test_the_mean_of_the_last_ten_is_left_out_where_it_would_be_the_mean_of_all() -> None:
+    short = make_runs().assign(epochs=7)
+    words = [text.get_text() for text in rules(short, CONTENTS).legends[0].get_texts()]
+    assert "mean of the last 10" not in words and "last epoch" in words

@@ -14,6 +14,7 @@ import pytest
 from benchmark import store
 from benchmark.cli.main import main
 from benchmark.share.archive import misfits, opened, without_paths
+from benchmark.tools.reference import pack
 from tests.support.fake_store import write_store
 
 METHODS = ["cel", "proden"]
@@ -213,3 +214,14 @@ def test_a_changed_or_cut_bundle_is_refused(results: Path, tmp_path: Path, capsy
     bundle.write_bytes(bundle.read_bytes()[:-200])
     assert main(["compare", str(bundle), str(results)]) == 1
     assert "damaged or cut off" in capsys.readouterr().err
+
+
+def test_runs_packed_into_one_file_are_bundled_merged_and_compared(results: Path, tmp_path: Path) -> None:
+    reference, into, bundle = tmp_path / "reference", tmp_path / "into", tmp_path / "b.tar.gz"
+    pack(results, ["quick"], reference)
+    assert main(["merge", str(reference), str(into)]) == 3  # the candidate sets are not packed, which is said
+    assert main(["bundle", "--results", str(reference), "--out", str(bundle)]) == 0
+    assert main(["compare", str(into), str(bundle), "--out", str(tmp_path / "c")]) == 0
+    table = json.loads((tmp_path / "c.json").read_text())
+    assert [record["same_numbers"] for record in table["data"]] == [3, 3]
+    assert len(store.load(into)) == len(store.load(reference)) == len(store.load(results))

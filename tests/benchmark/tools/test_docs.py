@@ -263,6 +263,17 @@ def test_the_method_of_the_readme_gets_its_row(shared: TinyBenchmark) -> None:
     assert {d["status"] for d in shared.documents() if d["method"] == "mine"} == {"done"}
 
 
+def test_the_page_on_own_data_goes_from_files_to_predictions(tmp_path: Path) -> None:
+    page, tiny = ROOT / "docs" / "own-data.md", TinyBenchmark(tmp_path, PROFILES / "own.toml")
+    write_files(page, tmp_path)
+    outputs = run_blocks(page, tiny)
+    assert "nothing is scored; on held-out rows: covering rate" in outputs[0]
+    predicted = (tmp_path / "predictions.csv").read_text().splitlines()
+    assert [line.split(",")[1] for line in predicted[1:]] == ["setosa", "versicolor", "setosa"]
+    assert len((tmp_path / "labels.csv").read_text().splitlines()) == 22
+    assert "['setosa' 'versicolor' 'setosa']" in outputs[-1]
+
+
 def test_the_page_on_methods_works_from_the_file_to_the_row(shared: TinyBenchmark) -> None:
     page = ROOT / "docs" / "add-a-method.md"
     write_files(page, shared.folder)
@@ -290,3 +301,9 @@ def test_the_pages_on_results_and_reproducing_run_and_name_every_column(shared: 
     for what in (set(store.runs(shared.results).columns), metrics, set(document), set(document["summary"])):
         assert not what - named, f"docs/results.md does not explain {sorted(what - named)}"
     assert not {*document["cost"], *document["time"]} - named
+
+
+def test_the_page_on_sharing_packs_verifies_and_compares(tiny_benchmark: TinyBenchmark) -> None:
+    tiny_benchmark.run("run", "--methods", "proden", "--epochs", "1", check=True)
+    _, verified, compared = run_blocks(ROOT / "docs" / "share.md", tiny_benchmark)
+    assert "published.tar.gz is verified" in verified and "same" in compared
