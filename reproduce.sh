@@ -47,6 +47,7 @@ find_python() {
 install() {
     local python stamp
     python="$(find_python)"
+    [ ! -e "$venv" ] || [ -w "$venv" ] || die "$venv belongs to somebody else; activate an environment of your own that has the dependencies, or clone the repository anew."
     echo "Setting up $venv (once; torch is large, this takes some minutes) …" >&2
     # A folder without a working pip is what an interrupted set-up leaves behind.
     "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv" ||

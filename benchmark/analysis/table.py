@@ -10,8 +10,9 @@ import csv
 import io
 import json
 import math
+import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,16 @@ _LATEX = {
 def latex_escape(text: str) -> str:
     """Text for bare LaTeX: symbols as mathematics, accents dropped, anything unknown as a question mark."""
     out = []
+    for part in re.split(r"(\|t\| [<>] [\d.]+)", text):  # one formula, not five
+        if part.startswith("|t|"):
+            out.append(f"${part}$")
+        else:
+            out += _escaped(part)
+    return "".join(out)
+
+
+def _escaped(text: str) -> list[str]:
+    out = []
     for c in text:
         if c in _LATEX:
             out.append(_LATEX[c])
@@ -217,7 +228,7 @@ def latex_escape(text: str) -> str:
         else:
             plain = unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode()
             out.append("".join(_LATEX.get(p, p) for p in plain) or "?")
-    return "".join(out)
+    return out
 
 
 def _latex_cell(cell: Cell) -> str:
@@ -229,12 +240,12 @@ def to_latex(table: Table, label: str = "") -> str:
     """A table environment that needs `\\usepackage{booktabs}` and nothing else."""
     aligns = "".join("l" if i < table.text_columns else "r" for i in range(len(table.columns)))
     lines = [
+        rf"% {latex_escape(table.title)}. Needs \usepackage{{booktabs}}.",
         r"\begin{table}[t]",
         r"\centering",
-        rf"\caption{{{latex_escape(table.heading)}}}",
+        rf"\caption{{{latex_escape(table.caption)}}}",
         *([rf"\label{{{label}}}"] if label else []),
-        r"\scriptsize",
-        r"\setlength{\tabcolsep}{3pt}",
+        *([r"\scriptsize", r"\setlength{\tabcolsep}{3pt}"] if len(table.columns) > 6 else [r"\small"]),
         rf"\begin{{tabular}}{{{aligns}}}",
         r"\toprule",
         " & ".join(latex_escape(c) for c in table.columns) + r" \\",
@@ -255,15 +266,32 @@ def to_latex(table: Table, label: str = "") -> str:
 
 
 # data ---------------------------------------------------------------------------------------------------------------
+PER_SEED = {"values": "accuracy", "reference_values": "reference_accuracy", "method_values": "method_accuracy"}
+PRINTED = (*PER_SEED.values(), "mean", "std", "mean_difference")  # beside the full number, the one that a table shows
+
+
 def to_csv(table: Table) -> str:
-    """The records of the table, one line each, in full precision; lists are separated by blanks, missing is empty."""
-    columns = list(dict.fromkeys(key for record in table.data for key in record))
+    """The records of the table, a line per seed where they have seeds; lists are separated by blanks, missing is empty."""
+    lines = [line for record in table.data for line in _by_seed(record)]
+    columns = list(dict.fromkeys(key for line in lines for key in line))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    for record in table.data:
-        writer.writerow([_csv_value(record.get(c)) for c in columns])
+    for line in lines:
+        writer.writerow([_csv_value(line.get(c)) for c in columns])
     return out.getvalue()
+
+
+def _by_seed(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A record once for each of its seeds, full numbers and as printed; once where it has none."""
+    split = {key: record[key] for key in PER_SEED if isinstance(record.get(key), Mapping)}
+    rest = {key: value for key, value in record.items() if key not in split}
+    seeds = list(dict.fromkeys(seed for values in split.values() for seed in values))
+    for seed in seeds or [None]:
+        line = {**rest, **({"seed": seed} if split else {})}
+        line |= {PER_SEED[key]: values.get(seed) for key, values in split.items()}
+        shown = [key for key in PRINTED if isinstance(line.get(key), float) and math.isfinite(line[key])]
+        yield line | {f"{key}_printed": f"{line[key]:.2f}" for key in shown}
 
 
 def _csv_value(value: Any) -> str:

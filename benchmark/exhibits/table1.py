@@ -22,6 +22,7 @@ COLUMNS = {
     "rate": "Rate",
     "avg_cls": "Avg. CLs",
 }
+DOUBTFUL = "(!)"  # sizes as wanted over an annotator that is worth nothing
 ANNOTATOR = ("train_accuracy", "test_accuracy", "temperature")
 
 
@@ -71,6 +72,7 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
                 **{key: candidates.meta.get(key) for key in ANNOTATOR},
                 "annotator": annotator_in_words(candidates),
                 "doubts": doubts(candidates),
+                "imported": candidates.meta.get("imported"),
                 "without_truth": numbers.without_truth,
             }
         )
@@ -101,7 +103,9 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
             texts.append(_text(key, ours.get(key), paper.get(key), gone is not None))
             if not gone and key in ("train", "test", "classes") and key in paper and ours.get(key) != paper[key]:
                 notes.append(f"{info.title}: the paper prints {paper[key]} for {key}, the files have {ours.get(key)}.")
-        extra = [_number(ours.get("ambiguity"), 3), _percent(ours.get("singletons"))]
+        if ours.get("doubts"):
+            texts[-1] += f" {DOUBTFUL}"  # beside the size that looks right
+        extra = [_number(ours.get("ambiguity"), 3), _percent(ours.get("singletons")), _annotator(ours)]
         rows.append(
             row(info.group if info.group != previous else "", info.title, *texts, *extra, rule=_new(info, previous))
         )
@@ -109,20 +113,23 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
         if gone:
             notes.append(f"{info.title} has no numbers: {gone}")
         notes += [f"{info.title}: annotator {ours['annotator']}."] if ours.get("annotator") else []
-        notes += [f"Warning: {info.title}: {doubt}" for doubt in ours.get("doubts", ())]
+        notes += [f"Warning {DOUBTFUL}: {info.title}: {doubt}" for doubt in ours.get("doubts", ())]
+        notes += [f"{info.title}: candidate sets imported from {ours['imported']}."] if ours.get("imported") else []
         if ours.get("without_truth"):
             share = _percent(ours["without_truth"])
             notes.append(f"{info.title}: the candidates of {share} of the training samples lack the true label.")
         record = {"dataset": info.name, "group": info.group, **{k: ours.get(k) for k in COLUMNS}}
         record |= {"ambiguity": ours.get("ambiguity"), "singletons": ours.get("singletons"), "missing": gone}
         record |= {f"annotator_{key}": ours.get(key) for key in ANNOTATOR}
+        record |= {"warnings": " ".join(ours.get("doubts", ()))}
         data.append(record | {f"published_{k}": paper.get(k) for k in COLUMNS})
     caption = (
         f"Data sets of profile {profile}, as measured; published values in parentheses where the paper has them. "
         "Avg. CLs: candidate labels per training sample. Ambiguity: the largest probability with which a wrong label "
-        "comes along with the true one. Singletons: training samples with one candidate."
+        "comes along with the true one. Singletons: training samples with one candidate. Annotator: share of the "
+        "training and of the test set that the network behind instance-dependent candidates gets right."
     )
-    columns = ("Group", "Data set", *COLUMNS.values(), "Ambiguity", "Singletons")
+    columns = ("Group", "Data set", *COLUMNS.values(), "Ambiguity", "Singletons", "Annotator")
     summary = {"table": "table1", "profile": profile}
     return Table(
         "Table 1", caption, columns, tuple(rows), tuple(notes), (), tuple(data), summary, complete, text_columns=2
@@ -135,6 +142,11 @@ def _new(info: DatasetInfo, previous: str | None) -> bool:
 
 def _number(value: Any, digits: int) -> str:
     return NONE if value is None or (isinstance(value, float) and math.isnan(value)) else f"{value:.{digits}f}"
+
+
+def _annotator(ours: Mapping[str, Any]) -> str:
+    shares = [ours.get(key) for key in ("train_accuracy", "test_accuracy")]
+    return NONE if None in shares else f"{'/'.join(f'{100 * share:.1f}' for share in shares if share is not None)} %"
 
 
 def _percent(value: Any) -> str:

@@ -72,13 +72,21 @@ def table3(
     split = [ties(records, m.name) for m in others] + [ties(records)]
     rows.append(row("ties: equal/undecided", *split))
     rows.append(row("Total, Holm", *map(cells.counts_text, counted.holm[-1], counted.missing[-1])))
+    letters = {st.WIN: "win", st.TIE: "tie", st.LOSS: "loss"}
+    for d in contents.datasets:
+        here = {r["method"]: r for r in records if r["dataset"] == d.name}
+        told = [
+            f"{letters[o]} {here[m.name]['p']:.2g}" if (o := here[m.name]["outcome"]) in letters else NONE
+            for m in others
+        ]
+        rows.append(row(f"{d.title}, p", *told, "", rule=d is contents.datasets[0]))
     made = sum(r["outcome"] != st.MISSING for r in records)
     caption = (
         f"{cells.warned(accuracy)}Win/tie/loss of {titles[reference]} against each method: {TEST_NAMES[test]} at {ALPHA:g} "
         f"on test accuracy {accuracy.caption}, {cells.seeds_text(contents)}; "
         f"{cells.test_limits(test, len(contents.seeds), ALPHA)}. "
         f"A tie is equal where the seeds rule out a difference beyond ±{margin:g} points (two one-sided tests), else "
-        f"undecided. {cells.detectable_text(records)}The last line adjusts for {made} tests by Holm's method; another "
+        f"undecided. {cells.detectable_text(records)}The line of Holm's adjusts for {made} tests; another "
         f"reference is another family of tests. Profile {contents.profile}, device {contents.device}."
     )
     own = relevant(runs, contents)

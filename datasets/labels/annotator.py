@@ -273,7 +273,7 @@ def with_accuracy(candidates: CandidateSet, folder: Path) -> CandidateSet:
     key = {"fingerprint": meta.get("fingerprint"), "recipe": meta.get("annotator_recipe")}
     for path in (Path(folder) / file_name(meta["dataset"])).glob(f"annotator-*-{digest_of(key)[:8]}.npz"):
         annotation = _load(path, tuple(candidates.matrix.shape), key)
-        if annotation.sha256 == meta["annotator"]:  # and not one that was trained again elsewhere
+        if annotation.sha256 == meta.get("annotator"):  # and not one that was trained again elsewhere
             found = {"train_accuracy": annotation.train_accuracy, "test_accuracy": annotation.test_accuracy}
             return replace(candidates, meta={**meta, **found})
     return candidates

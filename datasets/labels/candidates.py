@@ -6,6 +6,7 @@ SHA-256.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
@@ -82,6 +83,15 @@ def calibrate_temperature(rule: Rule, rows: Rows, rate: float, target: float) ->
             high = middle
     temperature = math.exp((low + high) / 2)
     return Calibration(temperature, mean_size(rule, rows, rate, temperature), mean_size(rule, rows, rate))
+
+
+def reachable(rule: Rule, classes: int, rate: float) -> tuple[float, float]:
+    """Smallest and largest mean size that any annotator can give: sure of one wrong label, or of none."""
+    logits = torch.zeros(2, classes, dtype=torch.float64)
+    logits[0, -1] = 1e6
+    rows = Rows(torch.zeros(2, dtype=torch.int64), classes, logits=logits)
+    smallest, largest = expected_size(rule(rows, rate)).tolist()
+    return smallest, largest
 
 
 def draw(probabilities: Tensor, labels: Tensor, seed: int, stream: str, start: int = 0) -> Tensor:
@@ -318,32 +328,60 @@ def build(
     `annotator` and `target_size` are for generators that need one; `noise` is the probability that the true label is
     replaced by a wrong one. Two processes that ask at once get the same file.
     """
-    entry = generators.get(generator)
+    return built(Wanted(dataset, generator, rate, seed, annotator, target_size, noise), folder)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Candidate sets that are asked for; see `build`."""
+
+    dataset: Dataset
+    generator: str
+    rate: float
+    seed: int
+    annotator: Annotator | None = None
+    target_size: float | None = None
+    noise: float = 0.0
+
+    @functools.cached_property  # reads images
+    def request(self) -> dict[str, Any]:
+        """What a stored set must have been made for."""
+        asked = self.annotator if generators.get(self.generator).annotator else None
+        request: dict[str, Any] = {
+            "dataset": self.dataset.name,
+            "fingerprint": fingerprint(self.dataset),
+            "generator": self.generator,
+            "rate": self.rate,
+            "seed": self.seed,
+            "target_size": self.target_size,
+            "annotator_recipe": None if asked is None else asked.recipe_digest,
+        }
+        return request | (
+            {"noise": self.noise} if self.noise else {}
+        )  # sets stored before there was noise keep their names
+
+    def path(self, folder: Path) -> Path:
+        """Where it is stored."""
+        how = f"{self.generator}-rate{self.rate:g}" + (f"-noise{self.noise:g}" if self.noise else "")
+        name = f"{how}-seed{self.seed}-{digest_of(self.request)[:8]}.npz"
+        return Path(folder) / file_name(self.dataset.name) / name
+
+
+def built(wanted: Wanted, folder: Path) -> CandidateSet:
+    """As `build`."""
+    dataset, entry, annotator = wanted.dataset, generators.get(wanted.generator), wanted.annotator
     if entry.rule is None:
-        return _own(dataset, noise)
-    _check_request(dataset, entry, rate, seed, annotator, target_size, noise)
-    asked = annotator if entry.annotator else None
-    request: dict[str, Any] = {
-        "dataset": dataset.name,
-        "fingerprint": fingerprint(dataset),
-        "generator": generator,
-        "rate": rate,
-        "seed": seed,
-        "target_size": target_size,
-        "annotator_recipe": None if asked is None else asked.recipe_digest,
-    }
-    if noise:  # left out at 0: sets stored before there was noise keep their names
-        request["noise"] = noise
-    how = f"{generator}-rate{rate:g}" + (f"-noise{noise:g}" if noise else "")
-    path = Path(folder) / file_name(dataset.name) / f"{how}-seed{seed}-{digest_of(request)[:8]}.npz"
+        return _own(dataset, wanted.noise)
+    _check_request(dataset, entry, wanted.rate, wanted.seed, annotator, wanted.target_size, wanted.noise)
+    request, path = wanted.request, wanted.path(folder)
     if not path.exists():
         # The annotator takes its own lock, so it is asked before this one: locks are never nested.
-        annotation = None if asked is None else asked.annotate(dataset, folder)
+        annotation = annotator.annotate(dataset, folder) if entry.annotator and annotator is not None else None
         with locked(path.with_suffix(".lock")):
             if not path.exists():  # another process may have drawn it while this one waited
                 matrix, made = _make(dataset, entry.rule, request, annotation)
                 save(path, CandidateSet(matrix, checksum(matrix.numpy()), request | made))
-    candidates = load(path, dataset.train.labels, dataset.num_classes, noise > 0)
+    candidates = load(path, dataset.train.labels, dataset.num_classes, wanted.noise > 0)
     foreign = [key for key, value in request.items() if candidates.meta.get(key) != value]
     if foreign:
         raise DataError(f"The candidate file {path} was made for another {foreign[0]}; {DELETE}.")
@@ -377,6 +415,14 @@ def _check_request(
         raise DataError(f"{dataset.name}: the generator '{generator.name}' needs an annotator network.")
     if target_size is not None and not generator.annotator:
         raise DataError(f"{dataset.name}: the generator '{generator.name}' has no annotator, so no target size.")
+    if target_size is not None and generator.rule is not None:
+        smallest, largest = reachable(generator.rule, dataset.num_classes, rate)
+        if not smallest - 1e-6 <= target_size <= largest + 1e-6:
+            raise DataError(
+                f"{dataset.name}: an average of {target_size:g} candidates cannot be reached at rate {rate:g} with "
+                f"{dataset.num_classes} classes: whatever the annotator, it is between {smallest:.2f} and {largest:.2f}; "
+                f"change data.rate or data.target_size."
+            )
 
 
 def _make(
@@ -386,6 +432,8 @@ def _make(
     labels, rate, target = dataset.train.labels, request["rate"], request["target_size"]
     rows = Rows(labels, dataset.num_classes, dataset.superclass, None if annotation is None else annotation.logits)
     made: dict[str, Any] = {"annotator": None if annotation is None else annotation.sha256}
+    if annotation is not None and "environment" in annotation.meta:
+        made["environment"] = annotation.meta["environment"]  # its outputs differ in the last digits elsewhere
     if target is not None:
         made |= asdict(calibrate_temperature(rule, rows, rate, target))
     elif annotation is not None:

@@ -18,6 +18,7 @@ from datasets import digits
 from datasets.base import DataError, Dataset, Split
 from datasets.labels import annotator
 from datasets.labels.annotator import Annotator, Recipe, Sitting
+from datasets.labels.candidates import Wanted, built
 
 
 def small_network() -> nn.Module:
@@ -204,3 +205,17 @@ def test_an_annotator_that_is_stopped_and_gone_on_with_ends_in_the_same_bits(
             assert stopped.annotate(dataset, tmp_path / "stopped").sha256 == whole.sha256
             break
     assert kept.steps == 38 and kept.epochs == [0, 1]
+
+
+@pytest.mark.parametrize("size", [1.2, 4.01, 11.0])
+def test_an_average_size_out_of_reach_is_said_before_the_annotator_trains(
+    dataset: Dataset, tmp_path: Path, size: float
+) -> None:
+    def never() -> nn.Module:
+        raise AssertionError("trained")
+
+    wanted = Wanted(dataset, "instance", 0.3, 0, Annotator(never, RECIPE), target_size=size)
+    with pytest.raises(DataError, match=r"whatever the annotator, it is between 2\.00 and 4\.00"):
+        built(wanted, tmp_path)
+    fits = replace(wanted, target_size=3.9, annotator=Annotator(small_network, replace(RECIPE, epochs=1)))
+    assert abs(built(fits, tmp_path).meta["expected_size"] - 3.9) < 1e-6

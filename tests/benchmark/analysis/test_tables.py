@@ -323,10 +323,17 @@ def test_table_1_says_how_to_get_a_missing_data_set_and_where_the_paper_slips() 
 
 def test_table_1_names_the_annotator_and_passes_on_the_doubts_about_it() -> None:
     numbers: dict[str, Any] = {"train": 5994, "test": 5794, "size": 224, "classes": 200, "rate": 0.1, "avg_cls": 6.8}
-    quality = {"train_accuracy": 0.007, "annotator": "0.7 % right in training", "doubts": ["it is near chance."]}
+    quality = {
+        "train_accuracy": 0.007,
+        "test_accuracy": 0.005,
+        "annotator": "0.7 % right in training",
+        "doubts": ["it is near chance."],
+    }
     table = table1([{"dataset": "cub200", **numbers, **quality}], [DATASETS[1]])
-    assert table.notes[-2:] == ("CUB200: annotator 0.7 % right in training.", "Warning: CUB200: it is near chance.")
+    assert table.notes[-2:] == ("CUB200: annotator 0.7 % right in training.", "Warning (!): CUB200: it is near chance.")
     assert table.data[0]["annotator_train_accuracy"] == 0.007
+    assert table.data[0]["warnings"] == "it is near chance."
+    assert "6.80 (6.76) (!)" in to_text(table) and "0.7/0.5 %" in to_text(table)
 
 
 # ranks --------------------------------------------------------------------------------------------------------------
@@ -383,10 +390,13 @@ def test_json_and_csv_keep_full_precision_and_every_seed() -> None:
     table = table2(make_runs(), plan())
     record = json.loads(to_json(table))["data"][0]
     assert record["values"]["1"] == make_runs().accuracy[1] and record["n"] == 3
-    line = next(iter(csv.DictReader(io.StringIO(to_csv(table)))))
-    assert (
-        float(line["mean"]) == record["mean"] and line["values"].split()[1] == f"1:{float(make_runs().accuracy[1])!r}"
+    lines = list(csv.DictReader(io.StringIO(to_csv(table))))
+    own = [line for line in lines if (line["method"], line["dataset"]) == (record["method"], record["dataset"])]
+    assert [line["seed"] for line in own] == ["0", "1", "2"] and all(
+        float(line["mean"]) == record["mean"] for line in own
     )
+    assert own[1]["accuracy"] == repr(float(make_runs().accuracy[1]))
+    assert own[1]["accuracy_printed"] == f"{make_runs().accuracy[1]:.2f}"
     awkward = json.loads(to_json(AWKWARD))["data"][0]
     assert awkward["bad"] is None and awkward["huge"] == "inf" and awkward["x"] == 1 / 3
 
@@ -394,6 +404,8 @@ def test_json_and_csv_keep_full_precision_and_every_seed() -> None:
 def check_latex(text: str) -> None:
     """Balanced braces and environments, the right number of cells, only ASCII, and no command beyond a known few."""
     assert text.isascii()
+    comment, text = text.split("\n", 1)
+    assert comment.startswith("% ") and "booktabs" in comment
     bare = re.sub(r"\\[&%$#_{}\\]", lambda m: "\n" if m.group() == "\\\\" else "", text)
     depth = 0
     for c in bare:
@@ -414,7 +426,7 @@ def check_latex(text: str) -> None:
             assert line.count("&") == len(body[1]) - 1
     used = set(re.findall(r"\\([A-Za-z]+)", text))
     assert used <= {
-        "begin", "end", "centering", "caption", "label", "scriptsize", "setlength", "tabcolsep", "toprule", "midrule", "bottomrule",
+        "begin", "end", "centering", "caption", "label", "scriptsize", "small", "setlength", "tabcolsep", "toprule", "midrule", "bottomrule",
         "textbf", "underline", "smallskip", "linewidth", "raggedright", "par", "textbackslash", "textasciitilde", "textasciicircum",
         "pm", "times", "circ", "dagger", "ddagger", "star", "bullet", "to", "le", "ge", "ne", "alpha", "beta", "gamma", "Delta", "ldots",
     }  # fmt: skip
