@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The one entrance: sets the environment up on first use, then runs `python -m benchmark …`; `test` runs every check.
+# The one entrance: sets the environment up on first use, then runs `python -m benchmark …`; `test` runs every check,
+# `python` anything else in this environment.
 set -euo pipefail
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -87,5 +88,10 @@ if [ "${1:-}" = "test" ]; then
     "$python" -m ruff format --check .
     "$python" -m mypy
     exec "$python" -m pytest -n 2 "$@"
+fi
+if [ "${1:-}" = "python" ]; then # any script, notebook server or shell of the caller's; its own folder comes last
+    shift
+    export PYTHONPATH="$PYTHONPATH:$PWD"
+    exec "$python" "$@"
 fi
 exec "$python" -m benchmark "$@"

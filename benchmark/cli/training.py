@@ -63,6 +63,7 @@ def place_of(request: Request) -> RunOptions:
         step_seconds=request.step_seconds,
         grace=request.grace,
         typed=request.typed,
+        keep_model=request.keep_model,
     )
 
 
@@ -77,7 +78,7 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
     place = place_of(request)
     check_tracker(place.track)
     slots, backend = slots_and_backend(request)
-    now = standing(specs, request.results)
+    now = standing(specs, request.results, request.keep_model)
     todo = sorted(now.todo, key=lambda s: -cost(s, selection.entry(s.method)))
     if not request.quiet:
         where = request.scheduler or f"{len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}"

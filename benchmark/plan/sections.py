@@ -61,6 +61,7 @@ class Train:
     compile: bool = False
     steps: int = setting(0, NOT_NEGATIVE, later=True)  # of an epoch at most, for trials; 0: all of them
     eval_every: int = setting(1, AT_LEAST_ONE)  # epochs between evaluations; the last 2 % always, at least one
+    measures: bool = setting(False, later=True)  # every evaluation records top-5, macro, worst class, ECE and NLL too
     holdout: float = setting(0.0, SHARE)  # of the training set, with candidate labels only, for selection without truth
     threads: int = setting(1, AT_LEAST_ONE)  # CPU threads of one run; part of the identity because sums depend on it
 
