@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmark.errors import UsageError
 from benchmark.plan import sections as typed
-from benchmark.plan.profile import Profile
+from benchmark.plan.profile import VALUE_TABLES, Profile
 from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, Views, fields_of
 from benchmark.plan.spec import RunConfig, RunSpec, file_digest
 from benchmark.store import digest_of
@@ -121,13 +121,13 @@ class Draft:
                 self.read_values(values)
 
     def read_values(self, values: Mapping[str, Any]) -> None:
-        """One [[values]] entry: fields of the method or of [train], and tables for network, views and data."""
+        """One [[values]] entry: fields of the method or of [train], and whole tables."""
         source = values["source"]
         for key, value in values.items():
             if key == "settings":
                 self.dataset_settings |= value
                 self.provenance.update({f"dataset.{name}": source for name in value})
-            elif key in ("backbone", "views"):
+            elif key in VALUE_TABLES:
                 for name, part in value.items():
                     self.put(key, name, part, source)
             elif key not in ("method", "dataset", "source"):
