@@ -126,7 +126,7 @@ def verdict(
     say_weights(request, specs)
     place, slots = place_of(request), parse_jobs(request.jobs, devices.resolve(request.device))
     annotators = annotators_of(specs, place)
-    estimate = Estimate([*specs, *annotators], place, missing)
+    estimate = Estimate(specs, place, missing)
     estimate.measure(ESTIMATE_SECONDS)
     print_costs(estimate, specs, annotators, slots)
     print_disk(estimate, specs, len(slots), request.results)
