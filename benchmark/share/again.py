@@ -53,6 +53,8 @@ class Means:
         plugin = self._plugin(config)
         if config.backbone.weights:
             raise CannotBeDone("it starts from a weight file of its maker's")
+        if "#" in config.backbone.name + config.annotator.network:
+            raise CannotBeDone("its network is its maker's own")
         name = config.dataset
         if config.dataset_sha256:
             if config.dataset_sha256 not in self.own:

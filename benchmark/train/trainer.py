@@ -157,7 +157,7 @@ class Trainer:
             self.frozen.adapter
             if self.frozen is not None
             else factory(
-                network.name or dataset.backbone,
+                self.spec.network_file() or network.name or dataset.backbone,
                 3 if features.dtype == torch.uint8 else features.shape[1],
                 network.pretrained,
                 self.spec.weight_file(),
@@ -165,12 +165,15 @@ class Trainer:
                 asks=f"The encoder on {dataset.name}",
             )
         )
+        width = None if features.dtype == torch.uint8 else features.shape[1]
         calls, seed = iter(range(1_000_000)), self.seed  # not `self`: a circle would keep the last run's memory
 
         def backbone() -> Backbone:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(derive(seed, "backbone", next(calls)))
-                return build_one()
+                made = build_one()
+            made.input_features = width
+            return made
 
         return backbone
 
