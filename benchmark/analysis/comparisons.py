@@ -125,12 +125,11 @@ def devices_in_words(devices: Iterable[tuple[str, str]]) -> str:
 
 def device_notes(runs: pd.DataFrame) -> list[str]:
     """Runs that changed their card or CPU between two sittings."""
-    done = runs[runs["status"] == "done"]
-    moved = done[done["device_name"].fillna("").str.contains(THEN, regex=False)]
+    names = (str(name or "") for name in runs.loc[runs["status"] == "done", "device_name"])
     return [
-        f"Warning: {plural(len(group), 'run')} went from {names.replace(THEN, ' to ')} between two sittings; bits may differ "
-        f"from those of one kind of device."
-        for names, group in moved.groupby("device_name")
+        f"Warning: {plural(count, 'run')} went from {name.replace(THEN, ' to ')} between two sittings; bits may differ from "
+        f"those of one kind of device."
+        for name, count in Counter(name for name in names if THEN in name).items()
     ]
 
 
