@@ -103,11 +103,14 @@ class Network:
     adapter: int = setting(256, AT_LEAST_ONE, later=True)  # its width
 
 
+AUTO = "auto"  # a small network for small pictures, else the data set's own encoder
+
+
 @dataclass(frozen=True)
 class Annotator:
     """The clean-label network whose mistakes become instance-dependent candidates."""
 
-    network: str = ""  # empty: the data set's own encoder, whatever the run uses
+    network: str = ""  # empty: the data set's own encoder, whatever the run uses; AUTO for own data
     epochs: int = setting(10, AT_LEAST_ONE)
     batch: int = setting(128, Rule(lambda value: value >= 2, "at least 2"))
     lr: float = 0.05
