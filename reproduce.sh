@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The one entrance: sets the environment up on first use, then runs `python -m benchmark …`; `test` runs every check.
+# The one entrance: sets the environment up on first use, then runs `python -m benchmark …`; `test` runs every check,
+# `python` anything else in this environment.
 set -euo pipefail
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -47,6 +48,7 @@ find_python() {
 install() {
     local python stamp
     python="$(find_python)"
+    [ ! -e "$venv" ] || [ -w "$venv" ] || die "$venv belongs to somebody else; activate an environment of your own that has the dependencies, or clone the repository anew."
     echo "Setting up $venv (once; torch is large, this takes some minutes) …" >&2
     # A folder without a working pip is what an interrupted set-up leaves behind.
     "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv" ||
@@ -86,5 +88,10 @@ if [ "${1:-}" = "test" ]; then
     "$python" -m ruff format --check .
     "$python" -m mypy
     exec "$python" -m pytest -n 2 "$@"
+fi
+if [ "${1:-}" = "python" ]; then # any script, notebook server or shell of the caller's; its own folder comes last
+    shift
+    export PYTHONPATH="$PYTHONPATH:$PWD"
+    exec "$python" "$@"
 fi
 exec "$python" -m benchmark "$@"

@@ -1,4 +1,4 @@
-"""What a finished run keeps beside its numbers: its predictions, as plain arrays whose SHA-256 run.json has. Needs no torch."""
+"""What a finished run keeps beside its numbers, as files whose SHA-256 run.json has: plain arrays, never a pickle. Needs no torch."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 PREDICTIONS = "predictions.npz"
+MODEL, TENSORS, LABELS = "model.json", "model.safetensors", "labels.npz"  # of a run that keeps its model
 LIMIT = 1 << 32  # bytes that the arrays of one file may unpack to
 
 
@@ -31,6 +32,19 @@ class Predictions:
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {key: value for key, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """What a kept model says of all its training rows, in their order."""
+
+    names: np.ndarray  # (N,) text
+    candidates: np.ndarray  # (N, C) bool
+    logits: np.ndarray  # (N, C) float16, of the model
+    belief: np.ndarray  # (N, C) float16, rows sum to 1
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return dict(vars(self))
 
 
 def half(values: np.ndarray) -> np.ndarray:
@@ -117,4 +131,18 @@ def predictions_of(where: Path, content: bytes) -> Predictions:
             )
     if found.belief is not None and found.belief.shape[1] != found.test_logits.shape[1]:
         raise CandidError(f"{where}: test_logits and belief have another number of classes each.")
+    return found
+
+
+def beliefs_of(where: Path, content: bytes) -> Beliefs:
+    """The arrays of labels.npz, held to their form."""
+    arrays = unpacked(where, content)
+    if set(arrays) != set(Beliefs.__dataclass_fields__):
+        raise CandidError(f"{where} has the arrays {', '.join(sorted(arrays))}, not those of a model's labels.")
+    found = Beliefs(**arrays)
+    kinds = {"names": "U", "candidates": "b", "logits": "f", "belief": "f"}
+    shape = found.candidates.shape
+    for key, value in arrays.items():
+        if value.dtype.kind != kinds[key] or value.shape != (shape[:1] if key == "names" else shape) or len(shape) != 2:
+            raise CandidError(f"{where}: {key} has shape {value.shape} and type {value.dtype}, not that of labels.")
     return found

@@ -41,6 +41,14 @@ def accuracies(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, floa
     return {(r["method"].lower(), r["dataset"]): (r["mean"], r["std"], r["n"]) for r in records}
 
 
+def beside(profile: str, folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float, int]]:
+    """What stands beside the runs of a profile: the numbers that it regenerates, by method here, else the paper's Table 2."""
+    own = [number for number in of_profile(profile, folder) if number["metric"] == "test" and number["ours"]]
+    if profile == "paper" or not own:
+        return accuracies(folder)
+    return {(number["ours"], number["dataset"]): (number["mean"], number["std"], number["n"]) for number in own}
+
+
 def ablation(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float]]:
     """(row as printed, data set or "AVERAGE") -> mean, std."""
     return {(r["row"], r["dataset"]): (r["mean"], r["std"]) for r in load("table4", folder).to_dict("records")}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmark.cli.options import Command, Request
+from benchmark.errors import UsageError
 from benchmark.flags import flag
 
 
@@ -17,6 +18,8 @@ class Own:
 def run(request: Request, own: Own) -> int:
     from benchmark.contract.command import check
 
+    if not own.file.is_file():
+        raise UsageError(f"There is no file {own.file}; name the one that holds the method.")
     return check(own.file)
 
 

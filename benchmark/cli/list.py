@@ -123,9 +123,13 @@ def run(request: Request, own: Own) -> int:
         from benchmark.analysis.table import aligned
 
         columns = [key for key in rows[0] if key not in NOT_SHOWN]
-        lines = aligned([[str(row[c]) for c in columns] for row in rows])
+        head, *lines = aligned([columns, *([str(row[c]) for c in columns] for row in rows)])
+        if sys.stdout.isatty():  # scripts get lines alone
+            print(head)
         for line, row in zip(lines, rows, strict=True):
             print(line + (f"  → {row['how']}" if row.get("how") else ""))
+    else:
+        print(f"There are no {own.what} here.", file=sys.stderr)
     return COMPLETE
 
 

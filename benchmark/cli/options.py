@@ -69,6 +69,7 @@ class Request:
     scheduler: str | None = flag(None, "of the dask cluster, for example tcp://host:8786", metavar="ADDRESS")
     dry_run: bool = flag(False, "print the plan and stop")
     quiet: bool = flag(False, "no progress")
+    keep_model: bool = flag(False, "keep the trained model beside the numbers; see `predict` and `labels`")
     out: Path | None = flag(
         None,
         "write it there: a name, whose suffix says in which form, or without one in all",
@@ -97,7 +98,7 @@ CHOICE = ("plugins", "settings", "epochs", "eval_every", "methods", "datasets", 
 SELECTION = ("profile", "results", "data", "device", *CHOICE)  # what names a set of runs and where they live
 TRAINING = (
     *SELECTION, "jobs", "backend", "scheduler", "dry_run", "quiet", "no_wait", "retry_diverged", "track", "step_seconds",
-    "grace", "checkpoint_seconds",
+    "grace", "checkpoint_seconds", "keep_model",
 )  # fmt: skip
 
 

@@ -63,6 +63,7 @@ def place_of(request: Request) -> RunOptions:
         step_seconds=request.step_seconds,
         grace=request.grace,
         typed=request.typed,
+        keep_model=request.keep_model,
     )
 
 
@@ -77,13 +78,14 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
     place = place_of(request)
     check_tracker(place.track)
     slots, backend = slots_and_backend(request)
-    now = standing(specs, request.results)
+    now = standing(specs, request.results, request.keep_model)
     todo = sorted(now.todo, key=lambda s: -cost(s, selection.entry(s.method)))
     if not request.quiet:
         where = request.scheduler or f"{len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}"
         print(f"{plan_line(now, where)}; results in {request.results}.", flush=True)
     say_weights(request, todo)
     if request.dry_run:
+        print("\n".join(grouped_runs(todo) or ["To do            nothing"]))
         say_needs(request, todo, slots)
     if request.dry_run or not todo:
         return Progress(0)
@@ -92,6 +94,21 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
     ensure_writable(request.results)
     chosen = backend(tuple(slots[: len(todo)]), not request.no_wait, request.scheduler or "", request.device)
     return chosen.run(todo, place, display_for(request.quiet, request.results))
+
+
+def grouped_runs(specs: Sequence[RunSpec]) -> list[str]:
+    """Which runs, a line per data set: methods with their seeds."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for spec in specs:
+        found.setdefault(spec.dataset, {}).setdefault(spec.label, []).append(spec.seed)
+    lines = []
+    for dataset, methods in found.items():
+        by_seeds: dict[str, list[str]] = {}
+        for label, seeds in methods.items():
+            by_seeds.setdefault(", ".join(map(str, sorted(seeds))), []).append(label)
+        parts = [f"{', '.join(labels)}, seed{'s' * (', ' in seeds)} {seeds}" for seeds, labels in by_seeds.items()]
+        lines.append(f"To do            {dataset}: {'; '.join(parts)}")
+    return lines
 
 
 def say_needs(request: Request, specs: Sequence[RunSpec], slots: Sequence[str]) -> None:

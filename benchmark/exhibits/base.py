@@ -144,16 +144,17 @@ class Material:
 
     @functools.cached_property
     def points(self) -> pandas.DataFrame:
-        """Finished runs as points of a sensitivity plot: parameter, value, dataset, seed, accuracy."""
+        """Finished runs as points of a sensitivity plot: parameter, value, method, dataset, seed, accuracy."""
         import pandas
 
         done = self.runs[self.runs["status"] == "done"].set_index("config_digest")
+        columns = ["method", "dataset", "seed", "accuracy"]
         rows = [
-            {"parameter": key, "value": value, **done.loc[digest, ["dataset", "seed", "accuracy"]].to_dict()}
+            {"parameter": key, "value": value, **done.loc[digest, columns].to_dict()}
             for digest, key, value in self.need.points
             if digest in done.index
         ]
-        return pandas.DataFrame(rows, columns=["parameter", "value", "dataset", "seed", "accuracy"])
+        return pandas.DataFrame(rows, columns=["parameter", "value", *columns])
 
     @property
     def datasets(self) -> dict[str, str]:

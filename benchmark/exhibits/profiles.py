@@ -37,7 +37,7 @@ def draw(runs: pd.DataFrame, contents: Contents) -> Figure:
     from benchmark.accuracy import LAST
     from benchmark.analysis import statistics as st
     from benchmark.analysis.overall import complete_cells
-    from benchmark.exhibits.parts.style import RC, canvas, style_of
+    from benchmark.exhibits.parts.style import RC, canvas, styles_of
 
     cells, whole, dropped = complete_cells(runs, contents, LAST)
     names = list(cells)
@@ -51,10 +51,10 @@ def draw(runs: pd.DataFrame, contents: Contents) -> Figure:
     banded = {int(order[0]), *(i for i, name in enumerate(names) if name == contents.reference)}
     low, high = st.profile_bands(behind, strata, bounds, resamples=400)
     figure, grid = canvas(1, 1, 7.5, 4.4)
-    axes = grid[0, 0]
+    axes, styles = grid[0, 0], styles_of(names)
     with rc_context(RC):
         for i in order:
-            style, own = style_of(names[i]), names[i] == contents.reference
+            style, own = styles[names[i]], names[i] == contents.reference
             look = {"color": style.colour, "linestyle": style.line, "linewidth": 2.2 if own else 1.2}
             axes.step(bounds, 100 * profiles[i], where="post", label=contents.titles[names[i]], **look)
             if i in banded:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmark.accuracy import LAST, Accuracy, by_word
-from benchmark.analysis.contents import MAIN_KINDS, TEST_NAMES, Contents, MethodInfo
+from benchmark.analysis.contents import MAIN_KINDS, TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.analysis.table import Row, Table, row
 from benchmark.exhibits.base import Exhibit, Material, Need, OfComparison
 from datasets.base import plural
@@ -56,14 +56,18 @@ def table2(
     grid = cells.grid_of(runs, contents, labels, main, accuracy)
     grid = replace(grid, leading=cells.leading(grid, main, test, ALPHA))
     beside = contents.shows_published if show_published is None else show_published
-    paper = published.accuracies() if beside else {}
+    paper = published.beside(contents.profile) if beside else {}
+
+    def printed(method: MethodInfo, dataset: DatasetInfo) -> tuple[float, float, int] | None:
+        known = dataset.published_name or ""
+        return paper.get((method.title.lower(), known)) or paper.get((method.name, known))
 
     rows: list[Row] = []
     data: list[dict[str, Any]] = []
     for section in sections:
         for i, m in enumerate(section):
             fields = {"kind": m.kind, "method": m.name}
-            line = grid.line(m.name, fields, lambda d, m=m: paper.get((m.title.lower(), d.published_name or "")))  # type: ignore[misc]
+            line = grid.line(m.name, fields, lambda d, m=m: printed(m, d))  # type: ignore[misc]
             first = i == 0 or section[i - 1].kind != m.kind
             rows.append(row(m.kind if first else "", _title(m, contents), *line.cells, rule=i == 0 and bool(rows)))
             if any(line.below):

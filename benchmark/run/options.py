@@ -22,6 +22,7 @@ class RunOptions:
     command: str = ""  # one invocation of the program, on however many workers
     began: float = 0.0  # when that was, by the clock of the results folder's disk
     typed: str = ""  # its words, for the record of a sitting
+    keep_model: bool = False  # a run without its model is done again
     grace: float | None = None  # seconds to save after a signal; None: by the device
 
 

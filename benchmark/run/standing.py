@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark import store
+from benchmark import kept, store
 from benchmark.plan.spec import RunSpec
 from benchmark.store import SCHEMA, RunFolder
 from datasets import registry as data_registry
@@ -66,12 +66,15 @@ def found(specs: Sequence[RunSpec], results: Path) -> dict[str, tuple[RunFolder,
     return known
 
 
-def standing(specs: Sequence[RunSpec], results: Path) -> Standing:
+def standing(specs: Sequence[RunSpec], results: Path, keep_model: bool = False) -> Standing:
+    """How far the runs are; with `keep_model` one that has thrown its model away is not done."""
     unique = {spec.digest: spec for spec in specs}
     known = found(specs, results)
     states, reasons, lenders = {}, {}, {}
     for digest, spec in unique.items():
         states[digest] = store.state_of(*known[digest]) if digest in known else "missing"
+        if keep_model and states[digest] == "done" and kept.TENSORS not in (known[digest][1].get("files") or {}):
+            states[digest] = "without its model"
         if digest in known:
             reasons[digest] = known[digest][1].get("reason", "")
             if known[digest][1]["profile"] != spec.profile:

@@ -30,6 +30,7 @@ from benchmark.train.candidates import candidate_set
 from benchmark.train.device import ready, release
 from benchmark.train.guard import Diverged, peak_memory_mb
 from benchmark.train.loading import dataset_of, entry_of
+from benchmark.train.model import cannot_keep, model_files, write_model
 from benchmark.train.summary import cost_of, summarise
 from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
 from benchmark.watchdog import watchdog
@@ -99,7 +100,7 @@ def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
         return Outcome("failed", sentence(error))
     identity = identity_of(spec.digest, candidates.sha256)
     other = done_elsewhere(options.results, spec, identity)
-    if other is not None:
+    if other is not None and not lacks_model(other, options):
         return Outcome("done", accuracy=other["summary"].get("accuracy"), skipped=True)
     folder = run_folder(options.results, spec, identity)
     try:
@@ -120,7 +121,7 @@ def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
 def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> Outcome | None:
     """The outcome of a run that is not to be tried (again), from its document."""
     status, reason = known["status"], known.get("reason", "")
-    if status == "done":
+    if status == "done" and not lacks_model(known, options):
         return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
     if status == "diverged" and not options.retry_diverged:
         return Outcome("diverged", reason, skipped=True)
@@ -133,6 +134,11 @@ def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> O
         write_or_warn(folder, known)
         return Outcome("failed", reason)
     return None
+
+
+def lacks_model(document: dict[str, Any], options: RunOptions) -> bool:
+    """Whether a finished run has to be done again for its model; the numbers will be the same."""
+    return options.keep_model and kept.TENSORS not in (document.get("files") or {})
 
 
 def write_or_warn(folder: RunFolder, document: dict[str, Any]) -> OSError | None:
@@ -234,13 +240,22 @@ class Attempt:
             self.document["scored"] = False
         self.document["weights_sha256"] = weights_digest(trainer.method)
         self.document["files"] = self._keep(trainer)
+        self.document["network"] = self.spec.backbone.name or self.dataset.backbone
         self.document["cost"] = cost_of(records)
         self.document["cost"]["parameters"] = sum(p.numel() for p in trainer.method.parameters())
 
     def _keep(self, trainer: Trainer) -> dict[str, str]:
         """Leave the run's outputs beside its numbers; their names and SHA-256."""
         content = kept.packed(trainer.evaluator.predictions(trainer.method).arrays())
-        return {kept.PREDICTIONS: kept.write(self.folder.path / kept.PREDICTIONS, content)}
+        files = {kept.PREDICTIONS: kept.write(self.folder.path / kept.PREDICTIONS, content)}
+        if self.options.keep_model:
+            why = cannot_keep(trainer, self.dataset)
+            if why:
+                warn(f"{self.spec.dataset} {self.spec.label} seed {self.spec.seed} keeps no model: {why}.")
+            else:
+                made = model_files(trainer, self.dataset, self.candidates.matrix)
+                files |= write_model(self.folder.path, made)
+        return files
 
     def _first_document(self) -> dict[str, Any]:
         """run.json while the run is going on."""

@@ -21,11 +21,13 @@ from typing import Any
 from benchmark.files import ROOT, atomic_write
 from benchmark.plan.profile import load_profile
 from benchmark.tools import evidence
+from benchmark.tools.settings import settings_table
 from datasets.base import Source
 from datasets.registry import SOURCES
 from methods.registry import Entry, Setting, discover
 
 README, METHODS, EVIDENCE = ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "docs" / "evidence.md"
+OWN_DATA = ROOT / "docs" / "own-data.md"
 VECTORS = ROOT / "tests" / "vectors"
 COST = ROOT / "docs" / "cost.json"  # {method: {seconds_per_step_relative_to_proden, peak_memory_mb}}, measured
 CURVES = "docs/images/curves-quick.png"
@@ -262,6 +264,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         METHODS: methods_page(),
         README: readme(README.read_text(encoding="utf-8"), quick),
         EVIDENCE: evidence_page(),
+        OWN_DATA: replaced(OWN_DATA.read_text(encoding="utf-8"), "settings", settings_table()),
     }
     stale = [p for p, text in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
     for path in stale:

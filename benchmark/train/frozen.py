@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -196,13 +197,14 @@ class Maps:
 
 
 class Tell:
-    """Says before a build what it will take, and then how far it is, every so often."""
+    """Says before a build what it will take, and then how far it is, every so often; to the person, not to the log."""
 
-    EVERY = 15.0  # seconds
+    EVERY = 30.0  # seconds
 
     def __init__(self, name: str, pictures: int, total_bytes: int) -> None:
-        self.name, self.pictures, self.bytes = name, pictures, total_bytes
-        self.done, self.started, self.last = 0, time.monotonic(), 0.0
+        self.name, self.pictures, self.done = name, pictures, 0
+        self.started = self.last = time.monotonic()
+        self.say(f"{pictures:,} maps are made once, {total_bytes / 1e9:.1f} GB")
 
     def made(self, pictures: int) -> None:
         self.done += pictures
@@ -211,11 +213,10 @@ class Tell:
             return
         self.last = now
         left = (now - self.started) / self.done * (self.pictures - self.done)
-        print(
-            f"{self.name}: frozen features {100 * self.done / self.pictures:.0f} % "
-            f"({self.bytes / 1e9:.1f} GB in all), about {left / 60:.0f} min left",
-            flush=True,
-        )
+        self.say(f"{100 * self.done / self.pictures:.0f} %, about {max(1, round(left / 60))} min left")
+
+    def say(self, what: str) -> None:
+        print(f"{self.name}: frozen features: {what}", file=sys.__stderr__, flush=True)
 
 
 def ensure(wanted: Iterable[Maps]) -> None:

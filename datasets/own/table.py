@@ -83,7 +83,7 @@ def rows_of(where: str, frame: pandas.DataFrame, classes: str = "") -> Rows:
     truth = texts(frame, "label") if "label" in frame else [""] * len(frame)
     names, candidates, labels = numbered(where, sets, truth, classes, row_name)
     parts = test_part(where, texts(frame, "split"), row_name) if "split" in frame else None
-    ids = tuple(texts(frame, "id")) if "id" in frame else ()
+    ids = tuple(texts(frame, "id")) if "id" in frame else tuple(str(row + 1) for row in range(len(frame)))
     twice = next((name for name in ids if ids.count(name) > 1), None) if len(set(ids)) < len(ids) else None
     if twice is not None:
         raise DataError(f"{where}: the id '{twice}' is there twice; a row may be in one part only.")

@@ -3,6 +3,7 @@
 NAMES = (
     "small-cnn",
     "small-cnn-characters",
+    "small-cnn-signs",
     "resnet18-cifar",
     "resnet34-imagenet",
     "efficientnet-lite0",
@@ -10,7 +11,7 @@ NAMES = (
     "linear",
     "timm:NAME",
 )
-PRETRAINED = ("small-cnn-characters", "resnet34-imagenet", "efficientnet-lite0", "timm:")
+PRETRAINED = ("small-cnn-characters", "small-cnn-signs", "resnet34-imagenet", "efficientnet-lite0", "timm:")
 
 
 def takes_weights(name: str) -> bool:

@@ -47,10 +47,15 @@ def scan(path: Path) -> list[Entry]:
     return found
 
 
+@functools.lru_cache(maxsize=256)  # most files import from a few, and every search reads all of them
+def _parsed(text: str, file: str = "") -> ast.Module:
+    return ast.parse(text, filename=file)
+
+
 def methods_in(path: Path) -> list[Entry]:
     """The methods of one file, read from its source: the classes decorated with @register, if there are any."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        tree = _parsed(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         raise MethodError(f"Plug-in {path} does not exist.") from None
     except IsADirectoryError:
@@ -98,7 +103,7 @@ def _imported_classes(tree: ast.Module) -> dict[str, ast.ClassDef]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("methods."):
             source = FOLDER / f"{(node.module or '').removeprefix('methods.')}.py"
             if source.is_file():
-                inner = ast.parse(source.read_text(encoding="utf-8"))
+                inner = _parsed(source.read_text(encoding="utf-8"))
                 names = {alias.name: alias.asname or alias.name for alias in node.names}
                 for item in inner.body:
                     if isinstance(item, ast.ClassDef):
@@ -143,7 +148,7 @@ def _spell_out(path: Path, annotation: ast.expr) -> ast.expr:
     """`Variant` -> what the file or a method of the tree assigned to that name, `Literal['a', 'b']`."""
     if isinstance(annotation, ast.Name) and annotation.id not in ("float", "int", "bool", "str"):
         for source in (path, *sorted(FOLDER.glob("*.py"))):
-            for item in ast.parse(source.read_text(encoding="utf-8")).body:
+            for item in _parsed(source.read_text(encoding="utf-8")).body:
                 if isinstance(item, ast.Assign) and any(getattr(t, "id", "") == annotation.id for t in item.targets):
                     return item.value
     return annotation

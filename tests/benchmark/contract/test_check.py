@@ -132,7 +132,7 @@ def test_the_command_names_every_defect_with_its_line_within_a_minute(broken: Br
 
 def test_a_missing_file_gets_one_sentence(tmp_path: Path) -> None:
     done = check(tmp_path / "nowhere.py")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "does not exist" in done.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "There is no file" in done.stderr
 
 
 # sweeps --------------------------------------------------------------------------------------------------------------

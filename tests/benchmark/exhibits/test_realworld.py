@@ -11,6 +11,8 @@ from benchmark.analysis.table import Table
 from benchmark.errors import UsageError
 from benchmark.exhibits import agreement, realworld, realworld_all
 from benchmark.exhibits.base import Material, OfComparison
+from benchmark.exhibits.table2 import Table2
+from benchmark.plan.profile import load_profile
 from benchmark.plan.resolution import Override
 from benchmark.plan.selection import Choice, select
 from benchmark.run.options import RunOptions
@@ -79,6 +81,15 @@ def test_what_was_odd_about_the_data_and_what_was_overridden_stand_below(tmp_pat
     assert notes[-1] == "Overridden on the command line: train.lr=0.5."
 
 
+def test_table_2_of_a_source_has_its_own_numbers_beside_ours(tmp_path: Path) -> None:
+    write_store(tmp_path, profile="realworld-k25", datasets=["lost"], seeds=range(5), epochs=2, candidates=False)
+    exhibit, options = Table2(), OfComparison(reference="proden")
+    chosen = select("realworld-k25", Choice(methods="proden,cel-linear,valen", datasets="lost"))
+    made = exhibit.make(Material(chosen, exhibit.runs(chosen, options), RunOptions(tmp_path, tmp_path)), options)
+    printed = {record["method"]: record.get("published_mean") for record in made.data}
+    assert printed == {"proden": 73.44, "cel-linear": 74.15, "valen": None}
+
+
 # All methods under one protocol -------------------------------------------------------------------------------------
 
 
@@ -128,3 +139,10 @@ def test_pictures_take_part_when_their_files_or_runs_are_there(tmp_path: Path, m
 def test_a_reference_that_is_not_in_the_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--reference cel is not among the methods"):
         all_methods(tmp_path, methods="proden")
+
+
+def test_the_tuned_profiles_hold_a_choice_for_every_method_and_set() -> None:
+    for name in realworld_all.MODELS:
+        profile = load_profile(name)
+        chosen = {(v["method"], v["dataset"]) for v in profile.values if v["source"].startswith("tuned: ")}
+        assert chosen == {(m, d) for m in profile.with_extensions for d in realworld.USUAL_SETS}

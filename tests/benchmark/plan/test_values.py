@@ -27,7 +27,7 @@ def test_network_and_data_of_one_method_leave_the_others_alone() -> None:
 
 
 def test_new_fields_of_the_network_stay_out_of_old_identities() -> None:
-    spec = resolve(load_profile("quick"), CATALOGUE.get("proden"), "glyphs", 0)
+    spec = resolve(load_profile("quick"), CATALOGUE.get("proden"), "digits", 0)
     assert set(spec.config.to_json()["backbone"]) == {"name", "pretrained", "weights"}
     assert "views" not in spec.config.to_json()
 

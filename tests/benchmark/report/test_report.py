@@ -118,27 +118,27 @@ def test_colours_are_those_of_the_figures(store: Path) -> None:
 
 
 def test_the_command_of_a_cell_is_understood_by_the_command_line(store: Path) -> None:
-    write_store(store, profile="quick", methods=["cel"], datasets=["digits"], epochs=4, variant={"beta": 0.5})
+    write_store(store, profile="quick", methods=["cel"], datasets=["fashion"], epochs=4, variant={"beta": 0.5})
     longer = Override("train", "epochs", "30")
-    write_store(store, profile="quick", methods=["cc"], datasets=["digits"], epochs=4, overrides=[longer])
+    write_store(store, profile="quick", methods=["cc"], datasets=["fashion"], epochs=4, overrides=[longer])
     views = {v["title"]: v for v in content(report(store))["views"]}
-    plain = cell(views["quick"], "cel", "digits")["command"]
-    assert plain == "./reproduce.sh run --profile quick --methods cel --datasets digits --seeds 0,1,2"
+    plain = cell(views["quick"], "cel", "fashion")["command"]
+    assert plain == "./reproduce.sh run --profile quick --methods cel --datasets fashion --seeds 0,1,2"
     (variant,) = views["quick"]["variants"]
     assert variant["command"].endswith("--set method.beta=0.5") and variant["label"] == "cel[beta=0.5]"
-    other = cell(views["quick with train.epochs=30"], "cc", "digits")["command"]
+    other = cell(views["quick with train.epochs=30"], "cc", "fashion")["command"]
     for command in (plain, variant["command"], other):
         assert parser().parse_args(shlex.split(command)[1:]).command.name == "run"
     assert other.endswith("--set train.epochs=30")
 
 
 def test_overrides_of_the_protocol_make_a_view_of_their_own(store: Path) -> None:
-    before = cell(view_of(store), "cel", "digits")
+    before = cell(view_of(store), "cel", "fashion")
     short = Override("train", "epochs", "4")
     write_store(store, profile="quick", methods=["cel"], epochs=4, overrides=[short])
     views = {v["title"]: v for v in content(report(store))["views"]}
     assert set(views) == {"quick", "quick with train.epochs=4"}
-    assert cell(views["quick"], "cel", "digits") == before
+    assert cell(views["quick"], "cel", "fashion") == before
 
 
 def test_several_profiles_share_a_page_and_one_can_be_chosen(store: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_method_that_is_no_longer_registered_is_shown_and_marked(store: Path) 
     write_store(store, profile="quick", methods=["cc"], epochs=4, edit=rename)
     view = view_of(store)
     (method,) = [m for m in view["methods"] if m["name"] == "gone"]
-    found = cell(view, "gone", "digits")
+    found = cell(view, "gone", "fashion")
     assert method["kind"] == "unregistered" and found["n"] == 3 and found["place"] is None
     assert "gone" not in view["compare"]["methods"]
     assert "--plugin gone.py" in found["command"]
@@ -175,30 +175,30 @@ def test_runs_of_an_earlier_form_of_the_profile_are_marked(store: Path) -> None:
     def other(document: dict[str, Any]) -> None:
         document["config_digest"] = "0" * 64
 
-    write_store(store, profile="quick", methods=["cc"], datasets=["digits"], epochs=4, edit=other)
+    write_store(store, profile="quick", methods=["cc"], datasets=["fashion"], epochs=4, edit=other)
     assert any("3 runs were made with other values" in note for note in view_of(store)["notes"])
 
 
 def test_data_cards_measure_the_candidate_files(store: Path) -> None:
-    (digits,) = [d for d in view_of(store)["datasets"] if d["name"] == "digits"]
-    path = next((store / "candidates" / "digits").glob("*seed0*.npz"))
+    (fashion,) = [d for d in view_of(store)["datasets"] if d["name"] == "fashion"]
+    path = next((store / "candidates" / "fashion").glob("*seed0*.npz"))
     with np.load(path) as arrays:
         matrix = np.unpackbits(arrays["bits"], axis=1, count=int(arrays["shape"][1]))
-    first = digits["candidates"][0]
-    assert [c["seed"] for c in digits["candidates"]] == [0, 1, 2]
+    first = fashion["candidates"][0]
+    assert [c["seed"] for c in fashion["candidates"]] == [0, 1, 2]
     assert first["average"] == pytest.approx(matrix.sum(1).mean(), abs=1e-4)
     assert sum(first["histogram"]) == len(matrix)
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 not a zip", b"\x80\x04\x95."])
 def test_a_damaged_candidate_file_costs_its_card_only(store: Path, damage: bytes) -> None:
-    for path in (store / "candidates" / "digits").glob("*.npz"):
+    for path in (store / "candidates" / "fashion").glob("*.npz"):
         path.write_bytes(damage)
-    (digits,) = [d for d in view_of(store)["datasets"] if d["name"] == "digits"]
-    assert digits["candidates"] == []
+    (fashion,) = [d for d in view_of(store)["datasets"] if d["name"] == "fashion"]
+    assert fashion["candidates"] == []
 
 
-@pytest.mark.parametrize("name", ["a,b+c=d", "two  blanks", ".hidden", "digits"])
+@pytest.mark.parametrize("name", ["a,b+c=d", "two  blanks", ".hidden", "fashion"])
 def test_candidate_files_are_found_under_the_name_they_were_written_under(tmp_path: Path, name: str) -> None:
     drawn = replace(glyphs.load(tmp_path, train=20, test=10, classes=10), name=name)
     made = candidates.build(drawn, "uniform", 0.3, 0, tmp_path / "candidates")
@@ -221,9 +221,9 @@ def test_a_curve_of_rare_evaluations_has_no_gaps(tmp_path: Path) -> None:
         for epoch in range(7):
             result = {"loss": 1 / (epoch + 1)} | ({"test_accuracy": 10.0 * epoch} if epoch in evaluated else {})
             handle.write(json.dumps({"epoch": epoch, "result": result, "time": {"seconds": 1.0}}) + "\n")
-    (view,) = curves([[("pop", "digits", 0, RunFolder(tmp_path))]])
+    (view,) = curves([[("pop", "fashion", 0, RunFolder(tmp_path))]])
     found = view["metrics"][0]
-    assert found["name"] == "test_accuracy" and found["grids"]["digits"] == evaluated
+    assert found["name"] == "test_accuracy" and found["grids"]["fashion"] == evaluated
     assert MISSING not in np.frombuffer(base64.b64decode(found["values"]), "<u2")
 
 
@@ -242,10 +242,10 @@ def test_values_that_no_curve_can_show_are_missing() -> None:
 
 
 def test_a_cut_off_line_of_metrics_does_not_end_the_curve_before_it(store: Path) -> None:
-    path = next((store / "runs/quick/digits/cel").glob("seed0-*/metrics.jsonl"))
+    path = next((store / "runs/quick/fashion/cel").glob("seed0-*/metrics.jsonl"))
     path.write_bytes(path.read_bytes()[:-40])
     metric = view_of(store)["curves"]["metrics"][0]
-    assert max(metric["grids"]["digits"]) == 7
+    assert max(metric["grids"]["fashion"]) == 7
 
 
 # bad input ----------------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_results_of_another_schema_are_one_sentence(store: Path) -> None:
     def future(document: dict[str, Any]) -> None:
         document["schema"] = 99
 
-    write_store(store, profile="quick", methods=["cc"], datasets=["digits"], seeds=[0], epochs=4, edit=future)
+    write_store(store, profile="quick", methods=["cc"], datasets=["fashion"], seeds=[0], epochs=4, edit=future)
     with pytest.raises(CandidError, match=r"1 run\(s\) were written with schema 99"):
         report(store)
 
@@ -284,7 +284,7 @@ def make_hostile(results: Path) -> None:
         if document["seed"]:
             document |= {"status": "failed", "reason": HOSTILE}
 
-    write_store(results, profile="quick", methods=["cc"], datasets=["digits"], epochs=3, edit=attack)
+    write_store(results, profile="quick", methods=["cc"], datasets=["fashion"], epochs=3, edit=attack)
     for path in results.glob("runs/*/*/*/*/metrics.jsonl"):
         path.write_text(path.read_text().replace('"loss"', json.dumps(HOSTILE)))
 
@@ -373,9 +373,9 @@ def test_a_run_that_is_going_on_is_told_from_one_that_was_cut_off(store: Path) -
     def running(document: dict[str, Any]) -> None:
         document["status"] = "running"
 
-    write_store(store, profile="quick", methods=["cc"], datasets=["digits"], seeds=[0], epochs=4, edit=running)
+    write_store(store, profile="quick", methods=["cc"], datasets=["fashion"], seeds=[0], epochs=4, edit=running)
     assert view_of(store)["states"]["interrupted"] == 1
-    folder = next((store / "runs/quick/digits/cc").iterdir())
+    folder = next((store / "runs/quick/fashion/cc").iterdir())
     before = fingerprint(store)
     holder = (
         "import sys; from pathlib import Path; from benchmark.files import Lock;"
@@ -405,7 +405,7 @@ def test_an_unchanged_page_needs_neither_pandas_nor_scipy_and_a_new_one_no_torch
 
 def test_a_store_is_made_the_same_way_twice(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write_store(tmp_path / name, profile="quick", methods=["cel"], datasets=["digits"], seeds=[0], epochs=3)
+        write_store(tmp_path / name, profile="quick", methods=["cel"], datasets=["fashion"], seeds=[0], epochs=3)
     files = [sorted(p for p in (tmp_path / name).rglob("*") if p.is_file()) for name in ("a", "b")]
     assert len(files[0]) == 3
     for a, b in zip(*files, strict=True):

@@ -263,6 +263,17 @@ def test_the_method_of_the_readme_gets_its_row(shared: TinyBenchmark) -> None:
     assert {d["status"] for d in shared.documents() if d["method"] == "mine"} == {"done"}
 
 
+def test_the_page_on_own_data_goes_from_files_to_predictions(tmp_path: Path) -> None:
+    page, tiny = ROOT / "docs" / "own-data.md", TinyBenchmark(tmp_path, PROFILES / "own.toml")
+    write_files(page, tmp_path)
+    outputs = run_blocks(page, tiny)
+    assert "nothing is scored; on held-out rows: covering rate" in outputs[0]
+    predicted = (tmp_path / "predictions.csv").read_text().splitlines()
+    assert [line.split(",")[1] for line in predicted[1:]] == ["setosa", "versicolor", "setosa"]
+    assert len((tmp_path / "labels.csv").read_text().splitlines()) == 22
+    assert "['setosa' 'versicolor' 'setosa']" in outputs[-1]
+
+
 def test_the_page_on_methods_works_from_the_file_to_the_row(shared: TinyBenchmark) -> None:
     page = ROOT / "docs" / "add-a-method.md"
     write_files(page, shared.folder)

@@ -1,4 +1,4 @@
-"""The embedded pretrained encoder: what it has seen, that its file is used, that it can be made anew."""
+"""The embedded pretrained encoders: what they have seen, that their files are used, that they can be made anew."""
 
 import tomllib
 
@@ -9,41 +9,50 @@ from safetensors.torch import load_file
 from benchmark.plan.profile import PROFILES
 from benchmark.tools import pretrain
 from datasets import digits, glyphs
-from methods.parts.backbones import CHARACTERS, BackboneError, factory
+from methods.parts.backbones import WEIGHTS, BackboneError, factory
+
+ENCODERS = pytest.mark.parametrize("name", pretrain.UNSEEN)
 
 
 def test_it_has_seen_no_character_of_the_quick_profile(tmp_path):
-    settings = tomllib.loads((PROFILES / "quick.toml").read_text())["data"]["glyphs"]["settings"]
-    quick = glyphs.load(tmp_path, **settings | {"train": 20, "test": 20})
-    seen = set(pretrain.other_characters(200, 200).class_names)
-    assert len(seen) == 71
-    assert not seen & set(quick.class_names)
-    assert not seen & set(digits.load(tmp_path).class_names)
+    data = tomllib.loads((PROFILES / "quick.toml").read_text())["data"]
+    settings = data["glyphs"]["settings"]
+    quick = glyphs.load(tmp_path, **settings | {"train": 40, "test": 40})
+    for name, used in data.items():
+        encoder = used["backbone"]["name"]
+        seen = set(pretrain.other_characters(pretrain.UNSEEN[encoder], 200, 200).class_names)
+        assert used["annotator"]["network"] == encoder
+        assert len(seen) == {"small-cnn-characters": 71, "small-cnn-signs": 55}[encoder]
+        assert name != "glyphs" or not seen & set(quick.class_names)
+        assert not seen & set(digits.load(tmp_path).class_names)
     assert settings.get("drawing", 0) != pretrain.DRAWING
 
 
-def test_its_images_have_the_labels_of_their_characters():
+@ENCODERS
+def test_its_images_have_the_labels_of_their_characters(name):
     everything = glyphs.load(pretrain.Path(), train=300, test=100, drawing=pretrain.DRAWING, side=16)
-    dataset = pretrain.other_characters(300, 100)
+    dataset = pretrain.other_characters(pretrain.UNSEEN[name], 300, 100)
     kept = [row for row in range(300) if everything.class_names[row % 100] in dataset.class_names]
     names = [dataset.class_names[label] for label in dataset.train.labels]
     assert names == [everything.class_names[row % 100] for row in kept]
     assert torch.equal(dataset.train.images, everything.train.images[kept])
 
 
-def test_the_file_is_what_the_encoder_starts_from():
-    stored = load_file(CHARACTERS)
-    built = factory("small-cnn-characters")().state_dict()
+@ENCODERS
+def test_the_file_is_what_the_encoder_starts_from(name):
+    stored = load_file(WEIGHTS / f"{name}.safetensors")
+    built = factory(name)().state_dict()
     assert set(stored) == set(built)
     assert all(torch.equal(stored[name], built[name]) for name in stored)
-    untrained = factory("small-cnn-characters", pretrained=False)().state_dict()
+    untrained = factory(name, pretrained=False)().state_dict()
     assert not torch.equal(untrained["layers.0.weight"], stored["layers.0.weight"])
 
 
-def test_it_knows_printed_characters(tmp_path):
-    """Unseen drawings of its characters lie nearer to their own class's mean feature than to 70 others."""
-    encoder = factory("small-cnn-characters")().eval()
-    dataset = pretrain.other_characters(3000, 500)
+@ENCODERS
+def test_it_knows_printed_characters(name):
+    """Unseen drawings of its characters lie nearer to their own class's mean feature than to all others."""
+    encoder = factory(name)().eval()
+    dataset = pretrain.other_characters(pretrain.UNSEEN[name], 3000, 500)
     images = pretrain.ViewLoader(dataset, 0, torch.device("cpu"))
     with torch.inference_mode():
         train = images.train_views(torch.arange(len(dataset.train)), ("plain",), 0)[0]
@@ -51,11 +60,11 @@ def test_it_knows_printed_characters(tmp_path):
         test = torch.cat([encoder(batch).mean((2, 3)) for batch in images.test_batches()])
     means = torch.stack([features[dataset.train.labels == c].mean(0) for c in range(dataset.num_classes)])
     nearest = torch.cdist(test, means).argmin(1)
-    assert (nearest == dataset.test.labels).double().mean() > 0.5  # chance is 0.014
+    assert (nearest == dataset.test.labels).double().mean() > 0.5  # chance is below 0.02
 
 
 def test_it_can_be_made_anew():
-    dataset = pretrain.other_characters(1000, 200)
+    dataset = pretrain.other_characters(1, 1000, 200)
     (first, accuracy), (again, _) = (pretrain.pretrain(dataset, epochs=2) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert accuracy > 100 / dataset.num_classes

@@ -1,0 +1,363 @@
+"""Partial labels from Python, in scikit-learn's way: the trainer of the command line on arrays.
+
+    from benchmark.estimator import PartialLabelClassifier
+
+    model = PartialLabelClassifier("proden").fit(X, candidates)
+    model.predict(X_new)
+
+Same data, same settings, same numbers as `./reproduce.sh fit`.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from benchmark import kept
+from benchmark.errors import CandidError
+from datasets.base import UNKNOWN, DataError
+from datasets.own.new import check_rows, frame_rows
+from datasets.own.rows import Rows, dataset_from, inputs_of, ordered, words_of
+from datasets.own.table import features_of
+from methods.registry import MethodError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmark.plan.spec import RunSpec
+    from benchmark.train.model import Model
+
+SHORT = {"epochs": "train", "batch": "train", "lr": "train", "weight_decay": "train", "holdout": "train"}
+PROFILE = "own"
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """This program's errors as the ValueError that users of scikit-learn catch."""
+    try:
+        yield
+    except (CandidError, DataError, MethodError) as error:
+        raise ValueError(str(error)) from None
+
+
+class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier that learns from candidate sets, one of whose labels is true.
+
+    method: a name of `list methods`, or one that a file named by `plugin` registers.
+    epochs, batch, lr, weight_decay, holdout: of the training; None: as the profile `own` has them.
+    network: for example "mlp", "linear", "small-cnn", "timm:NAME"; None: what fits the data.
+    settings: any other setting by its name on the command line, {"cel.alpha": 0.5, "backbone.width": 300}.
+    classes: all classes in order; None: those that occur (of a 0/1 matrix: its columns).
+    """
+
+    def __init__(
+        self,
+        method: str = "cel",
+        *,
+        epochs: int | None = None,
+        batch: int | None = None,
+        lr: float | None = None,
+        weight_decay: float | None = None,
+        holdout: float | None = None,
+        network: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        classes: Iterable[Any] | None = None,
+        plugin: str | None = None,
+        random_state: int = 0,
+        device: str = "cpu",
+        verbose: bool = False,
+    ) -> None:  # scikit-learn finds parameters by their names here, so they cannot be gathered into one object
+        self.method = method
+        self.epochs = epochs
+        self.batch = batch
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.holdout = holdout
+        self.network = network
+        self.settings = settings
+        self.classes = classes
+        self.plugin = plugin
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    # training ---------------------------------------------------------------------------------------------------------
+    def fit(self, X: Any, y: Any) -> PartialLabelClassifier:
+        """Train on rows X and their candidates y.
+
+        X: features (N, d) or images (N, H, W, 3), (N, 3, H, W), (N, H, W) of uint8; array, tensor or frame.
+        y: a 0/1 matrix (N, C), or for every row a collection of labels, a text "cat|lynx", or one label.
+        """
+        import torch
+
+        from benchmark.train.model import model_files, model_from
+        from benchmark.train.trainer import Trainer
+        from methods.registry import load
+
+        with sentences():
+            x, columns = self._inputs(X, fitting=True)
+            labels, matrix = candidates_of(y, self.classes)
+            if len(matrix) != len(x):
+                raise ValueError(f"Found {len(matrix)} candidate sets for {len(x)} rows of X; one each is needed.")
+            unknown, none = np.full(len(x), UNKNOWN), np.zeros(len(x), dtype=bool)
+            rows = Rows("X", x, unknown, tuple(map(str, labels)), matrix, none, columns=columns)
+            dataset = dataset_from(rows, "arrays", missing_truth="keep")
+            spec, entry = self._spec()
+            assert dataset.candidates is not None
+            threads = torch.get_num_threads()
+            try:
+                with torch.random.fork_rng(devices=[]):  # the caller's generator stays as it was
+                    trainer = Trainer(spec, load(entry), dataset, dataset.candidates, torch.device(self.device))
+                    while trainer.epoch < trainer.epochs:
+                        record = trainer.train_epoch()
+                        if self.verbose:
+                            print(f"epoch {trainer.epoch}/{trainer.epochs}: loss {record['result']['loss']:.4f}")
+                    self._files = model_files(trainer, dataset, dataset.candidates)
+            finally:
+                torch.set_num_threads(threads)
+            self._model: Model | None = model_from(self._files, self._plugins, self.device)
+            self.classes_ = labels
+            self.measures_ = {
+                k: v for k, v in record["result"].items() if k in ("covering_rate", "approximated_accuracy")
+            }
+        return self
+
+    @property
+    def _plugins(self) -> tuple[str, ...]:
+        return (self.plugin,) if self.plugin else ()
+
+    def _spec(self) -> tuple[RunSpec, Any]:
+        """The run of the profile `own` with what was set."""
+        from benchmark.plan.profile import load_profile
+        from benchmark.plan.resolution import Override, check_overrides, resolve
+        from methods.registry import discover
+
+        if not isinstance(self.random_state, int | np.integer) or self.random_state < 0:
+            raise ValueError(f"random_state is {self.random_state!r}; it must be a whole number from 0 on.")
+        catalogue = discover(self._plugins)
+        entry = catalogue.get(self.method)
+        given = {f"{scope}.{key}": getattr(self, key) for key, scope in SHORT.items() if getattr(self, key) is not None}
+        given |= {"backbone.name": self.network} if self.network else {}
+        given |= dict(self.settings or {})
+        overrides = [Override.parse(f"{key}={text_of(value)}", catalogue) for key, value in given.items()]
+        check_overrides(overrides, [entry])
+        return resolve(load_profile(PROFILE), entry, "arrays", int(self.random_state), overrides), entry
+
+    def _inputs(self, X: Any, fitting: bool = False) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Features float64 or images uint8 as NumPy, and the names of a frame's columns."""
+        values = X.detach().cpu().numpy() if hasattr(X, "detach") else X
+        if hasattr(values, "columns") and hasattr(values, "dtypes"):
+            if fitting:
+                x, columns = features_of("X", values)
+                validate_data(self, values)  # keeps the names
+                return x, columns
+            model = self.model_
+            columns = model.columns if all(isinstance(column, str) for column in values.columns) else ()
+            return frame_rows("X", values, model.width, columns), columns
+        if getattr(values, "ndim", 0) in (3, 4) and getattr(values, "dtype", None) == np.uint8:
+            x = inputs_of("X", values)
+            if fitting:
+                self.n_features_in_ = int(np.prod(x.shape[1:]))
+        elif not fitting and self.model_.width is None:
+            raise DataError("X is no array of images of type uint8, and the model takes images.")
+        else:
+            x = validate_data(self, values, dtype=np.float64, reset=fitting, ensure_min_samples=2 if fitting else 1)
+        if not fitting:
+            check_rows("X", x, self.model_.width)
+        return x, ()
+
+    # use --------------------------------------------------------------------------------------------------------------
+    @property
+    def model_(self) -> Model:
+        """The trained model, built from its files when it is first needed."""
+        check_is_fitted(self, "classes_")
+        if self._model is None:
+            from benchmark.train.model import model_from
+
+            with sentences():
+                self._model = model_from(self._files, self._plugins, self.device)
+        return self._model
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(N, C) probabilities, in the order of `classes_`."""
+        check_is_fitted(self, "classes_")
+        with sentences():
+            return self.model_.probabilities(self._inputs(X)[0])
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(N,) labels."""
+        check_is_fitted(self, "classes_")
+        return self.classes_[self.predict_proba(X).argmax(1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of predictions that are right; of candidate sets: that lie in their set."""
+        if one_label_each(y):
+            return super().score(X, y, sample_weight)
+        check_is_fitted(self, "classes_")
+        with sentences():
+            _, matrix = candidates_of(y, self.classes_)
+        said = self.predict_proba(X).argmax(1)
+        return float(np.average(matrix[np.arange(len(said)), said], weights=sample_weight))
+
+    def disambiguate(self) -> np.ndarray:
+        """(N,) the label that was made out for every training row."""
+        return self.classes_[self.belief_.argmax(1)]
+
+    @property
+    def belief_(self) -> np.ndarray:
+        """(N, C) how much each label is believed for every training row; rows sum to 1."""
+        check_is_fitted(self, "classes_")
+        return kept.beliefs_of(Path(kept.LABELS), self._files[kept.LABELS]).belief.astype(np.float64)
+
+    # files ------------------------------------------------------------------------------------------------------------
+    def save(self, path: str | Path) -> None:
+        """Write the model into a folder: plain tensors and JSON, which `./reproduce.sh predict` and `load` read."""
+        check_is_fitted(self, "classes_")
+        from benchmark.train.model import write_model
+
+        document = json.loads(self._files[kept.MODEL])
+        parameters = self.get_params() | {"classes": None, "random_state": int(self.random_state)}
+        try:
+            parameters["settings"] = None if self.settings is None else dict(self.settings)
+            kind = self.classes_.dtype.kind
+            document["estimator"] = {"parameters": parameters, "classes": kind if kind in "iub" else "U"}
+            text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        except TypeError as error:
+            raise ValueError(f"The parameters cannot be saved: {error}.") from None
+        Path(path).mkdir(parents=True, exist_ok=True)
+        write_model(Path(path), self._files | {kept.MODEL: text.encode()})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_model": None}  # made again from the files
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def load(path: str | Path, plugin: str | None = None, device: str = "cpu") -> PartialLabelClassifier:
+    """A model from a folder that `save` or `./reproduce.sh fit` has written. Nothing in it is run."""
+    from benchmark.train.model import read_document, read_model
+
+    folder = Path(path)
+    with sentences():
+        document = read_document(folder)
+        model = read_model(folder, (plugin,) if plugin else (), device)
+        said = document.get("estimator") or {"parameters": {"method": document["method"]["name"]}, "classes": "U"}
+        known = set(PartialLabelClassifier().get_params())
+        parameters = said.get("parameters")
+        if not isinstance(parameters, dict) or not set(parameters) <= known:
+            raise ValueError(f"{folder / kept.MODEL} has parameters that the estimator does not know.")
+        loaded = PartialLabelClassifier(**parameters | {"plugin": plugin, "device": device})
+        names = np.array(document["classes"])
+        loaded.classes_ = names if said.get("classes") == "U" else names.astype(np.int64)
+        loaded._files = {name: (folder / name).read_bytes() for name in (kept.MODEL, kept.TENSORS)}
+        if (folder / kept.LABELS).is_file():
+            loaded._files[kept.LABELS] = (folder / kept.LABELS).read_bytes()
+        loaded._model = model
+        if model.width is not None:
+            loaded.n_features_in_ = model.width
+        if model.columns:
+            loaded.feature_names_in_ = np.array(model.columns, dtype=object)
+    return loaded
+
+
+# Candidates in their forms --------------------------------------------------------------------------------------------
+
+
+def text_of(value: Any) -> str:
+    """A setting as the command line has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def plain(y: Any) -> Any:
+    """Tensors, frames and whatever else is an array as NumPy; lists as they are."""
+    y = y.detach().cpu() if hasattr(y, "detach") else y
+    return np.asarray(y) if hasattr(y, "__array__") else y
+
+
+def one_label_each(y: Any) -> bool:
+    """Whether these are labels rather than candidate sets."""
+    values = plain(y)
+    if getattr(values, "ndim", 1) != 1:
+        return False
+    return not any(is_set(value) or (isinstance(value, str) and len(words_of(value)) > 1) for value in values)
+
+
+def is_set(value: Any) -> bool:
+    return not isinstance(value, str | bytes) and hasattr(value, "__iter__")
+
+
+def candidates_of(y: Any, classes: Iterable[Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Classes (C,) and the candidate matrix (N, C) bool, from any of the forms that `fit` takes."""
+    if y is None:
+        raise ValueError("This estimator requires y to be passed, but the target y is None: give it the candidates.")
+    values = plain(y)
+    if getattr(values, "ndim", 1) == 2 and values.shape[1] > 1:
+        return _matrix(y, values, classes)
+    if getattr(values, "ndim", 1) == 2:
+        warnings.warn("A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=3)
+        values = values.ravel()
+    if getattr(values, "ndim", 1) != 1:
+        raise ValueError(f"The candidates have shape {values.shape}; a matrix (N, C) or one set per row is needed.")
+    if getattr(values, "dtype", None) is not None and values.dtype.kind in "fc" and not np.isfinite(values).all():
+        raise ValueError("Input y contains NaN or infinity.")
+    if getattr(values, "dtype", None) is not None and values.dtype.kind == "f" and (values != values.round()).any():
+        raise ValueError("Unknown label type: continuous; labels are classes, not measured values.")
+    sets = [_set(value) for value in values]
+    empty = next((row for row, labels in enumerate(sets) if not labels), None)
+    if empty is not None:
+        raise ValueError(f"Row {empty} has no candidate; leave the row out or name all classes that it may be.")
+    found = {label for labels in sets for label in labels}
+    names = np.array(list(classes)) if classes is not None else sorted_classes(found, values)
+    number = {name: k for k, name in enumerate(names.tolist())}
+    strange = found - number.keys()
+    if strange:
+        raise ValueError(f"The candidates name {min(strange, key=str)!r}, which is not among the {len(names)} classes.")
+    if len(names) < 2:
+        raise ValueError("The candidates name one class only; a classifier needs two classes or more.")
+    matrix = np.zeros((len(sets), len(names)), dtype=bool)
+    for row, labels in zip(matrix, sets, strict=True):
+        row[[number[label] for label in labels]] = True
+    return names, matrix
+
+
+def _matrix(y: Any, values: np.ndarray, classes: Iterable[Any] | None) -> tuple[np.ndarray, np.ndarray]:
+    if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
+        raise ValueError("A candidate matrix (N, C) holds 0 and 1 only.")
+    names = (
+        np.array(list(classes)) if classes is not None else np.asarray(getattr(y, "columns", range(values.shape[1])))
+    )
+    if len(names) != values.shape[1]:
+        raise ValueError(f"There are {len(names)} classes for {values.shape[1]} columns of the candidates.")
+    empty = np.flatnonzero(~values.astype(bool).any(1))
+    if len(empty):
+        raise ValueError(f"Row {empty[0]} has no candidate; leave the row out or name all classes that it may be.")
+    return names if names.dtype.kind != "O" else names.astype(str), values.astype(bool)
+
+
+def _set(value: Any) -> set[Any]:
+    if isinstance(value, str):
+        return set(words_of(value))
+    if is_set(value):
+        return {item.item() if isinstance(item, np.generic) else item for item in value}
+    return {value.item() if isinstance(value, np.generic) else value}
+
+
+def sorted_classes(found: set[Any], values: Any) -> np.ndarray:
+    """The classes in order, of the kind that they were given in."""
+    if all(isinstance(label, str) for label in found):
+        return np.array(ordered(found), dtype=object if getattr(values, "dtype", np.dtype(str)).kind == "O" else None)
+    kind = getattr(values, "dtype", None)
+    names = np.array(sorted(found))
+    return names.astype(kind) if kind is not None and kind.kind != "O" else names

@@ -1,0 +1,155 @@
+"""Robustness: accuracy against missing truth, larger sets and long tails, on the embedded data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmark.errors import UsageError
+from benchmark.exhibits.base import Exhibit, Material, Need, chosen
+from benchmark.flags import flag
+from methods.registry import did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from benchmark.plan.resolution import Override
+    from benchmark.plan.selection import Selection
+
+# Made for clean sets, for missing truth (ALIM, FREDIS) and for long tails (SoLar), and cheap enough for ten minutes.
+USUAL = ("cel", "proden", "pico", "alim", "fredis", "solar")
+BAND = "line: mean over seeds; band: least to largest seed"
+BOUNDS = ("average", "supervised")  # floor and ceiling, always drawn
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that gets harder. At its first value the setting is the profile's own, unless `always` changes it."""
+
+    key: str  # of [data]
+    title: str
+    values: tuple[float, ...]
+    always: Mapping[str, str]
+
+
+AXES = {
+    "noise": Axis("noise", "Sets without the true label, share η", (0, 0.1, 0.2, 0.3), {}),
+    "rate": Axis("rate", "Rate q of wrong labels, uniform sets", (0.1, 0.3, 0.5, 0.7), {"generator": "uniform", "target_size": "0"}),
+    "imbalance": Axis("imbalance", "Largest over smallest class", (1, 10, 30, 100), {}),
+}  # fmt: skip
+
+
+class Robustness(Exhibit):
+    name, title, kind = "robustness", "the robustness curves", "figure"
+    profile = "quick"
+
+    @dataclass(frozen=True)
+    class Options:
+        axes: str = flag(",".join(AXES), f"comma list of {', '.join(AXES)}", metavar="A,B")
+
+    def runs(self, selection: Selection, options: Options) -> Need:
+        need = Need()
+        for dataset in datasets_of(selection):
+            if selection.source(dataset).own_candidates:
+                raise UsageError(f"{dataset} brings its own candidate sets; these curves need sets that are made.")
+            for name in axes_of(options.axes):
+                for value in AXES[name].values:
+                    specs = selection.specs(methods_of(selection), [dataset], extra=changes(AXES[name], value))
+                    need.vary(specs, name, value)
+        return need
+
+    def make(self, material: Material, options: Options) -> Figure:
+        material.check_there_is_one(self.name)
+        titles = {name: material.selection.entry(name).title for name in methods_of(material.selection)}
+        return material.signed(curves(material.points, axes_of(options.axes), material.datasets, titles))
+
+
+def axes_of(text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in AXES:
+            raise UsageError(f"--axes: unknown '{word}'.{did_you_mean(word, AXES)} Known: {', '.join(AXES)}.")
+    if not words:
+        raise UsageError(f"--axes names nothing; write a comma list of {', '.join(AXES)}.")
+    return list(dict.fromkeys(words))
+
+
+def methods_of(selection: Selection) -> list[str]:
+    """The usual choice, or what the command line names; floor and ceiling in any case."""
+    named = selection.methods if selection.methods != selection.profile.all_methods else USUAL
+    return list(dict.fromkeys((*named, *BOUNDS)))
+
+
+def datasets_of(selection: Selection) -> list[str]:
+    """The profile's choice for this figure, or what the command line names."""
+    if selection.datasets != selection.profile.datasets:
+        return list(selection.datasets)
+    return chosen(selection, Robustness.name)
+
+
+def changes(axis: Axis, value: float) -> list[Override]:
+    """What the command line would have to say for this point; nothing where it is the profile's own setting."""
+    from benchmark.plan.resolution import Override
+
+    words = dict(axis.always)
+    if words or value != axis.values[0]:
+        words[axis.key] = str(value)
+    return [Override("data", key, text) for key, text in words.items()]
+
+
+def curves(
+    points: pd.DataFrame, axes_shown: list[str], datasets: Mapping[str, str], methods: Mapping[str, str]
+) -> Figure:
+    """A row per data set, a column per axis, a line per method with a band from the least to the largest seed."""
+    import numpy as np
+    from matplotlib import rc_context
+
+    from benchmark.exhibits.parts.style import RC, canvas, style_of
+
+    columns = min(6, len(methods))
+    height = 2.7 * len(datasets) + 0.3 * (1 + len(methods) // columns)
+    figure, grid = canvas(len(datasets), len(axes_shown), 3.2 * len(axes_shown) + 0.5, height, sharey="row")
+    with rc_context(RC):
+        for r, (dataset, title) in enumerate(datasets.items()):
+            for c, name in enumerate(axes_shown):
+                axes, axis = grid[r, c], AXES[name]
+                here = points[(points["dataset"] == dataset) & (points["parameter"] == name)]
+                for method in methods:
+                    own = here[here["method"] == method].groupby("value")["accuracy"].agg(["mean", "min", "max"])
+                    if own.empty:
+                        continue
+                    x = np.array([axis.values.index(value) for value in own.index])
+                    style, bound = style_of(method), method in BOUNDS
+                    axes.plot(
+                        x,
+                        own["mean"],
+                        color=style.colour,
+                        linestyle=style.line,
+                        marker=style.marker,
+                        markersize=4,
+                        markerfacecolor="white",
+                        linewidth=1.2,
+                        zorder=2 if bound else 3,
+                        label=methods[method] + {"average": " (floor)", "supervised": " (ceiling)"}.get(method, ""),
+                    )
+                    axes.fill_between(x, own["min"], own["max"], color=style.colour, alpha=0.12, linewidth=0)
+                axes.set_xticks(range(len(axis.values)), [f"{value:g}" for value in axis.values])
+                axes.set_xlim(-0.2, len(axis.values) - 0.8)
+                if r == len(datasets) - 1:
+                    axes.set_xlabel(axis.title)
+            grid[r, 0].set_ylabel(f"{title}\ntest accuracy (%)")
+        handles = {
+            label: handle for ax in grid.flat for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(
+            handles.values(),
+            handles.keys(),
+            loc="outside upper center",
+            ncols=columns,
+            fontsize=8,
+            title=BAND,
+            title_fontsize=7,
+        )
+    return figure

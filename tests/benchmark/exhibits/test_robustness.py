@@ -1,0 +1,62 @@
+"""The robustness curves: which runs they need, and what is drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmark.errors import UsageError
+from benchmark.exhibits import robustness
+from benchmark.exhibits.robustness import AXES, BOUNDS, USUAL, Robustness
+from benchmark.plan.selection import Choice, select
+
+EXHIBIT = Robustness()
+WHOLE = Robustness.Options()
+
+
+def test_the_usual_point_is_trained_once_for_all_axes() -> None:
+    selection = select("quick", Choice(seeds="0"))
+    need = EXHIBIT.runs(selection, WHOLE)
+    (base,) = {spec.digest for spec in selection.specs(["alim"], ["fashion"])}
+    assert {name for digest, name, _ in need.points if digest == base} == {"noise", "imbalance"}
+    settings = 1 + sum(len(axis.values) - (not axis.always) for axis in AXES.values())
+    assert len({spec.digest for spec in need.specs}) == settings * len({*USUAL, *BOUNDS})
+    worst = {(spec.data.noise, spec.data.imbalance) for spec in need.specs if spec.data.generator == "instance"}
+    assert {(0.3, 1.0), (0.0, 100.0)} <= worst
+    assert {spec.data.rate for spec in need.specs if spec.data.generator == "uniform"} == {0.1, 0.3, 0.5, 0.7}
+
+
+def test_named_methods_take_the_place_of_the_usual_ones_and_keep_floor_and_ceiling() -> None:
+    need = EXHIBIT.runs(select("quick", Choice("cavl", "glyphs", "0")), Robustness.Options(axes="noise"))
+    assert {spec.method for spec in need.specs} == {"cavl", *BOUNDS}
+    assert {spec.dataset for spec in need.specs} == {"glyphs"}
+    assert {name for _, name, _ in need.points} == {"noise"}
+
+
+@pytest.mark.parametrize(("axes", "sentence"), [("nois", "Did you mean 'noise'"), (",", "--axes names nothing")])
+def test_unknown_axes_are_refused(axes: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        EXHIBIT.runs(select("quick", Choice(seeds="0")), Robustness.Options(axes=axes))
+
+
+def test_data_with_sets_of_their_own_are_refused() -> None:
+    with pytest.raises(UsageError, match="lost brings its own candidate sets"):
+        EXHIBIT.runs(select("quick", Choice(datasets="lost", seeds="0")), WHOLE)
+
+
+def test_every_method_has_a_line_over_the_values_and_a_band_over_the_seeds() -> None:
+    rows = [
+        {"parameter": "noise", "value": value, "method": method, "dataset": "fashion", "seed": seed, "accuracy": top - 50 * value + seed}
+        for method, top in (("alim", 80), ("average", 60), ("supervised", 90))
+        for value in AXES["noise"].values
+        for seed in (0, 1, 2)
+    ]  # fmt: skip
+    names = {"alim": "ALIM", "average": "Average", "supervised": "Supervised"}
+    figure = robustness.curves(pd.DataFrame(rows), ["noise"], {"fashion": "Fashion"}, names)
+    (axes,) = figure.axes
+    lines = {str(line.get_label()): line for line in axes.lines}
+    assert set(lines) == {"ALIM", "Average (floor)", "Supervised (ceiling)"}
+    assert np.asarray(lines["ALIM"].get_ydata()).tolist() == pytest.approx([81, 76, 71, 66])
+    assert len(axes.collections) == 3
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "0.1", "0.2", "0.3"]
