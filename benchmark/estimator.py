@@ -28,6 +28,7 @@ from datasets.base import UNKNOWN, DataError
 from datasets.own.new import check_rows, frame_rows
 from datasets.own.rows import Rows, dataset_from, inputs_of, ordered, words_of
 from datasets.own.table import features_of
+from methods.parts.networks import own_file
 from methods.registry import MethodError
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
                     self._files = model_files(trainer, dataset, dataset.candidates)
             finally:
                 torch.set_num_threads(threads)
-            self._model: Model | None = model_from(self._files, self._plugins, self.device)
+            self._model: Model | None = model_from(self._files, self._own_files, self.device)
             self.classes_ = labels
             self.measures_ = {
                 k: v for k, v in record["result"].items() if k in ("covering_rate", "approximated_accuracy")
@@ -134,6 +135,12 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
     @property
     def _plugins(self) -> tuple[str, ...]:
         return (self.plugin,) if self.plugin else ()
+
+    @property
+    def _own_files(self) -> tuple[str, ...]:
+        """The method's and the network's, where they are the user's."""
+        network = own_file(self.network or "")
+        return (*self._plugins, *([network[0]] if network else []))
 
     def _spec(self) -> tuple[RunSpec, Any]:
         """The run of the profile `own` with what was set."""
@@ -184,7 +191,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             from benchmark.train.model import model_from
 
             with sentences():
-                self._model = model_from(self._files, self._plugins, self.device)
+                self._model = model_from(self._files, self._own_files, self.device)
         return self._model
 
     def predict_proba(self, X: Any) -> np.ndarray:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from benchmark.errors import CandidError
 from datasets.storage.files import Lock, atomic_write, file_name, is_locked
 
 __all__ = [
-    "ROOT", "Lock", "atomic_write", "ensure_writable", "file_name", "is_bundle", "is_locked", "no_link", "refuse_links", "set_aside",
+    "ROOT", "Lock", "atomic_write", "ensure_writable", "file_name", "is_bundle", "is_locked", "no_link", "refuse_links", "set_aside", "without_paths",
 ]  # fmt: skip
 
+PATH = re.compile(
+    r"(?<![\w.~/-])(?:~|/[^\s/'\":,;=()<>\[\]]+)(?:/[^\s/'\":,;=()<>\[\]]*)+"
+)  # absolute, or under a home
 ROOT = Path(__file__).resolve().parents[1]  # of the checkout
 
 
@@ -68,3 +73,14 @@ def refuse_links(folder: Path) -> None:
                     )
             elif entry.is_dir() and entry.name != "wandb":  # that tracker links to its own log under ~/.cache
                 pending.append(entry.path)
+
+
+def without_paths(value: Any) -> Any:
+    """Texts with the last part of every absolute path alone."""
+    if isinstance(value, str):
+        return PATH.sub(lambda found: found[0].rstrip("/").rsplit("/", 1)[-1], value)
+    if isinstance(value, list):
+        return [without_paths(item) for item in value]
+    if isinstance(value, dict):
+        return {without_paths(key): without_paths(item) for key, item in value.items()}
+    return value

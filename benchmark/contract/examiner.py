@@ -232,13 +232,14 @@ class Subject:
     def tree(self) -> ast.Module:
         return ast.parse(self.entry.file.read_text(encoding="utf-8"))
 
-    def trainer(self, relabelled: bool = False, hooks: Hooks | None = None, **changes: Any) -> Trainer:
+    def trainer(self, relabelled: bool = False, hooks: Hooks | None = None, on: str = "cpu", **changes: Any) -> Trainer:
         """The real trainer on the small task."""
         dataset, candidates = small_task(relabelled)
         spec = resolve(load_profile("quick"), self.entry, "digits", seed=0)  # heads scaled to a small network
         spec = spec.with_train(**{**dataclasses.asdict(TRAIN), **changes})
-        device = torch.device("cpu")
-        return Trainer(spec, self.cls, dataset, candidates, device, hooks, CachedViews(dataset, spec, device))
+        device = torch.device(on)
+        inputs = CachedViews(dataset, spec, device) if on == "cpu" else None
+        return Trainer(spec, self.cls, dataset, candidates, device, hooks, inputs)
 
     def train(self, relabelled: bool = False) -> Whole:
         trainer, observer = self.trainer(relabelled), Observer(self.entry.file)

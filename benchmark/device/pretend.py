@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.fx.experimental import _config as shapes
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -146,7 +147,7 @@ class PretendCuda(TorchDispatchMode):
         self._drained = False  # the host has just waited, and has given the device nothing to do since
 
     # what subclasses may follow ---------------------------------------------------------------------------------------
-    def launch(self, name: str, args: Any, result: Any) -> None:
+    def launch(self, func: Any, name: str, args: Any, result: Any) -> None:
         self.launches[name, self.where()] += 1
         self._drained = self._drained and name in WAITS
 
@@ -159,7 +160,7 @@ class PretendCuda(TorchDispatchMode):
     def copy(self, name: str, size: int) -> None:
         """`size` bytes go to the device."""
         self.copied += size
-        self.launch(name, (), None)
+        self.launch(None, name, (), None)
 
     # bookkeeping ------------------------------------------------------------------------------------------------------
     def where(self) -> str:
@@ -186,7 +187,7 @@ class PretendCuda(TorchDispatchMode):
     def _inside(self) -> torch.device:
         return torch.device("cpu" if self.values else "meta")
 
-    def __enter__(self) -> PretendCuda:
+    def __enter__(self) -> Self:
         if PretendCuda.current is not None:
             raise RuntimeError("the pretend device is in use already")
         torch.compiler.reset()  # imports the compiler, as optimisers do at their first step: not in here
@@ -198,6 +199,8 @@ class PretendCuda(TorchDispatchMode):
         self._flags = [(change, read()) for read, change in flags()]
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         torch._C._set_only_lift_cpu_tensors(True)  # makes torch.tensor(…, device=) visible here
+        if not self.values:  # how many entries of a mask are meant? As if all were.
+            shapes.meta_nonzero_assume_all_nonzero = True
         super().__enter__()
         return self
 
@@ -233,7 +236,7 @@ class PretendCuda(TorchDispatchMode):
         if name in INDEXING and mask_in(args[1]):
             self.wait("boolean mask")
         for _ in range(WAITS.get(name, 0)):
-            self.wait(name)
+            self.wait("a value is read" if name == "_local_scalar_dense" else name)
         if name == "_local_scalar_dense":
             return self.on_host(args[0].held).item()
         if is_inexact(name, args):
@@ -241,7 +244,7 @@ class PretendCuda(TorchDispatchMode):
         result = self._computed(func, name, unwrapped(args), unwrapped(kwargs))
         wrapped = tree_map_only(Tensor, lambda one: one if isinstance(one, Pretend) else Pretend(one), result)
         if name not in NO_KERNEL:
-            self.launch(name, args, wrapped)
+            self.launch(func, name, args, wrapped)
         return return_and_correct_aliasing(func, args, kwargs, wrapped) if ours else wrapped
 
     def _on_cpu(self, func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -257,8 +260,6 @@ class PretendCuda(TorchDispatchMode):
         if is_device(kwargs.get("device")):
             kwargs = kwargs | {"device": self._inside()}
         if not self.values:
-            if name == "nonzero":  # without values nobody can tell: as if every entry were meant
-                return torch.empty(args[0].numel(), args[0].dim(), dtype=torch.int64, device="meta")
             if name in ("_sample_dirichlet", "_dirichlet_grad", "_standard_gamma", "_standard_gamma_grad"):
                 return torch.empty_like(args[0])
             args, kwargs = tree_map_only(Tensor, lambda one: one.to("meta"), (args, kwargs))
@@ -293,7 +294,7 @@ class PretendCuda(TorchDispatchMode):
             self.wait("copy to the host")
             return aten._to_copy.default(self.on_host(source.held), **rest)
         result = Pretend(aten._to_copy.default(source.held, **rest))
-        self.launch("_to_copy", (source,), result)
+        self.launch(aten._to_copy.default, "_to_copy", (source,), result)
         return result
 
     def _copied_into(self, target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
@@ -330,6 +331,10 @@ def flags() -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
         (
             torch.__future__.get_overwrite_module_params_on_conversion,
             torch.__future__.set_overwrite_module_params_on_conversion,
+        ),
+        (
+            lambda: shapes.meta_nonzero_assume_all_nonzero,
+            lambda on: setattr(shapes, "meta_nonzero_assume_all_nonzero", on),
         ),
         (torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors),
     ]

@@ -46,15 +46,21 @@ class OfRanking:
 
 
 @dataclass(frozen=True)
-class OfComparison(OfRanking, OfAccuracy):
-    """Flags of a table in which a method is compared with the others."""
+class OfReference(OfRanking, OfAccuracy):
+    """Flags of a table that has a method under study."""
 
     reference: str = flag(REFERENCE, "the method that is compared with the others")
+
+
+@dataclass(frozen=True)
+class OfComparison(OfReference):
+    """Flags of a table in which a method is compared with the others."""
+
     test: str = flag("paired", choices=tuple(TEST_NAMES))
 
 
 @dataclass(frozen=True)
-class OfEvidence(OfComparison):
+class OfMargin(OfReference):
     """Flags of a table that says what a tie is."""
 
     margin: float = flag(
@@ -72,6 +78,11 @@ class OfEvidence(OfComparison):
                 f"--margin {self.margin:g}: no runs can show that two methods are equal to the last digit; give accuracy "
                 f"points above 0, for example --margin {MARGIN:g}."
             )
+
+
+@dataclass(frozen=True)
+class OfEvidence(OfComparison, OfMargin):
+    """Both."""
 
 
 @dataclass

@@ -11,7 +11,6 @@ from benchmark.analysis.contents import REFERENCE
 from benchmark.exhibits.base import FolderPlot, Material, Need
 from benchmark.files import file_name
 from benchmark.flags import flag
-from datasets.registry import SOURCES
 from methods.registry import discover
 
 if TYPE_CHECKING:
@@ -58,6 +57,8 @@ class Curves(FolderPlot):
         ]  # a run that died after an epoch is no curve
         if epochs["profile"].nunique() > 1:  # runs of several profiles side by side are told apart
             epochs = epochs.assign(label=epochs["label"] + " (" + epochs["profile"] + ")")
+        from datasets.registry import SOURCES  # which imports NumPy
+
         entries = discover(tolerant=True).entries
         titles = {name: entry.title for name, entry in entries.items()}
         order = [*SOURCES, *sorted(set(epochs["dataset"]) - set(SOURCES))]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.accuracy import by_word
 from benchmark.analysis.contents import Contents
 from benchmark.analysis.table import NONE, Table, row
-from benchmark.exhibits.base import Exhibit, Material, Need, OfEvidence
+from benchmark.exhibits.base import Exhibit, Material, Need, OfMargin
 
 if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 class Overall(Exhibit):
     name, title, kind = "overall", "the table over all data sets", "table"
     of_paper = False
-    Options = OfEvidence
+    Options = OfMargin
 
-    def runs(self, selection: Selection, options: OfEvidence) -> Need:
+    def runs(self, selection: Selection, options: OfMargin) -> Need:
         options.check(selection)
         need = Need()
         need.add(selection.specs())
         return need
 
-    def make(self, material: Material, options: OfEvidence) -> Table:
+    def make(self, material: Material, options: OfMargin) -> Table:
         from benchmark.analysis.overall import aggregate
 
         contents = replace(material.ranked(options), reference=options.reference)
@@ -36,7 +36,7 @@ class Overall(Exhibit):
         )
 
 
-def table(found: Any, contents: Contents, options: OfEvidence) -> Table:
+def table(found: Any, contents: Contents, options: OfMargin) -> Table:
     """One line per method, the best average first."""
     from benchmark.analysis.comparisons import ALPHA
     from benchmark.exhibits.parts import cells

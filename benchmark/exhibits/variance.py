@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmark.analysis.contents import Contents
+from benchmark.analysis.contents import Contents, contents_of
 from benchmark.analysis.table import NONE, Row, Table, row
 from benchmark.errors import MissingRuns, UsageError
 from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags
@@ -38,9 +38,13 @@ class Varied:
     """The runs of one method and data set in which one source varies."""
 
     method: str
-    dataset: str
+    named: str  # the data set as the command line names it; own data by their path
     source: str
     specs: tuple[RunSpec, ...]
+
+    @property
+    def dataset(self) -> str:
+        return self.specs[0].dataset
 
 
 class Variance(Exhibit):
@@ -56,7 +60,9 @@ class Variance(Exhibit):
     def make(self, material: Material, options: NoFlags) -> Table:
         done = material.runs[material.runs["status"] == "done"]
         accuracy = dict(zip(done["config_digest"], done["accuracy"], strict=True))
-        return table(plan(material.selection), accuracy, material.contents)
+        parts = plan(material.selection)
+        shown = replace(material.selection, datasets=tuple(dict.fromkeys(part.named for part in parts)))
+        return table(parts, accuracy, contents_of(shown, material.contents.device))
 
 
 def plan(selection: Selection) -> list[Varied]:
@@ -65,23 +71,21 @@ def plan(selection: Selection) -> list[Varied]:
     levels = LEVELS if selection.seeds == own.seeds else selection.seeds
     if len(levels) < 3:
         raise UsageError("variance needs three draws of each source or more; write for example --seeds 0,1,2,3,4,5.")
-    methods = _few(selection.methods, own.all_methods, USUAL_METHODS)
-    datasets = _few(selection.datasets, own.datasets, USUAL_SETS)
+    methods = _few(selection.methods, own.all_methods, [name for name in USUAL_METHODS if name in own.all_methods])
+    datasets = _few(selection.datasets, own.datasets, [name for name in USUAL_SETS if name in own.data])
     found = []
     for dataset in datasets:
         for method in methods:
             for source in SOURCES:
                 specs = varied(selection, method, dataset, source, levels)
                 if specs:
-                    found.append(Varied(method, specs[0].dataset, source, tuple(specs)))
+                    found.append(Varied(method, dataset, source, tuple(specs)))
     return found
 
 
 def _few(chosen: Sequence[str], whole: Sequence[str], usual: Sequence[str]) -> Sequence[str]:
-    """What somebody chose; of a profile's own list those that are usual, or its first two."""
-    if tuple(chosen) != tuple(whole):
-        return chosen
-    return [name for name in usual if name in whole] or chosen[:2]
+    """What somebody chose; instead of a profile's whole list those that are usual, or its first two."""
+    return chosen if tuple(chosen) != tuple(whole) else usual or chosen[:2]
 
 
 def varied(selection: Selection, method: str, dataset: str, source: str, levels: Sequence[int]) -> list[RunSpec]:

@@ -53,6 +53,7 @@ METHOD_LISTS = ("methods", "controls", "references", "extensions")
 PROFILE_KEYS = {
     "title", "include", "beside", "seeds", *METHOD_LISTS, "datasets", "train", "views", "data", "values", "figures",
 }  # fmt: skip
+VALUE_TABLES = ("train", "backbone", "annotator", "views")  # sections that a [[values]] entry may set
 DATA_TABLES = ("settings", "train", "backbone", "annotator", "views")
 DATA_KEYS = {*DATA_TABLES, *fields_of(Data)}
 
@@ -77,7 +78,7 @@ def load_profile(name: str) -> Profile:
         for key in ("method", "dataset", "source"):
             if key not in entry:
                 raise UsageError(f"Profile {base}: every [[values]] entry needs '{key}'; one lacks it: {entry}")
-        for key in ("backbone", "settings", "views"):
+        for key in ("settings", *VALUE_TABLES):
             if not isinstance(entry.get(key, {}), dict):
                 raise UsageError(f"Profile {base}: '{key}' in a [[values]] entry must be a table: {entry}")
     return Profile(

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmark.errors import UsageError
 from benchmark.plan import sections as typed
-from benchmark.plan.profile import Profile
+from benchmark.plan.profile import VALUE_TABLES, Profile
 from benchmark.plan.sections import AUTO, SECTIONS, Annotator, Data, Network, Train, Views, fields_of
 from benchmark.plan.spec import RunConfig, RunSpec, file_digest
 from benchmark.store import digest_of
@@ -23,7 +23,7 @@ from datasets import registry
 from datasets.labels.generators import GENERATORS
 from datasets.own import content_of, is_own, name_of
 from methods.parts import pretrained
-from methods.parts.networks import takes_weights
+from methods.parts.networks import own_file, takes_weights
 from methods.registry import Catalogue, Entry, Setting, did_you_mean
 
 
@@ -117,19 +117,19 @@ class Draft:
         for section in ("train", "backbone", "annotator", "views"):
             for key, value in self.of_dataset.get(section, {}).items():
                 self.put(section, key, value, f"{name}, {self.dataset}")
-        self.usual_annotator = dict(self.sections["annotator"])  # as far as no command line is heard
         for values in self.profile.values:
             if values["method"] in (self.entry.name, "*") and values["dataset"] in (*self.names, "*"):
                 self.read_values(values)
+        self.usual_annotator = dict(self.sections["annotator"])  # as far as no command line is heard
 
     def read_values(self, values: Mapping[str, Any]) -> None:
-        """One [[values]] entry: fields of the method or of [train], and tables for network, views and data."""
+        """One [[values]] entry: fields of the method or of [train], and whole tables."""
         source = values["source"]
         for key, value in values.items():
             if key == "settings":
                 self.dataset_settings |= value
                 self.provenance.update({f"dataset.{name}": source for name in value})
-            elif key in ("backbone", "views"):
+            elif key in VALUE_TABLES:
                 for name, part in value.items():
                     self.put(key, name, part, source)
             elif key not in ("method", "dataset", "source"):
@@ -220,6 +220,9 @@ class Draft:
             sections["data"]["seed"] = -1
             self.chosen.pop("data.seed", None)
         weights = sections["backbone"]["weights"]
+        network, network_file = named_network(sections["backbone"]["name"])
+        if network_file and "backbone.name" in self.chosen:
+            self.chosen["backbone.name"] = network.partition("#")[0]
         config = RunConfig(
             method=entry.name,
             method_config=_identifying(sections["method"], entry.config),
@@ -230,7 +233,9 @@ class Draft:
             dataset_sha256=sha256,
             data=Data(**sections["data"]),
             train=Train(**sections["train"]),
-            backbone=Network(**{**sections["backbone"], "weights": file_digest(weights) if weights else ""}),
+            backbone=Network(
+                **{**sections["backbone"], "name": network, "weights": file_digest(weights) if weights else ""}
+            ),
             annotator=Annotator(**sections["annotator"]),
             views=Views(**sections["views"]),
             seed=seed,
@@ -241,6 +246,7 @@ class Draft:
             "weights": str(Path(weights).resolve()) if weights else "",
             "dataset": str(Path(self.dataset).expanduser().resolve()) if sha256 else self.dataset,
             "plugin": "" if entry.built_in else str(entry.file.resolve()),
+            **({"network": network_file} if network_file else {}),
         }
         return RunSpec(self.profile.name, label, config, self.provenance, self.chosen, paths)
 
@@ -248,6 +254,15 @@ class Draft:
 def source_digest(entry: Entry) -> str:
     """SHA-256 of a plug-in's file; nothing for a method of the tree."""
     return "" if entry.built_in else hashlib.sha256(entry.file.read_bytes()).hexdigest()
+
+
+def named_network(name: str) -> tuple[str, str]:
+    """How a network enters the configuration, and its file: one of the user's by file name, class and content."""
+    own = own_file(name)
+    if own is None:
+        return name, ""
+    path = Path(own[0]).expanduser().resolve()
+    return f"{path.name}:{own[1]}#{file_digest(str(path))[:12]}", f"{path}:{own[1]}"
 
 
 def resolve(

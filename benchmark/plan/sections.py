@@ -61,6 +61,7 @@ class Train:
     compile: bool = False
     steps: int = setting(0, NOT_NEGATIVE, later=True)  # of an epoch at most, for trials; 0: all of them
     eval_every: int = setting(1, AT_LEAST_ONE)  # epochs between evaluations; the last 2 % always, at least one
+    measures: bool = setting(False, later=True)  # every evaluation records top-5, macro, worst class, ECE and NLL too
     holdout: float = setting(0.0, SHARE)  # of the training set, with candidate labels only, for selection without truth
     threads: int = setting(1, AT_LEAST_ONE)  # CPU threads of one run; part of the identity because sums depend on it
 
@@ -103,14 +104,14 @@ class Network:
     adapter: int = setting(256, AT_LEAST_ONE, later=True)  # its width
 
 
-AUTO = "auto"  # a small network for small pictures, else the data set's own encoder
+AUTO = "auto"  # what own data have where nothing is said: a small network for small pictures, else their encoder
 
 
 @dataclass(frozen=True)
 class Annotator:
     """The clean-label network whose mistakes become instance-dependent candidates."""
 
-    network: str = ""  # empty: the data set's own encoder, whatever the run uses; AUTO for own data
+    network: str = ""  # empty: the data set's own encoder, whatever the run uses; auto: small for small pictures
     epochs: int = setting(10, AT_LEAST_ONE)
     batch: int = setting(128, Rule(lambda value: value >= 2, "at least 2"))
     lr: float = 0.05

@@ -130,6 +130,14 @@ class RunSpec:
             raise UsageError(f"{path} has changed since the runs were planned; give the command again.")
         return path
 
+    def network_file(self) -> str:
+        """`FILE.py:CLASS` of a network of the user's, or nothing; refused if the file is not the one of the plan."""
+        named = self.paths.get("network", "")
+        path = named.rpartition(":")[0]
+        if named and not self.backbone.name.endswith(f"#{file_digest(path)[:12]}"):
+            raise UsageError(f"{path} has changed since the runs were planned; give the command again.")
+        return named
+
     def with_train(self, **changes: Any) -> RunSpec:
         """The same run with other training settings."""
         train = dataclasses.replace(self.train, **changes)

@@ -216,7 +216,9 @@
       el("p", { class: "lead" }, cell.n ? `${fixed(cell.mean)} ± ${fixed(cell.std)} over ${cell.n} of ${plural(cell.expected, "seed")}` : "No finished run"),
       cell.values.length ? el("table", {}, el("tbody", {}, cell.values.map(([seed, value]) => el("tr", {}, el("th", {}, `seed ${seed}`), el("td", {}, fixed(value, 3)))))) : null,
       el("p", { class: "lead" }, cellTip(cell).split("\n").slice(1 + cell.values.length).join(" · ")),
-      cell.command ? [el("p", { class: "lead" }, "To run this cell again:"), copyable(cell.command)] : null);
+      cell.command ? [el("p", { class: "lead" }, "To run this cell again, in another folder:"), copyable(`${cell.command} --results elsewhere`)] : null,
+      cell.show ? [el("p", { class: "lead" }, "Every value with its source, candidate files, machines:"), copyable(cell.show),
+        el("ul", {}, cell.digests.map(([seed, candidates, weights]) => el("li", {}, `seed ${seed}: candidate set ${candidates.slice(0, 16)}…, weights ${weights.slice(0, 16)}…`)))] : null);
   }
   function cellContent(cell, mode) {
     if (!cell) return el("span", { class: "none" }, NONE);

@@ -31,7 +31,7 @@ from benchmark.exhibits.parts.cells import detectable_text
 from benchmark.exhibits.parts.style import Style, style_of, styles_of
 from benchmark.exhibits.table2 import table2
 from benchmark.exhibits.table4 import ROWS
-from benchmark.files import file_name
+from benchmark.files import file_name, without_paths
 from benchmark.plan.profile import Profile, load_profile, profile_names
 from benchmark.plan.resolution import resolve
 from benchmark.report.curves import curves
@@ -59,6 +59,7 @@ class Run:
     identity: str
     digest: str
     candidates: str
+    weights: str
     status: str
     reason: str
     epochs: int
@@ -127,8 +128,9 @@ def _run(folder: store.RunFolder, document: dict[str, Any]) -> Run:
         identity=text(document.get("identity")),
         digest=text(document.get("config_digest")),
         candidates=text(document.get("candidates_sha256")),
+        weights=text(document.get("weights_sha256")),
         status=status,
-        reason=text(document.get("reason"), 2000) or ("cut off" if status != document["status"] else ""),
+        reason=without_paths(text(document.get("reason"), 2000)) or ("cut off" if status != document["status"] else ""),
         epochs=whole(mapping(config.get("train")).get("epochs")),
         epochs_done=whole(document.get("epochs_done")),
         summary={k: number(v) for k, v in mapping(document.get("summary")).items()} if status == "done" else {},
@@ -377,7 +379,15 @@ def _cell(record: Mapping[str, Any], view: View) -> dict[str, Any]:
         }
         cell["difference"] = record["difference"]
     runs = [r for r in view.runs if (r.method, r.dataset, r.label) == (record["method"], record["dataset"], r.method)]
-    return cell | {"command": command(view, runs)} if runs else cell
+    return cell | {"command": command(view, runs), **_evidence(runs)} if runs else cell
+
+
+def _evidence(runs: Sequence[Run]) -> dict[str, Any]:
+    """What a doubter needs: digests of every finished run, and the command that shows all of it."""
+    first, kept_under = runs[0], runs[0].folder.path.parents[2].name
+    words = ["./reproduce.sh", "show", first.method, first.dataset, "--profile", kept_under]
+    digests = [[run.seed, run.candidates, run.weights] for run in sorted(runs, key=lambda run: run.seed) if run.done]
+    return {"show": " ".join(map(shlex.quote, words)), "digests": digests}
 
 
 def command(view: View, runs: Sequence[Run]) -> str:

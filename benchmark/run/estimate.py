@@ -131,10 +131,12 @@ class Estimate:
 
     def measure(self, limit: float = TOTAL) -> None:
         """Time as many runs as the limit allows, those first that say most about the others."""
-        deadline = time.monotonic() + limit
-        for pair in self._in_order():
-            if time.monotonic() > deadline:
+        order = self._in_order()
+        deadline, seen = time.monotonic() + limit, set()
+        for pair in order:
+            if time.monotonic() > deadline and pair[1] in seen:  # one of every data set in any case
                 return
+            seen.add(pair[1])
             self._time(pair)
 
     def _in_order(self) -> list[Pair]:

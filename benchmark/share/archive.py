@@ -11,7 +11,6 @@ import gzip
 import hashlib
 import io
 import json
-import re
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from typing import Any
 
 from benchmark import store
 from benchmark.errors import CandidError, UsageError
-from benchmark.files import is_bundle, refuse_links
+from benchmark.files import is_bundle, refuse_links, without_paths
 from benchmark.kept import PREDICTIONS
 from benchmark.share.reading import MODEL_FILES, Held, candidate_files, regular, runs_in
 from benchmark.store import canonical
@@ -32,21 +31,7 @@ from datasets.storage.files import atomic
 LISTING = "bundle.json"
 FORMAT = 1
 PRIVATE = ("host", "pid", "command", "deaths")
-PATH = re.compile(
-    r"(?<![\w.~/-])(?:~|/[^\s/'\":,;=()<>\[\]]+)(?:/[^\s/'\":,;=()<>\[\]]*)+"
-)  # absolute, or under a home
 KEPT = ("metrics.jsonl", "metrics.jsonl.gz", PREDICTIONS)
-
-
-def without_paths(value: Any) -> Any:
-    """Texts with the last part of every absolute path alone."""
-    if isinstance(value, str):
-        return PATH.sub(lambda found: found[0].rstrip("/").rsplit("/", 1)[-1], value)
-    if isinstance(value, list):
-        return [without_paths(item) for item in value]
-    if isinstance(value, dict):
-        return {without_paths(key): without_paths(item) for key, item in value.items()}
-    return value
 
 
 def published(document: dict[str, Any], hosts: bool) -> dict[str, Any]:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError
+from benchmark.files import without_paths
 from benchmark.run.options import RunOptions
 from benchmark.run.provenance import environment, now
 from benchmark.share import checks
 from benchmark.share.again import CannotBeDone, Means, TakenAsItIs, data_of
-from benchmark.share.archive import misfits, without_paths
+from benchmark.share.archive import misfits
 from benchmark.share.reading import Held, candidate_files, forgeries, runs_in, unreadable_sets
 from benchmark.share.rerun import Repetition, repeat
 from benchmark.store import digest_of

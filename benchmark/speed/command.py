@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from benchmark.run.capture import silenced
 from benchmark.run.failures import sentence
 from benchmark.run.options import RunOptions
 from benchmark.run.provenance import environment, now
-from benchmark.speed import levers, page, parts, training, views
+from benchmark.speed import levers, model, page, parts, training, views
 from benchmark.speed.timing import one_thread
 from benchmark.train.loading import dataset_of
 
@@ -64,6 +64,16 @@ def run(selection: Selection, options: RunOptions, request: SpeedRequest) -> int
         for path in page.write(folder):
             print(f"Written: {path}")
     return code
+
+
+def model_on(card: str, methods: Sequence[str], results: Path) -> int:
+    """The modelled trainings of some methods on a card, printed and written."""
+    ensure_writable(results)
+    document = model.report(methods, card, lambda method: print(f"  {method}: done", flush=True))
+    path = results / "speed" / f"model-{card}.json"
+    atomic_write(path, json.dumps({**_about("model", "cpu", 1), **document}, indent=1) + "\n")
+    print(f"{model.table(document)}\nWritten: {path}", flush=True)
+    return COMPLETE
 
 
 def _training(selection: Selection, options: RunOptions, request: SpeedRequest) -> int:

@@ -101,7 +101,8 @@ def write(folder: Path) -> list[Path]:
     """Measurements of `folder` into docs/speed.json, in place of older ones of their names, and what follows from it."""
     before = (DOCS / "speed.md").read_text(encoding="utf-8")
     documents: dict[str, Document] = json.loads((DOCS / "speed.json").read_text(encoding="utf-8"))
-    documents |= {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
+    measurements = (path for path in sorted(folder.glob("*.json")) if not path.name.startswith("model-"))
+    documents |= {path.stem: _read(path) for path in measurements}
     contents = {
         "speed.json": json.dumps(documents, indent=1) + "\n",
         "speed.md": MEASURED.sub(lambda _: measured(documents), before),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from benchmark.errors import MethodDefect
 from benchmark.kept import Predictions, half
+from benchmark.measures import measures
 from benchmark.train.inputs import Inputs
 from datasets.base import UNKNOWN, Dataset
 from methods.base import Method
@@ -36,6 +37,7 @@ class Evaluator:
         self.held_out_candidates = candidates[held_out].to(device)
         self.rows = rows
         self.test_logits: Tensor | None = None  # of the last evaluation
+        self.more = False  # whether an evaluation records all of `benchmark.measures`
 
     def evaluate(self, method: Method, autocast: AbstractContextManager[Any]) -> dict[str, float]:
         """Metrics of the method as it is now; accuracies in percent."""
@@ -64,6 +66,9 @@ class Evaluator:
         if not len(truth):
             return {}
         result = {"test_accuracy": accuracy(logits[self.scored], truth)}
+        if self.more:
+            found = measures(logits[self.scored].float().cpu().numpy(), truth.cpu().numpy())
+            result |= {f"test_{key}": value for key, value in found.items() if key != "accuracy"}
         if type(method).predictions is not Method.predictions:
             extra: dict[str, list[Tensor]] = {}
             for images in self.inputs.test_batches():

@@ -28,7 +28,7 @@ from benchmark.train.inputs import ViewLoader
 from benchmark.train.trainer import Trainer, build
 from datasets.base import UNKNOWN, Dataset, Scaling, Split
 from datasets.views.recipes import Recipe
-from methods.base import Method, Task
+from methods.base import Backbone, Method, Task
 from methods.blocks import masked_softmax
 from methods.parts.backbones import Layers, factory
 from methods.registry import Catalogue, MethodError, discover, load
@@ -268,6 +268,8 @@ def _recorded(folder: Path) -> dict[str, str]:
 def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> Method:
     """The method of a model with fresh weights."""
     said, source = document["method"], document["method"].get("source", "")
+    network, inputs = document["network"], document["input"]
+    encoder_name, plugins = _own_network(path, network["name"], plugins)
     catalogue: Catalogue = discover(plugins)
     try:
         entry = catalogue.get(said["name"])
@@ -281,19 +283,35 @@ def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> M
             if source
             else f"{path}: the model is one of this program's own {said['name']}, not of {entry.file}; leave out --plugin."
         )
-    network, inputs = document["network"], document["input"]
     dim = len(inputs["mean"]) if inputs["kind"] == "features" else 3
     classes, rows = len(document["classes"]), document["task"]["rows"]
     try:
-        encoder = factory(network["name"], dim, pretrained=False, shape=Layers(**network["layers"]))
+        encoder = factory(encoder_name, dim, pretrained=False, shape=Layers(**network["layers"]))
         everything = torch.ones(rows, classes, dtype=torch.bool)
-        task = Task(classes, everything, document["task"]["epochs"], document["task"]["steps_per_epoch"], encoder)
+
+        def backbone() -> Backbone:
+            made = encoder()
+            made.input_features = dim if inputs["kind"] == "features" else None
+            return made
+
+        task = Task(classes, everything, document["task"]["epochs"], document["task"]["steps_per_epoch"], backbone)
         with torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
             return build(load(entry), said["config"], task)
     except MethodError as error:
         raise CandidError(f"{path}: {error}") from None
     except (TypeError, ValueError, RuntimeError) as error:
         raise CandidError(f"{path}: its method cannot be built with what the file says: {error}.") from None
+
+
+def _own_network(path: Path, name: str, plugins: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The name by which a network is built, and the plug-ins without its file: one of the user's is found by content."""
+    named, own, digest = name.partition("#")
+    if not own:
+        return name, plugins
+    for plugin in plugins:
+        if Path(plugin).is_file() and hashlib.sha256(Path(plugin).read_bytes()).hexdigest().startswith(digest):
+            return f"{plugin}:{named.rpartition(':')[2]}", tuple(other for other in plugins if other != plugin)
+    raise CandidError(f"{path}: the network is one of your own, {named}; name its unchanged file with --plugin.")
 
 
 def _misfit(method: Method, state: dict[str, Tensor]) -> str:

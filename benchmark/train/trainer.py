@@ -138,6 +138,7 @@ class Trainer:
         self.compiled = compiled_parts(self.method) if self.settings.compile else []
         self.optimizer = Optimizer(self.method, self.settings, device)
         self.evaluator = Evaluator(dataset, self.inputs, candidates, self.rows, held_out)
+        self.evaluator.more = self.settings.measures
         self.means, self.guard = Means(), Guard(1 if device.type == "cpu" else GUARD_EVERY)
         self.epoch, self.step_in_epoch = 0, 0
         self.pace = checkpoint.Pace(self.hooks.checkpoint_seconds)
@@ -156,7 +157,7 @@ class Trainer:
             self.frozen.adapter
             if self.frozen is not None
             else factory(
-                network.name or dataset.backbone,
+                self.spec.network_file() or network.name or dataset.backbone,
                 3 if features.dtype == torch.uint8 else features.shape[1],
                 network.pretrained,
                 self.spec.weight_file(),
@@ -164,12 +165,15 @@ class Trainer:
                 asks=f"The encoder on {dataset.name}",
             )
         )
+        width = None if features.dtype == torch.uint8 else features.shape[1]
         calls, seed = iter(range(1_000_000)), self.seed  # not `self`: a circle would keep the last run's memory
 
         def backbone() -> Backbone:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(derive(seed, "backbone", next(calls)))
-                return build_one()
+                made = build_one()
+            made.input_features = width
+            return made
 
         return backbone
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from methods.base import Backbone
 from methods.parts import pretrained as sources
-from methods.parts.networks import NAMES
+from methods.parts.networks import NAMES, own_file
 from methods.registry import MethodError, did_you_mean
 
 WEIGHTS = Path(__file__).parent / "weights"  # of the small networks, made by benchmark.tools.pretrain
@@ -280,6 +281,41 @@ def kind_of(state: Mapping[str, Tensor]) -> str:
     return f"a ResNet-{depth}" + (f" with a {side}×{side} stem" if side != 7 else "")
 
 
+class OwnNetwork(Backbone):
+    """A network of the user's: (B, …) -> (B, D) or (B, D, h, w), with an attribute `feature_dim` = D."""
+
+    def __init__(self, network: nn.Module, name: str) -> None:
+        super().__init__()
+        dim = getattr(network, "feature_dim", None)
+        if not isinstance(network, nn.Module) or not isinstance(dim, int) or dim < 1:
+            raise BackboneError(f"{name} must give a torch.nn.Module with an attribute `feature_dim`, a whole number.")
+        self.network, self.feature_dim, self.name = network, dim, name
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found = self.network(inputs)
+        found = found[:, :, None, None] if found.dim() == 2 else found
+        if found.dim() != 4 or found.shape[1] != self.feature_dim:
+            wanted = f"(B, {self.feature_dim}) or (B, {self.feature_dim}, h, w)"
+            raise BackboneError(f"{self.name} gave {tuple(found.shape)}; {wanted} is needed.")
+        return found
+
+
+def from_file(file: str, attribute: str, input_dim: int) -> Backbone:
+    """`attribute(input_dim)` of a Python file of the user's; `input_dim`: features of a row, or 3 for images."""
+    name = f"{file}:{attribute}"
+    try:
+        spec = importlib.util.spec_from_file_location(f"candid_network_{Path(file).stem}", file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        network = getattr(module, attribute)(input_dim)
+    except FileNotFoundError:
+        raise BackboneError(f"The file {file} does not exist; correct backbone.name.") from None
+    except Exception as error:  # whatever the user's code raises
+        raise BackboneError(f"{name} cannot be built: {type(error).__name__}: {error}.") from error
+    return OwnNetwork(network, name)
+
+
 def factory(
     name: str,
     input_dim: int = 3,
@@ -307,6 +343,9 @@ def factory(
         "mlp": partial(MLP, input_dim, shape),
         "linear": partial(Linear, input_dim, shape),
     }
+    own = own_file(name)
+    if own is not None:
+        return partial(from_file, *own, input_dim)
     if name.startswith("timm:"):
         return partial(timm_model, name.removeprefix("timm:"))
     if name not in known:

@@ -36,7 +36,7 @@ def write_version(results: Path, file: Path, text: str, finished: str, accuracy:
         document["summary"]["accuracy"] = accuracy + document["seed"]
 
     for seed in range(3):
-        write_run(results, resolve(load_profile("quick"), entry, "digits", seed), "0" * 64, 7, edit)
+        write_run(results, resolve(load_profile("quick"), entry, "fashion", seed), "0" * 64, 7, edit)
     return source_digest(entry)
 
 
@@ -44,7 +44,7 @@ def write_version(results: Path, file: Path, text: str, finished: str, accuracy:
 def edited(tmp_path: Path) -> tuple[Path, Path, str, str]:
     """A results folder with runs of a plug-in before and after an edit, the plug-in, and the two sources."""
     results, file = tmp_path / "results", tmp_path / "mine.py"
-    write_store(results, profile="quick", methods=["cel"], datasets=["digits"])
+    write_store(results, profile="quick", methods=["cel"], datasets=["fashion"])
     before = write_version(results, file, plugin("mine"), OLD, 80.0)
     after = write_version(results, file, plugin("mine") + "# edited\n", NEW, 90.0)
     return results, file, before, after
@@ -105,9 +105,9 @@ def test_the_page_has_one_version_and_follows_plugin_and_methods(edited: tuple[P
 @pytest.fixture
 def shared(tmp_path: Path) -> tuple[Path, Path]:
     """Runs of `quick`, and a profile of somebody's own that includes it."""
-    write_store(tmp_path / "results", profile="quick", methods=["cel", "proden"], datasets=["digits"])
+    write_store(tmp_path / "results", profile="quick", methods=["cel", "proden"], datasets=["fashion"])
     profile = tmp_path / "own.toml"
-    profile.write_text('include = ["quick"]\nmethods = ["cel", "proden"]\ndatasets = ["digits"]\n')
+    profile.write_text('include = ["quick"]\nmethods = ["cel", "proden"]\ndatasets = ["fashion"]\n')
     return tmp_path / "results", profile
 
 

@@ -45,20 +45,20 @@ STYLES = {
     "proden": Style("#000000", DASH, "h"),
     "rc": Style("#B8860B", DOT, "*"),
     "cc": Style("#666666", "-", "d"),
-    "papi": Style("#44AA99", "-", "s"),
-    "crosel": Style("#8C564B", DASH, "^"),
-    "cavl": Style("#AA3377", DOT, "o"),
-    "abs-mae": Style("#6699CC", LONG, "v"),
-    "abs-gce": Style("#6699CC", DASH_DOT, "D"),
-    "alim": Style("#CC3311", DASH_DOT, "P"),
-    "fredis": Style("#009988", DASH, "D"),
-    "solar": Style("#E69F00", LONG, "X"),
+    "papi": Style("#44AA99", "-", "H"),
+    "crosel": Style("#8C564B", DASH, "8"),
+    "cavl": Style("#AA3377", DOT, "x"),
+    "abs-mae": Style("#6699CC", LONG, "3"),
+    "abs-gce": Style("#6699CC", DASH_DOT, "4"),
+    "alim": Style("#CC3311", DASH_DOT, "+"),
+    "fredis": Style("#009988", DASH, "|"),
+    "solar": Style("#E69F00", LONG, "."),
     "average": Style("#9A9A9A", DOT, "1"),
     "supervised": Style("#444444", LONG, "2"),
 }
 # For plug-ins, variants and the rest: none of the colours above.
 _OTHER_COLOURS = (
-    "#8C564B", "#44AA99", "#E69F00", "#7570B3", "#E7298A", "#66A61E", "#17BECF", "#A50026", "#4D4DFF", "#B15928",
+    "#9467BD", "#2F4F4F", "#C5B000", "#7570B3", "#E7298A", "#66A61E", "#17BECF", "#A50026", "#4D4DFF", "#B15928",
 )  # fmt: skip
 _OTHER_LINES = ("-", DASH, DOT, DASH_DOT, LONG)
 _OTHER_MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h")

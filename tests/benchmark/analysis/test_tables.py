@@ -29,7 +29,7 @@ from benchmark.analysis.seeds import seeds_table
 from benchmark.analysis.table import Table, row, to_csv, to_json, to_latex, to_markdown, to_text
 from benchmark.errors import MissingRuns, UsageError
 from benchmark.exhibits import comparisons, overall
-from benchmark.exhibits.base import OfEvidence
+from benchmark.exhibits.base import OfEvidence, OfMargin
 from benchmark.exhibits.parts.cells import ranks_of
 from benchmark.exhibits.table1 import table1
 from benchmark.exhibits.table2 import table2
@@ -555,13 +555,13 @@ def test_the_average_over_data_sets_says_what_six_sets_cannot_show() -> None:
     part = make_runs().query("dataset == 'cifar100'")
     runs = pd.concat([part.assign(dataset=d.name, accuracy=part["accuracy"] + k) for k, d in enumerate(six)])
     contents = replace(plan(), datasets=six)
-    table = overall.table(aggregate(runs, contents), contents, OfEvidence())
+    table = overall.table(aggregate(runs, contents), contents, OfMargin())
     text = to_text(table)
     assert "with 6 data sets its p is at least 0.031" in text.lower() and "nan" not in text.lower()
     assert [r["method"] for r in table.data] == ["cel", "dirk", "proden"]
     assert table.data[1]["difference"] == pytest.approx(1.1, abs=0.02)
     assert table.data[1]["posterior"][0] > 0.9
-    two = overall.table(aggregate(make_runs(), plan()), plan(), OfEvidence())
+    two = overall.table(aggregate(make_runs(), plan()), plan(), OfMargin())
     assert "needs 3 of them or more, not 2" in to_text(two) and "nothing can be significant" in to_text(two)
 
 

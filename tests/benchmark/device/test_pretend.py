@@ -69,7 +69,7 @@ def test_every_wait_is_noted_with_its_line() -> None:
         )
     file, _, line = first.rpartition(":")
     assert sum(device.waits.values()) == 6
-    what = ["_local_scalar_dense", "boolean mask", "copy to the device", "tolist", "nonzero", "copy to the host"]
+    what = ["a value is read", "boolean mask", "copy to the device", "tolist", "nonzero", "copy to the host"]
     assert device.waits == {(name, f"{file}:{int(line) + k}"): 1 for k, name in enumerate(what, 1)}
 
 

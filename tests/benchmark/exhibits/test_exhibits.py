@@ -7,11 +7,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmark.accuracy import ACCURACIES, Accuracy
-from benchmark.exhibits.base import all_exhibits
+from benchmark.exhibits.base import Material, Need, all_exhibits
+from benchmark.exhibits.table2 import table2
+from benchmark.plan.selection import Choice, select
+from benchmark.run.options import RunOptions
+from benchmark.run.standing import frame_of
 from tests.conftest import ROOT, make_tiny
 from tests.support.fake_store import write_store
 
@@ -131,3 +136,25 @@ def test_every_accuracy_can_be_asked_for(store: Path, table: str, accuracy: Accu
     # neither a variant nor a choice of methods replaces the usual table's file
     stem = table + f"-{accuracy.word}" * (accuracy.word != "last") + "-cel-proden"
     assert f'"accuracy": "{accuracy.key}"' in (store / "tables" / "quick" / f"{stem}.json").read_text()
+
+
+def test_a_caption_names_the_devices_of_the_runs_not_the_one_that_prints_it(tmp_path: Path) -> None:
+    """Runs of a GPU and of a CPU, and documents whose fields are of a wrong kind, read on this machine."""
+
+    def elsewhere(document: dict[str, Any]) -> None:
+        if document["seed"] == 1:
+            document["environment"] |= {"device": "cpu", "device_name": "EPYC"}
+        document["test_rows"] = 400 if document["seed"] else "many"
+
+    methods = ["cel", "proden"]
+    write_store(
+        tmp_path, profile="quick", methods=methods, datasets=["digits"], epochs=2, candidates=False, edit=elsewhere
+    )
+    selection = select("quick", Choice("cel,proden", "digits"))
+    need = Need()
+    need.add(selection.specs())
+    contents = Material(selection, need, RunOptions(tmp_path, tmp_path, "cpu")).contents
+    assert contents.device == "cuda Fake GPU 24 GB (4 runs) and cpu EPYC (2 runs)"
+    assert contents.datasets[0].test_rows == 400
+    table = table2(frame_of(need.specs, tmp_path, need.labels), contents)
+    assert f"device {contents.device}." in table.caption and "(400 rows)" in " ".join(table.notes)

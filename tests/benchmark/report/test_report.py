@@ -124,6 +124,9 @@ def test_the_command_of_a_cell_is_understood_by_the_command_line(store: Path) ->
     views = {v["title"]: v for v in content(report(store))["views"]}
     plain = cell(views["quick"], "cel", "fashion")["command"]
     assert plain == "./reproduce.sh run --profile quick --methods cel --datasets fashion --seeds 0,1,2"
+    evidence = cell(views["quick"], "cel", "fashion")
+    assert parser().parse_args(shlex.split(evidence["show"])[1:]).command.name == "show"
+    assert [len(digest) for _, *both in evidence["digests"] for digest in both] == [64] * 6
     (variant,) = views["quick"]["variants"]
     assert variant["command"].endswith("--set method.beta=0.5") and variant["label"] == "cel[beta=0.5]"
     other = cell(views["quick with train.epochs=30"], "cc", "fashion")["command"]

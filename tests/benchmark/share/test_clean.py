@@ -24,14 +24,14 @@ def results(tmp_path: Path) -> Path:
         ends = {("cel", 1): "failed", ("cel", 2): "running", ("proden", 2): "diverged"}
         document["status"] = ends.get((document["method"], document["seed"]), "done")
 
-    write_store(folder, profile="quick", methods=["cel", "proden"], datasets=["digits"], edit=end)
+    write_store(folder, profile="quick", methods=["cel", "proden"], datasets=["fashion"], edit=end)
     write_version(folder, tmp_path / "mine.py", plugin("mine"), OLD, 80.0)
     write_version(folder, tmp_path / "mine.py", plugin("mine") + "# edited\n", NEW, 90.0)
-    (interrupted,) = folder.glob("runs/quick/digits/cel/seed2-*")
+    (interrupted,) = folder.glob("runs/quick/fashion/cel/seed2-*")
     (interrupted / "checkpoint.pt").write_bytes(b"x" * 2_000_000)
-    (done,) = folder.glob("runs/quick/digits/cel/seed0-*")
+    (done,) = folder.glob("runs/quick/fashion/cel/seed0-*")
     (done / "predictions.npz").write_bytes(b"x")
-    half = folder / "runs" / "quick" / "digits" / "cc" / "seed0-00000000"
+    half = folder / "runs" / "quick" / "fashion" / "cc" / "seed0-00000000"
     half.mkdir(parents=True)
     (half / "metrics.jsonl").write_text("")
     return folder
@@ -54,7 +54,7 @@ def test_without_yes_nothing_goes(results: Path, capsys: pytest.CaptureFixture[s
     assert main(["clean", "--results", str(results), "--failed", "--outdated"]) == 0
     shown = capsys.readouterr().out
     assert (
-        "quick digits cel seed 1: failed" in shown and "another version of the plug-in (of 2026-11-17 11:40)" in shown
+        "quick fashion cel seed 1: failed" in shown and "another version of the plug-in (of 2026-11-17 11:40)" in shown
     )
     assert "Nothing was removed" in shown and sorted(results.rglob("*")) == before
     assert main(["clean", "--results", str(results), "--yes"]) == 2
@@ -66,7 +66,7 @@ def test_with_yes_what_was_named_goes(results: Path, capsys: pytest.CaptureFixtu
     assert states(results) == {"done": 9, "running": 1} and "failed: 2" in capsys.readouterr().out
     assert main(["clean", "--results", str(results), "--outdated", "--damaged", "--checkpoints", "--yes"]) == 0
     assert states(results) == {"done": 6, "running": 1} and not list(results.rglob("checkpoint*"))
-    assert not (results / "runs/quick/digits/cc").exists()
+    assert not (results / "runs/quick/fashion/cc").exists()
     assert sorted(store.runs(results).query("method == 'mine'").accuracy) == [90.0, 91.0, 92.0]
     assert main(["clean", "--results", str(results), "--interrupted", "--predictions", "--yes"]) == 0
     assert states(results) == {"done": 6} and not list(results.rglob("predictions.npz"))
@@ -75,7 +75,7 @@ def test_with_yes_what_was_named_goes(results: Path, capsys: pytest.CaptureFixtu
 def test_a_run_that_somebody_is_doing_is_left_alone(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (busy,) = results.glob("runs/quick/digits/cel/seed1-*")
+    (busy,) = results.glob("runs/quick/fashion/cel/seed1-*")
     # POSIX locks do not bind the process that holds them, so the question is answered for another process.
     monkeypatch.setattr("benchmark.share.clean.is_locked", lambda path: path == busy / "lock")
     assert main(["clean", "--results", str(results), "--failed", "--yes"]) == 0

@@ -1,0 +1,148 @@
+"""`trial`: the whole path of a plan with real data, weights and annotators, cut to minutes; then what the plan would meet."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmark.cli.estimate import print_costs, print_disk
+from benchmark.cli.exhibits import every_one, make_with, needs_of, selection_for, under_its_profile, with_defaults
+from benchmark.cli.options import SELECTION, Command, Request, positive
+from benchmark.cli.training import announce, place_of, say_weights
+from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, MissingRuns, UsageError
+from benchmark.exhibits.base import all_exhibits
+from benchmark.flags import flag
+
+if TYPE_CHECKING:
+    from benchmark.plan.selection import Selection
+    from benchmark.plan.spec import RunSpec
+
+FOLDER, MARK = "trial", "made by trial.txt"
+EPOCHS = 4  # so that warm-ups end and every phase of a method has its turn
+CPU_BATCH = 16
+LEAST_ROWS, LEAST_TESTS = 128, 100
+ESTIMATE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Own:
+    what: str = flag("table2", positional=True, choices=(*(exhibit.name for exhibit in all_exhibits()), "all"))
+    steps: int = flag(2, "training steps of an epoch", kind=lambda text: int(positive(text)), metavar="N")
+
+
+def run(request: Request, own: Own) -> int:
+    from benchmark.run.missing import MissingData, missing_data, refuse_missing
+
+    wanted = every_one() if own.what == "all" else with_defaults()
+    chosen = {e: options for e, options in wanted.items() if own.what in (e.name, "all")}
+    if len(chosen) == 1:
+        request = under_its_profile(request, next(iter(chosen)))
+    selection = selection_for(request, chosen)
+    announce(request, f"Trial of {own.what}", selection)
+    specs = [spec for need in needs_of(chosen, selection).values() for spec in (*need.specs, *need.sets)]
+    if not specs:
+        raise UsageError(f"{own.what} needs no runs; there is nothing to try.")
+    missing = missing_data(specs, request.data)
+    here = tuple(name for name in selection.datasets if name not in missing)
+    if not here:
+        refuse_missing(specs, request.data)
+        raise MissingData("No data set of this plan is here.")
+    place = place_of(request)
+    cut = replace(
+        selection,
+        profile=cut_profile(selection, own.steps, place.device == "cpu"),
+        datasets=here,
+        seeds=selection.seeds[:1],
+    )
+    inside = replace(request, results=fresh_folder(request.results), seeds=None)
+    try:
+        make_with(cut, "", inside, f"Trial of {own.what}", chosen)
+    except MissingRuns as error:
+        print(f"Not made: {error}")
+    return verdict(request, inside, cut, specs, missing)
+
+
+def cut_profile(selection: Selection, steps: int, slow: bool) -> Any:
+    """The profile with a few rows, steps and epochs of everything, under a name of its own."""
+    profile = selection.profile
+    train: dict[str, Any] = {"epochs": EPOCHS, "steps": steps, "eval_every": EPOCHS}
+    annotator: dict[str, Any] = {"epochs": 1}
+    if slow:
+        train["batch"] = annotator["batch"] = CPU_BATCH
+    added = [{"method": "*", "dataset": "*", "source": "trial", "train": train, "annotator": annotator}]
+    for name in selection.datasets:
+        source, settings = selection.source(name), profile.data.get(name, {}).get("settings", {})
+        if source.train_size is None or source.test_size is None:  # own data: as they are
+            continue
+        classes = int(settings.get("classes", source.num_classes or 0))
+        batch = CPU_BATCH if slow else int(profile.train.get("batch", 128))
+        rows = min(max(LEAST_ROWS, classes, 2 * batch), source.train_size)
+        tests = min(max(LEAST_TESTS, classes), source.test_size)
+        added.append({"method": "*", "dataset": name, "source": "trial", "settings": {"train": rows, "test": tests}})
+    return replace(profile, name=f"{profile.name}-trial", values=(*profile.values, *added))
+
+
+def fresh_folder(results: Path) -> Path:
+    """A results folder inside the other that no table of results reads, without what an earlier trial left."""
+    folder = results / FOLDER
+    if folder.exists() and not (folder / MARK).is_file():
+        raise UsageError(f"{folder} was not made by `trial`; move it away, or choose another folder with --results.")
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        (folder / MARK).write_text("Numbers in here mean nothing: the runs were cut to a few steps.\n")
+    except OSError as error:
+        raise CandidError(f"{folder} cannot be written: {error.strerror}.") from None
+    return folder
+
+
+def verdict(
+    request: Request, inside: Request, cut: Selection, specs: Sequence[RunSpec], missing: dict[str, str]
+) -> int:
+    """Say what the real plan would meet; the exit code."""
+    from benchmark import store
+    from benchmark.run import devices
+    from benchmark.run.devices import parse_jobs
+    from benchmark.run.estimate import Estimate, annotators_of
+    from benchmark.run.memory import memory_lines, memory_of_a_run
+
+    print("\nWhat the real plan would meet, by this trial (its numbers above mean nothing):")
+    done, failed = 0, {}
+    for _, document in store.documents(inside.results, cut.profile.name):
+        done += document["status"] == "done"
+        if document["status"] != "done":
+            failed[document["label"], document["dataset"]] = f"{document['status']}: {document.get('reason', '')}"
+    tried = {(spec.label, spec.dataset) for spec in cut.specs()}
+    print(f"Tried            {done} of {len(tried)} pairs of method and data set went through")
+    for (label, dataset), reason in failed.items():
+        print(f"Fails            {label} on {dataset}: {reason}")
+    for name, reason in missing.items():
+        print(f"Missing data     {name}: {reason}")
+    sys.stdout.flush()
+    say_weights(request, specs)
+    place, slots = place_of(request), parse_jobs(request.jobs, devices.resolve(request.device))
+    annotators = annotators_of(specs, place)
+    estimate = Estimate([*specs, *annotators], place, missing)
+    estimate.measure(ESTIMATE_SECONDS)
+    print_costs(estimate, specs, annotators, slots)
+    print_disk(estimate, specs, len(slots), request.results)
+    for line in memory_lines(estimate, specs, memory_of_a_run(slots)):
+        print(line)
+    if done < len(tried) or cut.unusable:
+        return FAILED
+    return INCOMPLETE if missing else COMPLETE
+
+
+COMMANDS = (
+    Command(
+        "trial",
+        "try a plan in minutes: real data, weights and annotators, a few rows and steps of every run",
+        run,
+        (*SELECTION, "jobs", "quiet"),
+        Own,
+    ),
+)

@@ -1,0 +1,64 @@
+"""More than accuracy, from logits and true labels: top-5, per class, calibration. Needs NumPy and SciPy, not torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BINS = 15  # of equal width, for the calibration error
+
+
+@dataclass(frozen=True)
+class Measure:
+    key: str  # in frames and files; with `test_` before it in metrics.jsonl
+    title: str
+    sentence: str
+
+
+MEASURES = (
+    Measure("accuracy", "Accuracy", "percent of rows whose largest logit is the true label's"),
+    Measure("top5", "Top 5", "percent of rows whose true label is among the five largest"),
+    Measure("macro", "Macro", "mean over the classes of their own accuracy, percent"),
+    Measure("worst_class", "Worst class", "accuracy of the class that has the lowest, percent"),
+    Measure(
+        "ece", "ECE", f"expected calibration error, percent: |confidence − accuracy| over {BINS} bins of equal width"
+    ),
+    Measure("nll", "NLL", "mean negative log-likelihood of the true label, nats"),
+)
+
+
+def measures(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Every measure of rows (N, C) with true labels (N,); classes without a row do not count. NaN without rows."""
+    import numpy as np
+    from scipy.special import log_softmax
+
+    if not len(labels):
+        return {measure.key: float("nan") for measure in MEASURES}
+    scores = logits.astype(np.float64)
+    logs = log_softmax(scores, axis=1)
+    said = scores.argmax(1)
+    right = said == labels
+    own = scores[np.arange(len(labels)), labels]
+    above = (scores > own[:, None]).sum(1)
+    counts = np.bincount(labels, minlength=scores.shape[1])
+    by_class = np.bincount(labels, weights=right, minlength=scores.shape[1])[counts > 0] / counts[counts > 0]
+    return {
+        "accuracy": 100.0 * float(right.mean()),
+        "top5": 100.0 * float((above < 5).mean()),
+        "macro": 100.0 * float(by_class.mean()),
+        "worst_class": 100.0 * float(by_class.min()),
+        "ece": 100.0 * calibration_error(np.exp(logs[np.arange(len(labels)), said]), right),
+        "nll": float(-logs[np.arange(len(labels)), labels].mean()),
+    }
+
+
+def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
+    """Σ_b |b|/N · |mean confidence − accuracy| over bins ((b − 1)/B, b/B]."""
+    import numpy as np
+
+    place = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    gap = np.bincount(place, weights=confidence - right, minlength=BINS)
+    return float(np.abs(gap).sum() / len(right))

@@ -1,0 +1,78 @@
+"""More than accuracy: against scikit-learn and numbers by hand, and from the predictions that runs keep."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, recall_score, top_k_accuracy_score
+
+from benchmark.cli import main as cli
+from benchmark.measures import MEASURES, calibration_error, measures
+from benchmark.plan.selection import Choice, select
+from benchmark.run.options import RunOptions
+from benchmark.run.worker import execute
+from tests.conftest import make_tiny
+
+
+def test_measures_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(400, 9)), rng.integers(0, 9, 400)
+    logits[np.arange(400), labels] += 1
+    found = measures(logits, labels)
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    assert found["accuracy"] == pytest.approx(100 * accuracy_score(labels, logits.argmax(1)))
+    assert found["top5"] == pytest.approx(100 * top_k_accuracy_score(labels, logits, k=5))
+    assert found["macro"] == pytest.approx(100 * balanced_accuracy_score(labels, logits.argmax(1)))
+    assert found["worst_class"] == pytest.approx(100 * recall_score(labels, logits.argmax(1), average=None).min())
+    assert found["nll"] == pytest.approx(log_loss(labels, shares))
+    assert set(found) == {measure.key for measure in MEASURES}
+
+
+def test_the_calibration_error_by_hand():
+    confidence = np.array([0.95, 0.95, 0.55, 0.55])
+    right = np.array([True, True, True, False])
+    assert calibration_error(confidence, right) == pytest.approx((2 * 0.05 + 2 * 0.05) / 4)
+    assert calibration_error(np.ones(3), np.ones(3, bool)) == 0
+    assert calibration_error(np.ones(4), np.array([1, 1, 1, 0], bool)) == pytest.approx(0.25)
+
+
+def test_classes_without_a_row_and_sets_without_rows():
+    assert measures(np.eye(4)[[0, 1]] * 9, np.array([0, 1]))["worst_class"] == 100
+    assert all(np.isnan(value) for value in measures(np.zeros((0, 3)), np.zeros(0, int)).values())
+
+
+def test_measures_of_kept_runs_and_their_curves(tmp_path, capsys):
+    bench = make_tiny(tmp_path)
+    place = RunOptions(bench.results, tmp_path / "data")
+    for method, settings in (("cc", ()), ("proden", ("train.measures=true",))):
+        (spec,) = select(str(bench.profile), Choice(method, None, "0", settings=settings)).specs()
+        assert execute(spec, place).status == "done"
+    words = bench.arguments("measures", "--methods", "cc", "--seeds", "0")[3:]
+    assert cli.main(words) == 0
+    told = capsys.readouterr().out
+    assert "Worst class" in told and "digits" in told
+    (row,) = pd.read_csv(bench.results / "measures.csv").to_dict("records")
+    document = next(d for d in bench.documents() if d["method"] == "cc")
+    assert row["accuracy"] == pytest.approx(document["summary"]["accuracy"]) and row["top5"] >= row["accuracy"]
+    assert row["worst_class"] <= row["macro"] <= 100 and row["nll"] > 0 and 0 <= row["ece"] <= 100
+    lines = next(bench.results.glob("runs/*/*/proden/*/metrics.jsonl")).read_text().splitlines()
+    curve = [json.loads(line)["result"] for line in lines]
+    assert all({"test_top5", "test_macro", "test_worst_class", "test_ece", "test_nll"} <= set(r) for r in curve)
+    plain = next(bench.results.glob("runs/*/*/cc/*/metrics.jsonl")).read_text()
+    assert "test_ece" not in plain
+    assert cli.main(bench.arguments("measures", "--seeds", "0,1", "--methods", "cc")[3:]) == 3
+    next(bench.results.glob("runs/*/*/cc/*/predictions.npz")).unlink()
+    capsys.readouterr()
+    assert cli.main(words) == 1
+    assert "keeps predictions" in capsys.readouterr().err
+
+
+def test_a_setting_that_is_off_leaves_identities_as_they_were():
+    plain, more = (
+        select("quick", Choice("cc", "digits", "0", settings=settings)).specs()[0]
+        for settings in ((), ("train.measures=true",))
+    )
+    assert "measures" not in plain.config.to_json()["train"] and plain.digest != more.digest
