@@ -99,7 +99,7 @@ def print_estimate(request: Request, own: Own, selection: Selection, specs: Sequ
     say_weights(request, now.todo)
     place = place_of(request)
     annotators = annotators_of(now.todo, place)
-    estimate = Estimate([*now.todo, *annotators], place, missing, own.assume_tflops)
+    estimate = Estimate(now.todo, place, missing, own.assume_tflops)
     if not request.dry_run:
         if not own.assume_tflops:
             estimate.measure()

@@ -217,17 +217,17 @@ class Estimate:
                 twin = (base[0], other[1])
                 if twin in self.paces:
                     factor = self.paces[base].step / self.paces[twin].step
-                    counted = self._ratio(pair, other) / self._ratio(base, twin)
+                    counted = self._ratio(spec, other) / self._ratio(self.first[base], twin)
                     return self._resized(self.paces[other].times(factor * counted), other, spec), "ratio"
         known = here or list(self.paces)
         if not known:
             return None, "unknown"
         base = min(known, key=lambda other: abs(self._weight(other) - (needs.flops if needs else 0.0)))
-        return self._resized(self.paces[base].times(self._ratio(pair, base)), base, spec), "operations"
+        return self._resized(self.paces[base].times(self._ratio(spec, base)), base, spec), "operations"
 
-    def _ratio(self, one: Pair, other: Pair) -> float:
+    def _ratio(self, spec: RunSpec, other: Pair) -> float:
         """Operations of a step, one against the other."""
-        a, b = self.needs(self.first[one]), self.needs(self.first[other])
+        a, b = self.needs(spec), self.needs(self.first[other])
         return a.flops / b.flops if a and b and a.flops and b.flops else 1.0
 
     def _resized(self, pace: Pace, measured: Pair, spec: RunSpec) -> Pace:

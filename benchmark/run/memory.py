@@ -27,7 +27,7 @@ def memory_lines(estimate: Estimate, specs: Sequence[RunSpec], capacity: float) 
     for spec in {(s.label, s.dataset): s for s in specs}.values():
         needed = estimate.cost(spec).peak_bytes
         largest[spec.label] = max(needed, largest.get(spec.label, 0.0))
-        if capacity and needed and needed + OWN_OF_CUDA > capacity:
+        if capacity and needed and needed + OWN_OF_CUDA + resident(estimate, spec, capacity) > capacity:
             beyond.setdefault(spec.label, []).append(spec.dataset)
     ordered = sorted((label for label in largest if largest[label]), key=lambda label: -largest[label])
     lines = []
@@ -36,11 +36,20 @@ def memory_lines(estimate: Estimate, specs: Sequence[RunSpec], capacity: float) 
     if beyond:
         runs = "; ".join(f"{label} on {', '.join(names)}" for label, names in beyond.items())
         lines.append(
-            f"Too large        {runs}: with about {_size(OWN_OF_CUDA)} for CUDA more than the {_size(capacity)} that a "
+            f"Too large        {runs}: with {_size(OWN_OF_CUDA)} for CUDA and the pictures that are kept there more than the {_size(capacity)} that a "
             f"run has. Take a larger card or fewer --jobs, or as another run --set train.amp=bfloat16 or a smaller "
             f"train.batch."
         )
     return lines
+
+
+def resident(estimate: Estimate, spec: RunSpec, capacity: float) -> float:
+    """Bytes of pictures that a run keeps on a card of this size."""
+    from benchmark.train.pixels import RESIDENT_SHARE
+
+    outline = estimate.outline(spec)
+    kept = outline.picture_bytes if outline else 0.0
+    return kept if kept <= RESIDENT_SHARE * capacity else 0.0
 
 
 def _size(count: float) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmark.plan.spec import RunSpec
 from benchmark.run.shapes import Needs, state_bytes, without_weights
 from benchmark.train.candidates import plausible_candidates
-from benchmark.train.inputs import CACHE_LIMIT
+from benchmark.train.inputs import CACHE_LIMIT, CARD_CACHE_LIMIT
 from benchmark.train.loading import entry_of
 from benchmark.train.trainer import Trainer, steps_per_epoch
 from datasets.base import Dataset, cut
@@ -99,7 +99,8 @@ def pace_of(spec: RunSpec, dataset: Dataset, device: torch.device, needs: Needs 
     step = _step(trainer, few)
     peak = float(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0.0
     evaluation, first = (seconds * tests / len(part.test) for seconds in _evaluation(trainer))
-    if dataset.recipe and tests * 12 * dataset.recipe.size**2 > CACHE_LIMIT:  # prepared anew every time
+    kept, of_a_level = (CACHE_LIMIT, 4) if device.type == "cpu" else (CARD_CACHE_LIMIT, 1)
+    if dataset.recipe and tests * 3 * dataset.recipe.size**2 * of_a_level > kept:  # prepared anew every time
         evaluation, first = evaluation + first, 0.0
     return Pace(step, hooks, build + once + first, evaluation, state_bytes(trainer.method), peak)
 

@@ -148,6 +148,14 @@ class Outline:
         sizes = len(dataset.train), len(dataset.test), dataset.num_classes
         return cls(dataset.name, *sizes, dataset.recipe, features, dataset.backbone)
 
+    @property
+    def picture_bytes(self) -> float:
+        """Of all its images as they are stored; those of many sizes by an average of 256×350 pixels."""
+        if self.recipe is None:
+            return 4.0 * self.features * (self.rows + self.test_rows)
+        area = 256 * 350 if self.recipe.test_resize else self.recipe.size**2
+        return 3.0 * area * (self.rows + self.test_rows)
+
     def alike(self, other: Outline) -> bool:
         """Whether networks see inputs of the same shape."""
         sides = [o.recipe and o.recipe.size for o in (self, other)]

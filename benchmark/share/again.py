@@ -53,10 +53,13 @@ class Means:
         plugin = self._plugin(config)
         if config.backbone.weights:
             raise CannotBeDone("it starts from a weight file of its maker's")
+        if "#" in config.backbone.name + config.annotator.network:
+            raise CannotBeDone("its network is its maker's own")
         name = config.dataset
         if config.dataset_sha256:
             if config.dataset_sha256 not in self.own:
-                raise CannotBeDone(f"its data are its maker's own; give them with --datasets {name}.npz")
+                file = document.get("data_file") or f"{name}.npz"
+                raise CannotBeDone(f"its data are its maker's own; give them with --datasets {file}")
             name = self.own[config.dataset_sha256]
         elif name not in SOURCES:
             raise CannotBeDone(f"there is no data set {name} in this checkout")

@@ -40,10 +40,18 @@ class Waste:
                 shutil.rmtree(self.path)
                 _remove_empty(self.path.parent)
             else:
+                self._forget(folder)
                 self.path.unlink(missing_ok=True)
         finally:
             folder.lock.release()
         return True
+
+    def _forget(self, folder: RunFolder) -> None:
+        """The document no longer names a kept file that is removed, or the run would seem to have it."""
+        document = folder.read()
+        if document is not None and self.path.name in (document.get("files") or {}):
+            document["files"] = {name: d for name, d in document["files"].items() if name != self.path.name}
+            folder.write(document)
 
 
 def _remove_empty(folder: Path) -> None:

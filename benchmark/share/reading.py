@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmark import store
+from benchmark import kept, store
 from benchmark.files import file_name
 from benchmark.plan.spec import identity_of
 from benchmark.store import SCHEMA, RunFolder, digest_of
 from datasets.labels.candidates import checksum
 
-MODEL_FILES = ("model.safetensors", "model.json")
+MODEL_FILES = (kept.MODEL, kept.TENSORS, kept.LABELS)
 LARGEST = 1 << 26  # bytes of a run.json
 LARGEST_ARRAY = 1 << 30  # bytes of one array of a candidate file
 

@@ -14,6 +14,7 @@ from benchmark.analysis import statistics as st
 from benchmark.plan.spec import RunSpec
 from benchmark.run.options import RunOptions
 from benchmark.run.worker import execute
+from benchmark.share.again import CannotBeDone
 from benchmark.share.reading import Held
 from benchmark.store import RunFolder, is_number
 from datasets.labels.generators import GENERATORS
@@ -58,6 +59,8 @@ def repeat(held: Held, spec: RunSpec, options: RunOptions, sets: Mapping[str, Pa
     recorded = (document.get("summary") or {}).get("accuracy")
     if here is None or fresh is None or here["status"] != "done":
         reason = outcome.reason or outcome.status
+        if outcome.status != "diverged":
+            raise CannotBeDone(f"it cannot be trained here ({reason})")
         return Repetition(held.name, document["identity"], seconds, False, False, False, recorded, None, None, reason)
     there, now = document.get("environment") or {}, here["environment"]
     same_kind = all(key not in there or there[key] == now[key] for key in KIND)

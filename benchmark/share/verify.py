@@ -192,7 +192,11 @@ def _repeat(verdict: Verdict, done: list[Held], means: Means, options: RunOption
     for key in lot.sample(sorted(able), min(verdict.cells, len(able))):
         held, spec = lot.choice(able[key])
         with tempfile.TemporaryDirectory(prefix="candid-") as temporary:
-            here = repeat(held, spec, replace(options, results=Path(temporary)), stored, results)
+            try:
+                here = repeat(held, spec, replace(options, results=Path(temporary)), stored, results)
+            except CannotBeDone as reason:
+                verdict.gaps.setdefault(str(reason), []).append(held.name)
+                continue
         verdict.repetitions.append(here)
         if here.wrong:
             verdict.findings.append(f"{held.name}, run again: {here.wrong}")

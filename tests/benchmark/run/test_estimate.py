@@ -56,7 +56,8 @@ def test_memory_is_known_without_data_weights_or_gpu_and_held_against_the_card()
     estimate = Estimate(specs, RunOptions(NOWHERE, NOWHERE), {"cub200"})
     lines = memory_lines(estimate, specs, 24e9)
     assert lines[0].startswith("Memory           of tensors: nepll 25.") and "proden 4." in lines[0]
-    assert lines[1].startswith("Too large        nepll on cub200: with about 1.5 GB for CUDA more than the 24.0 GB")
+    assert lines[1].startswith("Too large        nepll on cub200: with 1.5 GB for CUDA and the pictures")
+    assert "more than the 24.0 GB that a run has" in lines[1]
     assert len(memory_lines(estimate, specs, 32e9)) == 1
 
 

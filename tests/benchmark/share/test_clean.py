@@ -31,6 +31,8 @@ def results(tmp_path: Path) -> Path:
     (interrupted / "checkpoint.pt").write_bytes(b"x" * 2_000_000)
     (done,) = folder.glob("runs/quick/fashion/cel/seed0-*")
     (done / "predictions.npz").write_bytes(b"x")
+    known = json.loads((done / "run.json").read_text())
+    (done / "run.json").write_text(json.dumps(known | {"files": {"predictions.npz": "0" * 64, "model.json": "1"}}))
     half = folder / "runs" / "quick" / "fashion" / "cc" / "seed0-00000000"
     half.mkdir(parents=True)
     (half / "metrics.jsonl").write_text("")
@@ -70,6 +72,8 @@ def test_with_yes_what_was_named_goes(results: Path, capsys: pytest.CaptureFixtu
     assert sorted(store.runs(results).query("method == 'mine'").accuracy) == [90.0, 91.0, 92.0]
     assert main(["clean", "--results", str(results), "--interrupted", "--predictions", "--yes"]) == 0
     assert states(results) == {"done": 6} and not list(results.rglob("predictions.npz"))
+    (done,) = results.glob("runs/quick/fashion/cel/seed0-*/run.json")
+    assert json.loads(done.read_text())["files"] == {"model.json": "1"}
 
 
 def test_a_run_that_somebody_is_doing_is_left_alone(

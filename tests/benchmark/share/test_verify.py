@@ -15,7 +15,7 @@ import pytest
 
 from benchmark.cli.main import main
 from benchmark.plan.selection import Choice, select
-from benchmark.run.options import RunOptions
+from benchmark.run.options import Outcome, RunOptions
 from benchmark.run.worker import execute
 from benchmark.share.rerun import LEAST, allowed
 from tests.support.broken_plugins import plugin
@@ -219,3 +219,12 @@ def test_nothing_to_verify_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
         assert sentence in capsys.readouterr().err
     assert main(["verify", str(tmp_path), "--cells", "-1"]) == 2
     assert not (tmp_path / "c.json").exists()
+
+
+def test_a_run_that_cannot_be_trained_here_is_no_refutation(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = Outcome("failed", "no space left on the disk")
+    monkeypatch.setattr("benchmark.share.rerun.execute", lambda spec, options: failed)
+    done = Verified(results, capsys)
+    assert done.code == 3 and "it cannot be trained here (no space left on the disk)" in done.text
