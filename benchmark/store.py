@@ -75,7 +75,7 @@ def check_document(document: Any) -> None:
         raise ValueError("no configuration or no times")
     if not isinstance(config["train"].get("epochs"), int):
         raise ValueError("no number of epochs")
-    optional = ("reason", "candidates_sha256", "weights_sha256")
+    optional = ("reason", "candidates_sha256", "weights_sha256", "data_file", "network")
     if not all(isinstance(document.get(key, ""), str) for key in optional):
         raise ValueError("a text is of another kind")
     if not all(isinstance(digest, str) for digest in (document.get("files") or {}).values()):

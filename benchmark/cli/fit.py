@@ -48,7 +48,8 @@ def run(request: Request, own: Own) -> int:
     progress = train(request, selection_of(request), specs)
     if request.dry_run:
         return COMPLETE
-    code = report_failures(progress)
+    failed = any(outcome.status != "done" for _, outcome in progress.outcomes)
+    code = report_failures(progress) if request.quiet else FAILED if failed else COMPLETE  # else it was said before
     found = finished(request.results, spec)
     if code != COMPLETE or found is None:
         return code or FAILED

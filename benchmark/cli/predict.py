@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import sys
 from collections.abc import Iterable, Sequence
@@ -70,12 +71,17 @@ def run_labels(request: Request, own: Labels) -> int:
 
 
 def read_beliefs(folder: Path) -> kept.Beliefs:
-    """labels.npz of a model's folder."""
+    """labels.npz of a model's folder, the one that the run wrote where run.json says which."""
+    from benchmark.train.model import recorded
+
     path = folder / kept.LABELS
     try:
-        return kept.beliefs_of(path, path.read_bytes())
+        content = path.read_bytes()
     except OSError as error:
         raise CandidError(f"{path} cannot be read ({error.strerror}); it is written where a model is kept.") from None
+    if hashlib.sha256(content).hexdigest() != recorded(folder).get(kept.LABELS, hashlib.sha256(content).hexdigest()):
+        raise CandidError(f"{path} is not the file that the run wrote: its SHA-256 is not the one in run.json.")
+    return kept.beliefs_of(path, content)
 
 
 def rows_of(found: kept.Beliefs, classes: Sequence[str]) -> list[list[str]]:

@@ -70,14 +70,16 @@ def table(records: Sequence[Mapping[str, Any]], contents: Contents, options: OfE
     reference = titles[contents.reference]
     caption = (
         f"{cells.warned(accuracy)}{reference} against each method, difference in points of test accuracy "
-        f"{accuracy.caption}, {cells.seeds_text(contents)}: {TEST_NAMES[options.test]} at {ALPHA:g}. "
+        f"{accuracy.caption}, {cells.seeds_text(contents)}: {TEST_NAMES[options.test]} at {ALPHA:g}; "
+        f"{cells.test_limits(options.test, len(contents.seeds), ALPHA)}. "
         f"Profile {contents.profile}, device {contents.device}."
     )
     notes = [
         f"better, worse: a difference was found; equal: one beyond ±{options.margin:g} points is ruled out; undecided: "
         f"neither. The paper counts equal and undecided as ties.",
         "Would find: the smallest true difference that this test finds with probability 0.8 if the spread seen is the "
-        "true one, alone and after Holm.",
+        "true one, alone and after Holm."
+        + (" Not known for Wilcoxon's test, whose interval is the paired t-test's." * (options.test == "wilcoxon")),
         f"P(win): probability that {reference} is ahead on a new seed, with its 95 % bootstrap interval; where all seeds "
         "agree, Clopper and Pearson's.",
         *found.notes(titles),

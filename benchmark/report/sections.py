@@ -71,6 +71,7 @@ class Run:
     overrides: Mapping[str, Any]
     finished: str
     folder: store.RunFolder = field(repr=False)
+    data_file: str = ""  # of the user's own data
 
     @property
     def done(self) -> bool:
@@ -138,6 +139,7 @@ def _run(folder: store.RunFolder, document: dict[str, Any]) -> Run:
         environment={text(k, 60): text(v) for k, v in mapping(document.get("environment")).items()},
         config=config,
         overrides=overrides,
+        data_file=text(document.get("data_file"), 200),
         finished=text(mapping(document.get("time")).get("finished"), 40),
         folder=folder,
     )
@@ -396,7 +398,7 @@ def command(view: View, runs: Sequence[Run]) -> str:
     words = ["./reproduce.sh", "run", "--profile", view.profile + ("" if view.definition else ".toml")]
     words += ["--methods", first.method, "--datasets", first.dataset]
     if "sha256" in mapping(first.config.get("dataset")):
-        words[-1] += ".npz"  # the user's own data are named by their path
+        words[-1] = first.data_file or f"{first.dataset}.npz"  # the user's own data are named by their path
     words += ["--seeds", ",".join(map(str, sorted({run.seed for run in runs})))]
     if first.method not in view.catalogue.entries:
         words += ["--plugin", f"{first.method}.py"]

@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -276,6 +277,7 @@ class Attempt:
             "config_digest": spec.digest,
             "provenance": spec.provenance,
             "overrides": spec.overrides,
+            **({"data_file": Path(spec.paths["dataset"]).name} if spec.config.dataset_sha256 else {}),
             "candidates_sha256": self.candidates.sha256,
             "data_notes": list(self.dataset.notes),
             "test_rows": int((self.dataset.test.labels != UNKNOWN).sum()),  # with a true label

@@ -58,7 +58,8 @@ class Means:
         name = config.dataset
         if config.dataset_sha256:
             if config.dataset_sha256 not in self.own:
-                raise CannotBeDone(f"its data are its maker's own; give them with --datasets {name}.npz")
+                file = document.get("data_file") or f"{name}.npz"
+                raise CannotBeDone(f"its data are its maker's own; give them with --datasets {file}")
             name = self.own[config.dataset_sha256]
         elif name not in SOURCES:
             raise CannotBeDone(f"there is no data set {name} in this checkout")

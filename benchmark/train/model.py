@@ -233,8 +233,8 @@ def read_document(folder: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise CandidError(f"{path} cannot be read ({error.strerror}).") from None
-    recorded = _recorded(folder).get(kept.MODEL)
-    if recorded is not None and hashlib.sha256(content).hexdigest() != recorded:
+    wanted = recorded(folder).get(kept.MODEL)
+    if wanted is not None and hashlib.sha256(content).hexdigest() != wanted:
         raise CandidError(f"{path} is not the file that the run wrote: its SHA-256 is not the one in run.json.")
     try:
         document = json.loads(content)
@@ -257,7 +257,8 @@ def read_document(folder: Path) -> dict[str, Any]:
     return document
 
 
-def _recorded(folder: Path) -> dict[str, str]:
+def recorded(folder: Path) -> dict[str, str]:
+    """SHA-256 of a run's files by name, from its run.json; nothing where there is none."""
     try:
         files = json.loads((folder / "run.json").read_text(encoding="utf-8")).get("files")
     except (OSError, ValueError, AttributeError, RecursionError):

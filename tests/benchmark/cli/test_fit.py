@@ -217,6 +217,20 @@ def test_new_rows_that_do_not_fit_are_one_sentence(copy, place, tmp_path, capsys
     assert "cannot be written" in refusal(capsys, "predict", copy, place / "new.csv", "--out", copy / "run.json" / "x")
 
 
+def test_labels_that_the_run_did_not_write_are_one_sentence(copy, capsys):
+    with np.load(copy / "labels.npz") as stored:
+        arrays = dict(stored)
+    np.savez(copy / "labels.npz", **arrays | {"belief": arrays["belief"][::-1]})
+    assert "labels.npz is not the file that the run wrote" in refusal(capsys, "labels", copy)
+    (copy / "run.json").unlink()  # as an estimator leaves it
+    np.savez(copy / "labels.npz", **arrays | {"belief": arrays["belief"][:5]})
+    assert "belief has shape (5, 3)" in refusal(capsys, "labels", copy)
+    np.savez(copy / "labels.npz", **{k: v for k, v in arrays.items() if k != "names"})
+    assert "not those of a model's labels" in refusal(capsys, "labels", copy)
+    (copy / "labels.npz").unlink()
+    assert "cannot be read" in refusal(capsys, "labels", copy)
+
+
 def test_fit_with_wrong_words(place, tmp_path, capsys):
     data, results = place / "mine.csv", ("--results", tmp_path / "r")
     (tmp_path / "thesis.txt").write_text("mine")
