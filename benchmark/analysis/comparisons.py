@@ -17,6 +17,7 @@ from benchmark.accuracy import LAST, Accuracy
 from benchmark.analysis import statistics as st
 from benchmark.analysis.contents import Contents, MethodInfo
 from benchmark.errors import MissingRuns
+from benchmark.store import THEN
 from datasets.base import plural
 
 if TYPE_CHECKING:
@@ -120,6 +121,16 @@ def devices_in_words(devices: Iterable[tuple[str, str]]) -> str:
         return " and ".join(f"{kind} {name} ({plural(many, 'run')})" for (kind, name), many in known.most_common())
     kind, name = next(iter(known), ("unknown", ""))
     return kind if kind == "cpu" else f"{kind} {name}".strip()
+
+
+def device_notes(runs: pd.DataFrame) -> list[str]:
+    """Runs that changed their card or CPU between two sittings."""
+    names = (str(name or "") for name in runs.loc[runs["status"] == "done", "device_name"])
+    return [
+        f"Warning: {plural(count, 'run')} went from {name.replace(THEN, ' to ')} between two sittings; bits may differ from "
+        f"those of one kind of device."
+        for name, count in Counter(name for name in names if THEN in name).items()
+    ]
 
 
 def candidate_notes(runs: pd.DataFrame, specs: Sequence[RunSpec]) -> list[str]:
