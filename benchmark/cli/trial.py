@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,13 @@ from benchmark.cli.training import announce, place_of, say_weights
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, MissingRuns, UsageError
 from benchmark.exhibits.base import all_exhibits
 from benchmark.flags import flag
+from datasets.base import DataError
 
 if TYPE_CHECKING:
+    from benchmark.plan.profile import Profile
     from benchmark.plan.selection import Selection
     from benchmark.plan.spec import RunSpec
+    from benchmark.run.options import RunOptions
 
 FOLDER, MARK = "trial", "made by trial.txt"
 EPOCHS = 4  # so that warm-ups end and every phase of a method has its turn
@@ -54,7 +58,7 @@ def run(request: Request, own: Own) -> int:
     place = place_of(request)
     cut = replace(
         selection,
-        profile=cut_profile(selection, own.steps, place.device == "cpu"),
+        profile=cut_profile(selection, own.steps, place.device == "cpu", rows_of(selection, here, place)),
         datasets=here,
         seeds=selection.seeds[:1],
     )
@@ -66,7 +70,19 @@ def run(request: Request, own: Own) -> int:
     return verdict(request, inside, cut, specs, missing)
 
 
-def cut_profile(selection: Selection, steps: int, slow: bool) -> Any:
+def rows_of(selection: Selection, datasets: Sequence[str], place: RunOptions) -> dict[str, tuple[int, int, int]]:
+    """Training rows, test rows and classes of the data sets that can be read; the trial says what is wrong with others."""
+    from benchmark.train.loading import dataset_of
+
+    found = {}
+    for name in datasets:
+        with suppress(DataError):
+            dataset = dataset_of(selection.specs(selection.methods[:1], [name])[0], place.data)
+            found[name] = len(dataset.train), len(dataset.test), dataset.num_classes
+    return found
+
+
+def cut_profile(selection: Selection, steps: int, slow: bool, sizes: Mapping[str, tuple[int, int, int]]) -> Profile:
     """The profile with a few rows, steps and epochs of everything, under a name of its own."""
     profile = selection.profile
     train: dict[str, Any] = {"epochs": EPOCHS, "steps": steps, "eval_every": EPOCHS}
@@ -74,15 +90,10 @@ def cut_profile(selection: Selection, steps: int, slow: bool) -> Any:
     if slow:
         train["batch"] = annotator["batch"] = CPU_BATCH
     added = [{"method": "*", "dataset": "*", "source": "trial", "train": train, "annotator": annotator}]
-    for name in selection.datasets:
-        source, settings = selection.source(name), profile.data.get(name, {}).get("settings", {})
-        if source.train_size is None or source.test_size is None:  # own data: as they are
-            continue
-        classes = int(settings.get("classes", source.num_classes or 0))
-        batch = CPU_BATCH if slow else int(profile.train.get("batch", 128))
-        rows = min(max(LEAST_ROWS, classes, 2 * batch), source.train_size)
-        tests = min(max(LEAST_TESTS, classes), source.test_size)
-        added.append({"method": "*", "dataset": name, "source": "trial", "settings": {"train": rows, "test": tests}})
+    batch = CPU_BATCH if slow else int(profile.train.get("batch", 128))
+    for name, (rows, tests, classes) in sizes.items():
+        cut = {"train": min(max(LEAST_ROWS, classes, 2 * batch), rows), "test": min(max(LEAST_TESTS, classes), tests)}
+        added.append({"method": "*", "dataset": name, "source": "trial", "settings": cut})
     return replace(profile, name=f"{profile.name}-trial", values=(*profile.values, *added))
 
 
@@ -111,12 +122,12 @@ def verdict(
     from benchmark.run.memory import memory_lines, memory_of_a_run
 
     print("\nWhat the real plan would meet, by this trial (its numbers above mean nothing):")
-    done, failed = 0, {}
+    tried = {(spec.label, spec.dataset): "it did not start, see above" for spec in cut.specs()}
     for _, document in store.documents(inside.results, cut.profile.name):
-        done += document["status"] == "done"
-        if document["status"] != "done":
-            failed[document["label"], document["dataset"]] = f"{document['status']}: {document.get('reason', '')}"
-    tried = {(spec.label, spec.dataset) for spec in cut.specs()}
+        reason = "" if document["status"] == "done" else f"{document['status']}: {document.get('reason', '')}"
+        tried[document["label"], document["dataset"]] = reason
+    failed = {pair: reason for pair, reason in tried.items() if reason}
+    done = len(tried) - len(failed)
     print(f"Tried            {done} of {len(tried)} pairs of method and data set went through")
     for (label, dataset), reason in failed.items():
         print(f"Fails            {label} on {dataset}: {reason}")
@@ -132,7 +143,7 @@ def verdict(
     print_disk(estimate, specs, len(slots), request.results)
     for line in memory_lines(estimate, specs, memory_of_a_run(slots)):
         print(line)
-    if done < len(tried) or cut.unusable:
+    if failed or cut.unusable:
         return FAILED
     return INCOMPLETE if missing else COMPLETE
 

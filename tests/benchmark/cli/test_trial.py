@@ -35,6 +35,7 @@ def test_the_paper_is_cut_to_rows_of_every_class_and_a_few_steps() -> None:
     cut = {s.dataset: s.config for s in select_cut(selection)}
     assert cut["cub200"].dataset_settings == {"train": 200, "test": 200}
     assert cut["cifar100"].dataset_settings == {"train": 128, "test": 100}
+    assert cut["dogs120"].dataset_settings == {"train": 36, "test": 18}  # all that there is
     train, annotator = cut["cifar100"].train, cut["cifar100"].annotator
     assert (train.epochs, train.steps, train.batch) == (4, 2, 16) and (annotator.epochs, annotator.batch) == (1, 16)
     assert train.lr == 0.05 and cut["cifar100"].data.target_size == 10.82  # the rest as it is
@@ -43,7 +44,8 @@ def test_the_paper_is_cut_to_rows_of_every_class_and_a_few_steps() -> None:
 def select_cut(selection):  # type: ignore[no-untyped-def]
     from dataclasses import replace
 
-    return replace(selection, profile=cut_profile(selection, 2, slow=True)).specs()
+    sizes = {"cub200": (5994, 5794, 200), "cifar100": (50_000, 10_000, 100), "dogs120": (36, 18, 6)}
+    return replace(selection, profile=cut_profile(selection, 2, slow=True, sizes=sizes)).specs()
 
 
 def test_a_folder_that_a_trial_has_not_made_is_left_alone(tmp_path: Path) -> None:

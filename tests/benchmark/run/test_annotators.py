@@ -187,6 +187,7 @@ def test_plain_output_has_a_heartbeat_with_epoch_accuracy_and_time_left(
     (folder.path / "annotator.json").write_text(json.dumps(document))
     for epoch in range(10):
         folder.append_epoch({"epoch": epoch, "result": {"train_accuracy": 45.12}, "time": {"seconds": 6.0}})
+    os.utime(folder.metrics, (time.time() + 60, time.time() + 60))  # a disk whose clock is ahead
     context = multiprocessing.get_context("fork")
     held = context.Event()
     other = context.Process(target=hold, args=(folder.path.with_name(f"{folder.path.name}.lock"), held))
