@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 import json
 import math
 import zlib
@@ -323,6 +324,9 @@ def chosen(results: Path | str, profile: str | None = None, versions: Wanted = "
     ]
 
 
+THEN = " then "
+
+
 def run_frame(runs: Runs) -> pandas.DataFrame:
     """The frame of `runs()` of these."""
     import pandas
@@ -336,6 +340,13 @@ def _row_columns() -> tuple[str, ...]:
         "reason", "epochs", "epochs_done", *SUMMARY, "train_accuracy", "commit", "code_version", "schema", "seconds_per_epoch",
         "images_per_second", "peak_memory_mb", "overrides", "device", "device_name", "test_rows", "weights_sha256", "path",
     )  # fmt: skip
+
+
+def device_names(document: dict[str, Any]) -> str:
+    """What a run was trained on; "A then B" if it went on on another kind, which no exact repetition can follow."""
+    places = [*(sitting.get("environment") for sitting in document.get("sittings") or []), document.get("environment")]
+    names = [str(place.get("device_name") or "") for place in places if isinstance(place, dict)]
+    return THEN.join(name for name, _ in itertools.groupby(name for name in names if name))
 
 
 def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
@@ -354,7 +365,8 @@ def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
         "overrides": canonical(document.get("overrides") or {}),
         "commit": environment.get("commit", ""),
         "code_version": environment.get("code_version", ""),
-        **{key: printable(str(environment.get(key) or "")) for key in ("device", "device_name")},
+        "device": printable(str(environment.get("device") or "")),
+        "device_name": printable(device_names(document)),
         "test_rows": rows if isinstance(rows := document.get("test_rows"), int) and rows > 0 else None,
         "schema": document.get("schema", 0),
         "weights_sha256": document.get("weights_sha256", ""),

@@ -17,6 +17,7 @@ from benchmark.accuracy import LAST, Accuracy
 from benchmark.analysis import statistics as st
 from benchmark.analysis.contents import Contents, MethodInfo
 from benchmark.errors import MissingRuns
+from benchmark.store import THEN
 from datasets.base import plural
 
 if TYPE_CHECKING:
@@ -99,7 +100,9 @@ def mixture_notes(runs: pd.DataFrame) -> list[str]:
     names = {"commit": "commits", "code_version": "code versions", "schema": "versions of the results schema"}
     for column, many in {**names, "epochs": "numbers of epochs"}.items():
         counts = done[column].fillna("unknown").value_counts().sort_index(key=lambda i: i.astype(str))
-        if len(counts) > 1:
+        # Epochs are a matter of the data set: a profile may train small sets for longer.
+        mixed = done.groupby("dataset")[column].nunique().max() > 1 if column == "epochs" else len(counts) > 1
+        if mixed:
             listed = ", ".join(
                 f"{str(value)[:12]} ({count} run{'s' if count > 1 else ''})" for value, count in counts.items()
             )
@@ -120,6 +123,16 @@ def devices_in_words(devices: Iterable[tuple[str, str]]) -> str:
         return " and ".join(f"{kind} {name} ({plural(many, 'run')})" for (kind, name), many in known.most_common())
     kind, name = next(iter(known), ("unknown", ""))
     return kind if kind == "cpu" else f"{kind} {name}".strip()
+
+
+def device_notes(runs: pd.DataFrame) -> list[str]:
+    """Runs that changed their card or CPU between two sittings."""
+    names = (str(name or "") for name in runs.loc[runs["status"] == "done", "device_name"])
+    return [
+        f"Warning: {plural(count, 'run')} went from {name.replace(THEN, ' to ')} between two sittings; bits may differ from "
+        f"those of one kind of device."
+        for name, count in Counter(name for name in names if THEN in name).items()
+    ]
 
 
 def candidate_notes(runs: pd.DataFrame, specs: Sequence[RunSpec]) -> list[str]:

@@ -366,6 +366,7 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
         "device_count": 1,
         "current_device": 0,
         "max_memory_allocated": 0,
+        "is_bf16_supported": True,
         "get_device_name": "pretend",
         "get_device_capability": (8, 0),
         "mem_get_info": (2**36, 2**36),

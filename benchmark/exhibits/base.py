@@ -190,9 +190,9 @@ class Material:
 
     def annotated(self, table: Table) -> Table:
         """With notes on runs that cannot be paired and on what the command line changed."""
-        from benchmark.analysis.comparisons import candidate_notes
+        from benchmark.analysis.comparisons import candidate_notes, device_notes
 
-        notes = candidate_notes(self.runs, self.need.specs)
+        notes = candidate_notes(self.runs, self.need.specs) + device_notes(self.runs)
         return replace(table, notes=(*table.notes, *notes, *self.remarks))
 
     @property

@@ -38,9 +38,30 @@ def environment(device: str) -> dict[str, Any]:
         "cores": cores(),
         "memory_gb": memory_gb(),
         "packages": ", ".join(f"{name} {version}" for name in PACKAGES if (version := package_version(name))),
+        **(cuda_versions() if device.startswith("cuda") else {}),
         "commit": commit(),
         "code_version": code_version(),
     }
+
+
+def cuda_versions() -> dict[str, Any]:
+    """What the bits of a run on CUDA follow from beside the card; TF32 is a setting of the run."""
+    import torch
+
+    return {
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "driver": driver_version(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def driver_version() -> str:
+    """Of the NVIDIA driver; empty where it cannot be read."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.partition("\n")[0].strip()
+    return ""
 
 
 def package_version(name: str) -> str:

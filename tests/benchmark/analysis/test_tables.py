@@ -18,10 +18,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from benchmark import store
 from benchmark.accuracy import ACCURACIES, Accuracy
 from benchmark.analysis import published
 from benchmark.analysis import table as rendering
-from benchmark.analysis.comparisons import compare_runs, devices_in_words, rank_analysis
+from benchmark.analysis.comparisons import compare_runs, device_notes, devices_in_words, rank_analysis
 from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.analysis.overall import aggregate
 from benchmark.analysis.rows import Kept, add_rows
@@ -584,3 +585,15 @@ def test_the_seeds_that_a_difference_needs_come_from_the_spread_seen() -> None:
     assert "difference of 1 point with" in table.caption and "0.52 to 6.28 times" in " ".join(table.notes)
     with pytest.raises(MissingRuns, match="No spread has been seen yet"):
         seeds_table(runs[runs.seed == 0], contents, 1.0)
+
+
+def test_a_run_that_changed_its_card_is_noted() -> None:
+    def document(*names: str) -> dict[str, Any]:
+        places = [{"device": "cuda:0", "device_name": name} for name in names]
+        return {"environment": places[-1], "sittings": [{"environment": place} for place in places]}
+
+    names = [store.device_names(document(*used)) for used in (("A100",), ("A100", "A100"), ("A100", "H100", "H100"))]
+    assert names == ["A100", "A100", "A100 then H100"]
+    assert store.device_names({"environment": {"device_name": "A100"}}) == "A100"  # of a version without sittings
+    (note,) = device_notes(pd.DataFrame({"status": "done", "device_name": names}))
+    assert note.startswith("Warning: 1 run went from A100 to H100 between two sittings")
