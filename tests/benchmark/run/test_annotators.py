@@ -216,3 +216,13 @@ def test_without_runs_no_annotator_is_trained(forked_benchmark: Make) -> None:
     assert "the annotator of digits is not trained; do it without --no-run" in " ".join(found.stdout.split())
     assert not list(bench.results.glob("candidates/*/*.npz"))
     assert bench.run("table1").returncode == 0
+
+
+def test_an_annotator_at_chance_is_said_by_every_command_that_trains_on_its_sets(forked_benchmark: Make) -> None:
+    bench = forked_benchmark("bench", profile(1).replace("batch = 8", "batch = 8, lr = 1e-7"))
+    for _ in range(2):  # also when the sets are there already
+        said = bench.run("run", "--seeds", "0,1", "--methods", "proden", "--epochs", "1", "--jobs", "1")
+        assert said.returncode == 0
+        assert said.stderr.count("warning: digits: the annotator is near chance") == 1
+        for path in bench.results.glob("runs/*/*/*/*/run.json"):
+            path.unlink()
