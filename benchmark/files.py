@@ -8,17 +8,25 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmark.errors import CandidError
+from benchmark.errors import CandidError, UsageError
 from datasets.storage.files import Lock, atomic_write, file_name, is_locked
 
 __all__ = [
-    "ROOT", "Lock", "atomic_write", "ensure_writable", "file_name", "is_bundle", "is_locked", "no_link", "refuse_links", "set_aside", "without_paths",
+    "ROOT", "Lock", "atomic_write", "check_out", "ensure_writable", "file_name", "is_bundle", "is_locked", "no_link", "refuse_links", "set_aside", "without_paths",
 ]  # fmt: skip
 
 PATH = re.compile(
     r"(?<![\w.~/-])(?:~|/[^\s/'\":,;=()<>\[\]]+)(?:/[^\s/'\":,;=()<>\[\]]*)+"
 )  # absolute, or under a home
 ROOT = Path(__file__).resolve().parents[1]  # of the checkout
+
+
+def check_out(file: Path) -> None:
+    """Before the work, not after it: whether a file that was asked for can be written."""
+    try:
+        ensure_writable(file.parent)
+    except CandidError:
+        raise UsageError(f"--out {file}: nothing can be written to that folder; name another file.") from None
 
 
 def is_bundle(path: Path) -> bool:

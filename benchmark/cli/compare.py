@@ -24,12 +24,15 @@ class Own:
 
 def run(request: Request, own: Own) -> int:
     from benchmark.analysis import table as rendering
+    from benchmark.files import check_out
     from benchmark.plan.selection import sources_of
     from benchmark.share import compare
     from benchmark.share.archive import opened
 
     if own.a.resolve() == own.b.resolve():
         raise UsageError(f"{own.a} and {own.b} are the same folder; name two.")
+    if own.out:
+        check_out(own.out)
     with opened(own.a) as first, opened(own.b) as second:
         versions = sources_of(request.plugins)
         sides = [compare.finished(place, request.profile, versions) for place in (first, second)]

@@ -31,7 +31,10 @@ def run(request: Request, own: Own) -> int:
         refuse_links(own.target)
         made = merge.plan(source, own.target)
         if not request.dry_run and (made.runs or made.sets):
-            ensure_writable(own.target)
+            try:
+                ensure_writable(own.target)
+            except CandidError:
+                raise UsageError(f"{own.target} cannot be written; name another folder.") from None
             try:
                 merge.carry_out(made, source, own.target)
             except OSError as error:

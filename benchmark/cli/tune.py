@@ -20,7 +20,7 @@ from benchmark.analysis.table import aligned
 from benchmark.cli.options import TRAINING, Command, Request
 from benchmark.cli.training import announce, selection_of, train
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError, warn
-from benchmark.files import atomic_write, ensure_writable
+from benchmark.files import atomic_write, check_out
 from benchmark.flags import flag
 from benchmark.store import RunFolder, is_number, state_of
 
@@ -93,7 +93,7 @@ def run(request: Request, own: Own) -> int:
     announce(request, f"Tuning by {metric.replace('_', ' ')}", selection)
     cells = grid(selection, rates, decays)
     if not request.dry_run:
-        check_folder(out)
+        check_out(out)
     progress = train(request, selection, [spec for cell in cells for point in cell.points for spec in point.specs])
     if request.dry_run:
         return COMPLETE
@@ -297,14 +297,6 @@ def entries_of(path: Path, base: str) -> list[dict[str, Any]]:
     if content["include"] != [base]:
         raise UsageError(f"{path} holds choices for {content['include']}, not for {base}; name another --out.")
     return values
-
-
-def check_folder(out: Path) -> None:
-    """Before hours of training, not after them."""
-    try:
-        ensure_writable(out.parent)
-    except CandidError:
-        raise UsageError(f"--out {out}: nothing can be written to that folder.") from None
 
 
 def merged(earlier: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ class Own:
 
 
 def run(request: Request, own: Own) -> int:
-    from benchmark.files import atomic_write
+    from benchmark.files import atomic_write, check_out
     from benchmark.share.again import Means
     from benchmark.share.archive import opened
     from benchmark.share.verify import Wish, certificate, verify
@@ -37,14 +37,12 @@ def run(request: Request, own: Own) -> int:
         raise UsageError(f"--cells {own.cells}: write how many cells are to be run again, 0 for none.")
     if own.out.suffix != ".json":
         raise UsageError(f"--out {own.out}: a certificate's name ends in .json.")
+    check_out(own.out)
     means = Means.of(request.plugins, tuple(filter(None, (request.datasets or "").split(","))))
     place, wish = place_of(request), Wish(own.cells, own.draw, own.annotators)
     with opened(own.folder, whole=False) as folder:
         verdict = verify(folder, own.folder.resolve().name, means, place, wish)
-    try:
-        atomic_write(own.out, json.dumps(certificate(verdict, place.device), indent=1, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise UsageError(f"--out {own.out} cannot be written ({error.strerror}); name another file.") from None
+    atomic_write(own.out, json.dumps(certificate(verdict, place.device), indent=1, ensure_ascii=False) + "\n")
     print_verdict(verdict)
     print(f"Written: {own.out}")
     return verdict.code

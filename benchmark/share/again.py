@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmark.errors import CandidError
+from benchmark.errors import CandidError, UsageError
 from benchmark.plan import sections as typed
 from benchmark.plan.resolution import own_data, source_digest
 from benchmark.plan.sections import SECTIONS, fields_of
@@ -39,7 +39,7 @@ class Means:
         for path in paths:
             found = own_data(path)
             if "sha256" not in found:
-                raise CandidError(f"--datasets {path}: that is no file or folder of data of your own.")
+                raise UsageError(f"--datasets {path}: that is no file or folder of data of your own.")
             own[found["sha256"]] = path
         return cls(discover(tuple(plugins)), own)
 

@@ -34,7 +34,7 @@ def table(first: pd.DataFrame, second: pd.DataFrame, names: tuple[str, str], tes
     both = [key for key in cells[0] if key in cells[1]]
     if not both:
         raise CandidError(
-            f"{names[0]} and {names[1]} have no cell in common: {_listed(cells[0])} there, {_listed(cells[1])} here."
+            f"There is no cell that both have: {names[0]} has {_listed(cells[0])}; {names[1]} has {_listed(cells[1])}."
         )
     records = [_record(key, cells[0][key], cells[1][key], test, accuracy) for key in both]
     add_holm(records, ALPHA)

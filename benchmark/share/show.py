@@ -52,7 +52,7 @@ def cell(results: Path, method: str, dataset: str, scope: Scope, versions: Wante
 
 def _nothing(what: str, word: str, there: Sequence[str], results: Path) -> str:
     known = f" There are {', '.join(there)}." if there else ""
-    return f"There are no runs {what} in {results}.{did_you_mean(word, there)}{known}"
+    return f"There are no runs {what} in {results}.{did_you_mean(word.lower(), there)}{known}"
 
 
 def _last(document: Mapping[str, Any]) -> str:
