@@ -83,6 +83,7 @@ class Dataset:
     candidates: Tensor | None = None  # (N, C) bool, when the data bring their own
     may_lack_truth: bool = False  # whether those may do without the true label
     backbone: str = "resnet18-cifar"
+    annotator: str = ""  # network of its annotator; empty: the backbone
     notes: tuple[str, ...] = ()  # what a reader of the results should know, e.g. rows left out
     noise: Noise | None = None  # of the strong view of feature rows; None: the views' own
     root: Path = Path("data")  # the data folder that it was read from, where what is derived from it may be kept

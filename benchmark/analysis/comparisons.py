@@ -100,7 +100,9 @@ def mixture_notes(runs: pd.DataFrame) -> list[str]:
     names = {"commit": "commits", "code_version": "code versions", "schema": "versions of the results schema"}
     for column, many in {**names, "epochs": "numbers of epochs"}.items():
         counts = done[column].fillna("unknown").value_counts().sort_index(key=lambda i: i.astype(str))
-        if len(counts) > 1:
+        # Epochs are a matter of the data set: a profile may train small sets for longer.
+        mixed = done.groupby("dataset")[column].nunique().max() > 1 if column == "epochs" else len(counts) > 1
+        if mixed:
             listed = ", ".join(
                 f"{str(value)[:12]} ({count} run{'s' if count > 1 else ''})" for value, count in counts.items()
             )

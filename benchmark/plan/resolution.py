@@ -16,10 +16,11 @@ from typing import Any
 from benchmark.errors import UsageError
 from benchmark.plan import sections as typed
 from benchmark.plan.profile import VALUE_TABLES, Profile
-from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, Views, fields_of
+from benchmark.plan.sections import AUTO, SECTIONS, Annotator, Data, Network, Train, Views, fields_of
 from benchmark.plan.spec import RunConfig, RunSpec, file_digest
 from benchmark.store import digest_of
 from datasets import registry
+from datasets.labels.generators import GENERATORS
 from datasets.own import content_of, is_own, name_of
 from methods.parts import pretrained
 from methods.parts.networks import own_file, takes_weights
@@ -119,6 +120,7 @@ class Draft:
         for values in self.profile.values:
             if values["method"] in (self.entry.name, "*") and values["dataset"] in (*self.names, "*"):
                 self.read_values(values)
+        self.usual_annotator = dict(self.sections["annotator"])  # as far as no command line is heard
 
     def read_values(self, values: Mapping[str, Any]) -> None:
         """One [[values]] entry: fields of the method or of [train], and whole tables."""
@@ -169,6 +171,7 @@ class Draft:
         if not self.sections["backbone"]["frozen"]:
             self.drop("backbone", "draws", "cells", "adapter")
         self.normalise()
+        self.settle_annotator()
         source = registry.SOURCES.get(self.dataset)
         if source is not None and source.group == "Tabular":
             self.drop("views", *self.known["views"])  # made for images
@@ -188,6 +191,17 @@ class Draft:
             self.sections[section][key] = self.known[section][key].default
             self.provenance.pop(f"{section}.{key}", None)
             self.chosen.pop(f"{section}.{key}", None)
+
+    def settle_annotator(self) -> None:
+        """A run without one is the run that says nothing of it; that of the user's own data is chosen by their size."""
+        annotator = self.sections["annotator"]
+        if not GENERATORS[self.sections["data"]["generator"]].annotator:
+            annotator |= self.usual_annotator
+            for key in annotator:
+                if self.chosen.pop(f"annotator.{key}", None) is not None:
+                    self.provenance.pop(f"annotator.{key}", None)
+        elif self.identified.get("sha256") and not annotator["network"]:
+            annotator["network"] = AUTO
 
     def normalise(self) -> None:
         """Images are normalised as the weights want it, unless somebody says otherwise."""

@@ -104,11 +104,14 @@ class Network:
     adapter: int = setting(256, AT_LEAST_ONE, later=True)  # its width
 
 
+AUTO = "auto"  # what own data have where nothing is said: a small network for small pictures, else their encoder
+
+
 @dataclass(frozen=True)
 class Annotator:
     """The clean-label network whose mistakes become instance-dependent candidates."""
 
-    network: str = ""  # empty: the data set's own encoder, whatever the run uses
+    network: str = ""  # empty: the data set's own encoder, whatever the run uses; auto: small for small pictures
     epochs: int = setting(10, AT_LEAST_ONE)
     batch: int = setting(128, Rule(lambda value: value >= 2, "at least 2"))
     lr: float = 0.05

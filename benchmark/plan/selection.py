@@ -158,14 +158,15 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
 
 
 def _check_use(overrides: Sequence[Override], specs: Sequence[RunSpec]) -> None:
-    """Start weights or views that no run of the selection has a use for are an error, not a silent nothing."""
+    """Start weights, views or annotators that no run of the selection has a use for are an error, not a silent nothing."""
     for override in overrides:
         name = f"{override.scope}.{override.key}"
-        if override.scope not in ("backbone", "views") or any(name in spec.overrides for spec in specs):
+        if override.scope not in ("backbone", "views", "annotator") or any(name in spec.overrides for spec in specs):
             continue
         encoders = ", ".join(sorted({spec.backbone.name for spec in specs}))
         reasons = {
             "backbone": f"no encoder here has published weights ({encoders})",
+            "annotator": "no data set here has candidate labels that an annotator makes",
             "views": f"no method here sees the view {override.key} of images",
         }
         raise UsageError(f"--set {name}={override.text} changes nothing: {reasons[override.scope]}.")

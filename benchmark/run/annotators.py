@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,7 @@ def _standing(folder: Path, document: dict[str, Any]) -> Standing:
         status = "interrupted"
     last = records[-1]["result"].get("train_accuracy") if records else None
     pace = median(record["time"]["seconds"] for record in records) if records else None
+    since = time.time() - RunFolder(folder).metrics.stat().st_mtime if records else 0.0  # in the epoch that is going on
     return Standing(
         dataset=_text(document["dataset"]),
         network=_text(document["network"]),
@@ -59,7 +61,7 @@ def _standing(folder: Path, document: dict[str, Any]) -> Standing:
         epochs=epochs,
         epochs_done=len(records),
         accuracy=last,
-        seconds_left=None if pace is None else pace * (epochs - len(records)),
+        seconds_left=None if pace is None else pace * (epochs - len(records)) - min(max(since, 0.0), pace),
     )
 
 

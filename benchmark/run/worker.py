@@ -36,7 +36,8 @@ from benchmark.train.summary import cost_of, summarise
 from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
 from benchmark.watchdog import watchdog
 from datasets.base import UNKNOWN, Dataset
-from datasets.labels.candidates import CandidateSet
+from datasets.labels.annotator import with_accuracy
+from datasets.labels.candidates import CandidateSet, doubts
 from datasets.storage.files import Busy, without_waiting
 from methods.registry import load
 
@@ -57,10 +58,14 @@ def start_worker(parent: int) -> None:
 
 
 def prepare(spec: RunSpec, options: RunOptions, wait: bool = False) -> Outcome:
-    """Build what all runs on a data set and seed share. `claimed`: another process is at it; the reason is its lock."""
+    """Build what all runs on a data set and seed share.
+
+    `claimed`: another process is at it; the reason is its lock. `done` with a reason: the sets are worth little.
+    """
     try:
         with silenced(), contextlib.nullcontext() if wait else without_waiting():
-            made(spec, replace(options, device=str(ready(options.device))))
+            _, candidates = made(spec, replace(options, device=str(ready(options.device))))
+            found = doubts(with_accuracy(candidates, options.results / "candidates"))
     except Busy as busy:
         return Outcome("claimed", str(busy.path))
     except Interrupted:
@@ -69,7 +74,7 @@ def prepare(spec: RunSpec, options: RunOptions, wait: bool = False) -> Outcome:
         return Outcome("failed", sentence(error))
     finally:
         release(options.device)
-    return Outcome("done")
+    return Outcome("done", " ".join(found))
 
 
 def made(spec: RunSpec, options: RunOptions) -> tuple[Dataset, CandidateSet]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.errors import warn
-from benchmark.plan.sections import Network
+from benchmark.plan.sections import AUTO, Network
 from benchmark.plan.spec import RunSpec
 from benchmark.train.annotating import Keeper, Reader
 from benchmark.train.frozen import FrozenAnnotator, FrozenLoader, frozen_of
@@ -33,7 +33,8 @@ ANNOTATOR_SEED = 0  # one annotator per data set, whatever the seed of a run
 def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
     """The clean-label network of a data set, trained on the weak view, read in its test view."""
     section = spec.annotator
-    encoder = section.network or dataset.backbone  # never the run's own choice: all runs share the labels
+    named = dataset.annotator if section.network == AUTO else section.network
+    encoder = named or dataset.backbone  # never the run's own choice: all runs share the labels
     features = dataset.train.images
     of_run = spec.backbone.name or dataset.backbone
     own = encoder == of_run and takes_weights(encoder)  # it starts as the run's encoder does

@@ -78,7 +78,8 @@ def read(path: Path) -> Plain:
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, csv.Error) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        reason = "it holds Python objects" if "pickle" in reason else reason
         raise DataError(
             f"{path} holds no matrix of candidates ({reason}); see `Candidate sets` in docs/data.md."
         ) from None
@@ -88,6 +89,8 @@ def read(path: Path) -> Plain:
 
 
 def _from_npz(path: Path) -> tuple[list[str], np.ndarray, str]:
+    if path.is_file() and not zipfile.is_zipfile(path):  # numpy would speak of pickles
+        raise ValueError("it is no .npz file")
     with np.load(path, allow_pickle=False) as arrays:
         names = arrays["class_names"].tolist() if "class_names" in arrays.files else []
         return list(map(str, names)), arrays["candidates"], str(arrays["meta"]) if "meta" in arrays.files else ""

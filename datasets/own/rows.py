@@ -101,6 +101,7 @@ def dataset_from(
         candidates=None if candidates is None else torch.from_numpy(candidates),
         may_lack_truth=keep,
         backbone=backbone or ("resnet18-cifar" if small else "resnet34-imagenet"),
+        annotator="small-cnn" if small and backbone is None else "",
         scaling=scaling,
         columns=rows.columns,
         train_names=tuple(rows.names[row] for row in train.tolist()) if rows.names else tuple(map(str, train.tolist())),

@@ -16,7 +16,7 @@ from benchmark.errors import CandidError, UsageError, warn
 from benchmark.files import ROOT, is_locked
 from benchmark.run import devices
 from benchmark.run.backends.base import Backend, one_command, show_while
-from benchmark.run.backends.schedule import Sets, grouped, shared_key
+from benchmark.run.backends.schedule import Sets, grouped, say_doubts, shared_key
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.progress import Display, Progress
 from benchmark.store import RunFolder, find
@@ -129,6 +129,7 @@ class Work:
                 del sets.specs[key]
             if outcome.status == "failed":
                 self._lose(key, outcome.reason)
+            say_doubts(sets, outcome)
         ready = {key for key, outcome in found.items() if outcome.status == "done"}
         runs = [self._run(spec) for spec in list(self.waiting.values()) if shared_key(spec) in ready]
         return runs + ([self._prepare(sets, wait=True)] if sets.specs else [])

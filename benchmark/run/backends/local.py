@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.device.environment import set_environment
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError
 from benchmark.run.backends.base import Backend, one_command, show_while
-from benchmark.run.backends.schedule import Schedule, Sets, Waiting
+from benchmark.run.backends.schedule import Schedule, Sets, Waiting, say_doubts
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.progress import Display, Progress
 
@@ -211,7 +211,9 @@ class Command:
                     return
                 if outcome.status == "interrupted":
                     return
-                self._lose(self.schedule.prepared(key, outcome.reason), outcome.reason)
+                failed = outcome.reason if outcome.status == "failed" else ""
+                self._lose(self.schedule.prepared(key, failed), failed)
+                say_doubts(sets, outcome)
         finally:
             del self.progress.preparing[slot]
 

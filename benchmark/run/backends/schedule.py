@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmark.errors import warn
 from benchmark.files import is_locked
+from benchmark.run.options import Outcome
 from benchmark.store import canonical
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Sets:
     taken: bool = False
     lock: Path | None = None  # of the process that is making them
     again: float = 0.0  # when to ask again
+    doubted: bool = False  # that they are worth little has been said
 
 
 @dataclass
@@ -121,6 +124,13 @@ class Schedule:
     def stop(self) -> None:
         """Nothing is begun any more. Called by a signal handler, so it waits for nobody."""
         self.over = True
+
+
+def say_doubts(sets: Sets, outcome: Outcome) -> None:
+    """Candidate sets that are made and worth little, said once per annotator: their sizes look right."""
+    if outcome.status == "done" and outcome.reason and not sets.doubted:
+        sets.doubted = True
+        warn(f"{sets.name}: {outcome.reason}")
 
 
 def _held(group: Sets) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from benchmark.analysis.comparisons import mixture_notes
 from benchmark.analysis.table import Table
 from benchmark.errors import UsageError
 from benchmark.exhibits import agreement, realworld, realworld_all
@@ -88,6 +90,13 @@ def test_table_2_of_a_source_has_its_own_numbers_beside_ours(tmp_path: Path) -> 
     made = exhibit.make(Material(chosen, exhibit.runs(chosen, options), RunOptions(tmp_path, tmp_path)), options)
     printed = {record["method"]: record.get("published_mean") for record in made.data}
     assert printed == {"proden": 73.44, "cel-linear": 74.15, "valen": None}
+
+
+def test_sets_that_are_trained_for_different_lengths_are_no_mixture() -> None:
+    runs = pd.DataFrame({"dataset": ["a", "a", "b"], "epochs": [5, 5, 9], "label": "cc", "seed": [0, 1, 0]})
+    runs = runs.assign(status="done", commit="c", code_version="v", schema=1)
+    assert not mixture_notes(runs)
+    assert "2 numbers of epochs" in mixture_notes(runs.assign(dataset="a"))[0]
 
 
 # All methods under one protocol -------------------------------------------------------------------------------------

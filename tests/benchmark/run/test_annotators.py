@@ -187,6 +187,7 @@ def test_plain_output_has_a_heartbeat_with_epoch_accuracy_and_time_left(
     (folder.path / "annotator.json").write_text(json.dumps(document))
     for epoch in range(10):
         folder.append_epoch({"epoch": epoch, "result": {"train_accuracy": 45.12}, "time": {"seconds": 6.0}})
+    os.utime(folder.metrics, (time.time() + 60, time.time() + 60))  # a disk whose clock is ahead
     context = multiprocessing.get_context("fork")
     held = context.Event()
     other = context.Process(target=hold, args=(folder.path.with_name(f"{folder.path.name}.lock"), held))
@@ -215,3 +216,13 @@ def test_without_runs_no_annotator_is_trained(forked_benchmark: Make) -> None:
     assert "the annotator of digits is not trained; do it without --no-run" in " ".join(found.stdout.split())
     assert not list(bench.results.glob("candidates/*/*.npz"))
     assert bench.run("table1").returncode == 0
+
+
+def test_an_annotator_at_chance_is_said_by_every_command_that_trains_on_its_sets(forked_benchmark: Make) -> None:
+    bench = forked_benchmark("bench", profile(1).replace("batch = 8", "batch = 8, lr = 1e-7"))
+    for _ in range(2):  # also when the sets are there already
+        said = bench.run("run", "--seeds", "0,1", "--methods", "proden", "--epochs", "1", "--jobs", "1")
+        assert said.returncode == 0
+        assert said.stderr.count("warning: digits: the annotator is near chance") == 1
+        for path in bench.results.glob("runs/*/*/*/*/run.json"):
+            path.unlink()
