@@ -114,7 +114,7 @@ def commands(page: Path) -> Iterator[str]:
 def test_every_command_can_be_typed(page: Path) -> None:
     for line in commands(page):
         words = shlex.split(line.removeprefix(COMMAND)) if line.startswith(COMMAND) else []
-        if words and words[0] != "test" and "…" not in line and "|" not in line:
+        if words and words[0] not in ("test", "python") and "…" not in line and "|" not in line:
             try:
                 parser().parse_args(words)
             except SystemExit:
