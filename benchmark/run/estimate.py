@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TOTAL = 60.0  # seconds of measuring; a measurement that has begun is ended
 OF_A_CALL = 1e-5  # seconds of torch beside the arithmetic
-OF_A_RUN = 0.1  # seconds for its folder and files
+OF_A_RUN = 0.03  # seconds for its folder and files
 
 Pair = tuple[str, str]  # what is run, on which data set
 
