@@ -100,6 +100,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         """
         import torch
 
+        from benchmark.train.guard import Diverged
         from benchmark.train.model import model_files, model_from
         from benchmark.train.trainer import Trainer
         from methods.registry import load
@@ -123,6 +124,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
                         if self.verbose:
                             print(f"epoch {trainer.epoch}/{trainer.epochs}: loss {record['result']['loss']:.4f}")
                     self._files = model_files(trainer, dataset, dataset.candidates)
+            except Diverged as error:
+                raise ValueError(f"The training diverged: {error}; choose a smaller lr.") from None
             finally:
                 torch.set_num_threads(threads)
             self._model: Model | None = model_from(self._files, self._own_files, self.device)

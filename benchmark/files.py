@@ -15,9 +15,8 @@ __all__ = [
     "ROOT", "Lock", "atomic_write", "check_out", "ensure_writable", "file_name", "is_bundle", "is_locked", "no_link", "refuse_links", "set_aside", "without_paths",
 ]  # fmt: skip
 
-PATH = re.compile(
-    r"(?<![\w.~/-])(?:~|/[^\s/'\":,;=()<>\[\]]+)(?:/[^\s/'\":,;=()<>\[\]]*)+"
-)  # absolute, or under a home
+PART = r"[^\s/'\":,;=()<>\[\]]"  # a character of a folder's name outside quotes
+PATH = re.compile(rf"(?<=')/[^']+(?=')|(?<![\w.~/-])(?:~(?:/{PART}*)+|(?:/{PART}+)+/?)")  # absolute, or under a home
 ROOT = Path(__file__).resolve().parents[1]  # of the checkout
 
 

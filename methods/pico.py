@@ -67,7 +67,7 @@ def updated_prototypes(prototypes: Tensor, queries: Tensor, labels: Tensor, gamm
             rows.index_copy_(0, at, unit(gamma * rows.index_select(0, at) + (1 - gamma) * query))
         return rows
     members = labels == torch.arange(len(prototypes), device=labels.device)[:, None]  # (C, B)
-    places = members.cumsum(1, dtype=queries.dtype)
+    places = members.cumsum(1).to(queries.dtype)  # whole numbers: a GPU adds floats in no fixed order
     counts = places[:, -1:]
     pulls = torch.pow(gamma, counts - places) * members
     return unit(torch.pow(gamma, counts) * prototypes + (1 - gamma) * pulls @ queries)

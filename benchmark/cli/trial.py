@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.cli.estimate import print_costs, print_disk
 from benchmark.cli.exhibits import every_one, make_with, needs_of, selection_for, under_its_profile, with_defaults
-from benchmark.cli.options import SELECTION, Command, Request, positive
+from benchmark.cli.options import SELECTION, Command, Request, whole
 from benchmark.cli.training import announce, place_of, say_weights
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, MissingRuns, UsageError
 from benchmark.exhibits.base import all_exhibits
@@ -35,7 +35,7 @@ ESTIMATE_SECONDS = 30.0
 @dataclass(frozen=True)
 class Own:
     what: str = flag("table2", positional=True, choices=(*(exhibit.name for exhibit in all_exhibits()), "all"))
-    steps: int = flag(2, "training steps of an epoch", kind=lambda text: int(positive(text)), metavar="N")
+    steps: int = flag(2, "training steps of an epoch", kind=whole, metavar="N")
 
 
 def run(request: Request, own: Own) -> int:

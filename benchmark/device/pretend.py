@@ -371,6 +371,8 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
         "get_device_capability": (8, 0),
         "mem_get_info": (2**36, 2**36),
         "current_stream": Stream(),
+        "get_rng_state": torch.zeros(16, dtype=torch.uint8),
+        "set_rng_state": None,
     }.items():
         yield cuda, name, number(value)
     yield cuda, "synchronize", lambda *_: active().wait("synchronize")

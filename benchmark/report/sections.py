@@ -316,7 +316,7 @@ def describe(view: View, results: Path) -> dict[str, Any]:
 
 def _absent(view: View, contents: Contents) -> list[str]:
     """Methods and data sets of the profile that have no run at all."""
-    if view.definition is None or view.setting:
+    if view.definition is None or view.setting or not view.definition.datasets:
         return []
     have = {m.name for m in contents.methods} | {d.name for d in contents.datasets}
     return [n for n in (*view.definition.all_methods, *view.definition.datasets) if n not in have]
@@ -325,7 +325,7 @@ def _absent(view: View, contents: Contents) -> list[str]:
 def _planned(view: View, contents: Contents) -> list[int]:
     """Runs of the profile's own grid: done and planned."""
     methods, sets = {m.name for m in contents.methods}, {d.name for d in contents.datasets}
-    if view.definition is not None and not view.setting:
+    if view.definition is not None and view.definition.datasets and not view.setting:  # else it is for own data
         methods, sets = set(view.definition.all_methods), set(view.definition.datasets)
     own = {
         (run.method, run.dataset, run.seed)
@@ -347,6 +347,12 @@ def _view_notes(view: View, contents: Contents, old: set[str]) -> list[str]:
         notes.append(
             f"Warning: {many} run{'s were' if many > 1 else ' was'} made with other values than profile "
             f"{view.profile} has now; table2 would run them again."
+        )
+    unscored = sorted({run.dataset for run in view.runs if run.done and "accuracy" not in run.summary})
+    if unscored:
+        notes.append(
+            f"Nothing is scored on {', '.join(unscored)}: the test rows have no true labels. Covering rate and approximated "
+            f"accuracy on held-out rows are among the curves."
         )
     other = sorted({run.seed for run in view.runs} - set(contents.seeds))
     if other:

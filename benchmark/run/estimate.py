@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from benchmark.run.shapes import Needs, Outline
 
 TOTAL = 60.0  # seconds of measuring; a measurement that has begun is ended
-OF_A_RUN = 0.1  # seconds for its folder and files
+OF_A_CALL = 1e-5  # seconds of torch beside the arithmetic
+OF_A_RUN = 0.03  # seconds for its folder and files
 
 Pair = tuple[str, str]  # what is run, on which data set
 
@@ -143,7 +144,7 @@ class Estimate:
         """The cheapest of every data set, then the cheapest of every method, then the rest."""
         # The maps of a frozen encoder may not be there yet, and making them takes longer than many runs.
         here = [p for p, spec in self.first.items() if not self.is_missing(spec) and not spec.backbone.frozen]
-        here.sort(key=self._weight)  # stable
+        here.sort(key=lambda pair: self._weight(self.first[pair]))  # stable
         chosen: dict[Pair, None] = {}
         for part in (1, 0):
             seen = {pair[part] for pair in chosen}
@@ -153,9 +154,12 @@ class Estimate:
                     chosen[pair] = None
         return [*chosen, *(pair for pair in here if pair not in chosen)]
 
-    def _weight(self, pair: Pair) -> float:
-        needs = self.needs(self.first[pair])
-        return needs.flops if needs else 0.0
+    def _weight(self, spec: RunSpec) -> float:
+        """Seconds of a step on a slow device, from its operations and calls; only good for comparisons. 0: not known."""
+        from benchmark.run.pace import SLOW
+
+        needs, device = self.needs(spec), self.place.device.partition(":")[0]
+        return needs.flops / SLOW[device] + needs.calls * OF_A_CALL if needs else 0.0
 
     def _time(self, pair: Pair) -> None:
         import torch
@@ -179,7 +183,7 @@ class Estimate:
         """Of one run."""
         needs = self.needs(spec)
         memory = needs.peak_bytes if needs else 0.0
-        pace, how = self._assumed(spec, needs) if self.tflops else self._pace(spec, needs)
+        pace, how = self._assumed(spec, needs) if self.tflops else self._pace(spec)
         if pace is None:
             return Cost(0.0, 0.0, memory, "unknown")
         return Cost(self._seconds(spec, pace), pace.checkpoint_bytes, pace.peak_bytes or memory, how)
@@ -203,7 +207,7 @@ class Estimate:
         evaluation = outline.test_rows * needs.predict_flops / (self.tflops * 1e12)
         return Pace(needs.flops / (self.tflops * 1e12), 0.0, 0.0, evaluation, needs.state_bytes), "assumed"
 
-    def _pace(self, spec: RunSpec, needs: Needs | None) -> tuple[Pace | None, str]:
+    def _pace(self, spec: RunSpec) -> tuple[Pace | None, str]:
         """Timed, or from what was timed: the method elsewhere, against a method timed there and here."""
         pair = pair_of(spec)
         if pair in self.paces:
@@ -222,13 +226,13 @@ class Estimate:
         known = here or list(self.paces)
         if not known:
             return None, "unknown"
-        base = min(known, key=lambda other: abs(self._weight(other) - (needs.flops if needs else 0.0)))
+        base = min(known, key=lambda other: abs(self._weight(self.first[other]) - self._weight(spec)))
         return self._resized(self.paces[base].times(self._ratio(spec, base)), base, spec), "operations"
 
     def _ratio(self, spec: RunSpec, other: Pair) -> float:
         """Operations of a step, one against the other."""
-        a, b = self.needs(spec), self.needs(self.first[other])
-        return a.flops / b.flops if a and b and a.flops and b.flops else 1.0
+        mine, theirs = self._weight(spec), self._weight(self.first[other])
+        return mine / theirs if mine and theirs else 1.0
 
     def _resized(self, pace: Pace, measured: Pair, spec: RunSpec) -> Pace:
         """Hooks and evaluations for as many rows as the data set has."""

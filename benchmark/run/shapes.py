@@ -39,6 +39,7 @@ class Needs:
     peak_bytes: float
     predict_flops: float  # of one image
     state_bytes: float  # of a checkpoint
+    calls: int = 0  # of torch in a step: what small networks spend their time on
 
 
 class Counter(TorchDispatchMode):
@@ -46,11 +47,12 @@ class Counter(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.flops, self.now, self.peak = 0.0, 0, 0
+        self.flops, self.calls, self.now, self.peak = 0.0, 0, 0, 0
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         packet = func.overloadpacket
+        self.calls += 1
         made = ANSWERS[packet](args[0]) if packet in ANSWERS else func(*args, **(kwargs or {}))
         if packet in flop_registry:
             self.flops += flop_registry[packet](*args, **(kwargs or {}), out_val=made)
@@ -94,14 +96,15 @@ def needs_of(spec: RunSpec, outline: Outline) -> Needs:
         forget_values(trainer)
         trainer.epoch = trainer.epochs * 3 // 4  # when warm-ups are over
         trainer.method.train()
+        counter.calls = 0
         counter.now += momentum_bytes(trainer.method)  # which later steps have, and this one makes at its end
         trainer.step(batch_of(trainer, outline))
-        flops, peak = counter.flops, counter.peak
+        flops, peak, calls = counter.flops, counter.peak, counter.calls
         counter.flops = 0.0
         trainer.method.eval()
         with torch.no_grad():
             trainer.method.predict(outline.images(2))
-    return Needs(flops, peak, counter.flops / 2, state)
+    return Needs(flops, peak, counter.flops / 2, state, calls)
 
 
 def without_weights(spec: RunSpec) -> RunSpec:

@@ -17,7 +17,7 @@ from benchmark.plan.resolution import Override, resolve
 from benchmark.train.candidates import plausible_candidates
 from benchmark.train.loading import entry_of
 from benchmark.train.trainer import Trainer, TrainingRows
-from datasets.base import Dataset, Split
+from datasets.base import Dataset, Split, plural
 from datasets.registry import get
 from datasets.views.recipes import CIFAR, FINE_GRAINED
 from methods.registry import discover, load
@@ -90,7 +90,7 @@ def measure(method: str, size: str, card: str, shown: str) -> dict[str, Any]:
         evaluation = _evaluation(clock, trainer)
     return {
         "method": method, "size": size, "card": card, "precision": shown, "step_ms": 1e3 * alone,
-        "with_views_ms": 1e3 * seconds, "idle": 1 - busy / seconds, "launches": round(launches),
+        "with_views_ms": 1e3 * seconds, "idle": max(0.0, 1 - busy / seconds), "launches": round(launches),
         "waits_per_step": waits, "waits_per_block": view_waits, "hooks_us_per_row": 1e6 * hooks,
         "evaluation_us_per_row": 1e6 * evaluation,
     }  # fmt: skip
@@ -150,10 +150,8 @@ def table(document: dict[str, Any]) -> str:
             f"{row['with_views_ms']:>8.1f} {100 * row['idle']:>5.1f}% {row['launches']:>9} {waits:>6.1f}"
         )
     total = ", ".join(f"{value:.0f} in {shown}" for shown, value in document["hours"].items())
-    count = len({row["method"] for row in document["rows"]})
-    return "\n".join(
-        [*lines, "", f"GPU hours of {count} methods on the data sets and seeds of Table 2, modelled: {total}"]
-    )
+    count = plural(len({row["method"] for row in document["rows"]}), "method")
+    return "\n".join([*lines, "", f"GPU hours of {count} on the data sets and seeds of Table 2, modelled: {total}"])
 
 
 def hours(rows: Sequence[dict[str, Any]], card: str, shown: str) -> float:

@@ -183,7 +183,6 @@ class Maps:
                     stream.seek(at)
                 images, sizes = self.split.batch(rows)
                 images = images.to(self.encoder.device)
-                sizes = None if sizes is None else sizes.to(self.encoder.device)
                 if self.view == "plain":
                     made = views.test(images, sizes)
                 else:

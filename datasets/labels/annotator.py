@@ -145,12 +145,12 @@ class Annotator:
         if self.augment is None:
             return self.test_view(split, rows)
         images, sizes = split.batch(rows)
-        return self.augment(images.to(self.device), None if sizes is None else sizes.to(self.device), rows, epoch)
+        return self.augment(images.to(self.device), sizes, rows, epoch)
 
     def test_view(self, split: Split, rows: Tensor) -> Tensor:
         """What it is read on."""
         images, sizes = split.batch(rows)
-        return self.prepare(images.to(self.device), None if sizes is None else sizes.to(self.device))
+        return self.prepare(images.to(self.device), sizes)
 
     def _outputs(self, network: nn.Module, split: Split, mode: str) -> Tensor:
         """(N, C) float32 logits on the CPU, by batches of consecutive rows."""
@@ -258,7 +258,8 @@ def _reproducible(seed: int, device: torch.device) -> Iterator[None]:
     """Seeded, deterministic, and without a trace afterwards."""
     threads = torch.get_num_threads()
     devices = [device.index or 0] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+    exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False)  # without `enabled` it is off
+    with torch.random.fork_rng(devices=devices), exact:
         torch.manual_seed(seed)
         torch.set_num_threads(1)
         try:

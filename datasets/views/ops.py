@@ -271,11 +271,11 @@ def equalize(x: Tensor, _: Tensor) -> Tensor:
     planes, pixels = x.shape[0] * x.shape[1], x.shape[2] * x.shape[3]
     first = torch.arange(0, 256 * planes, 256, device=x.device, dtype=torch.int32).unsqueeze(1)
     cells = x.reshape(planes, pixels).to(torch.int32).add_(first).view(-1)
-    histogram = _counted(cells, 256 * planes).view(planes, 256).to(torch.float32)
-    brightest = histogram.gather(1, x.amax((2, 3)).view(planes, 1).to(torch.int64))
+    counts = _counted(cells, 256 * planes).view(planes, 256)
+    brightest = counts.gather(1, x.amax((2, 3)).view(planes, 1).to(torch.int64)).to(torch.float32)
     step = (pixels - brightest).div_(255).floor_()
     # quotients of whole numbers far below 2^24 never round up to the next whole number
-    before = histogram.cumsum(1).sub_(histogram)
+    before = counts.cumsum(1).sub_(counts).to(torch.float32)
     lookup = before.add_((step / 2).floor_()).div_(step.clamp(min=1)).floor_().clamp_(max=255)
     lookup = torch.where(step == 0, torch.arange(256, device=x.device, dtype=torch.float32), lookup)
     return lookup.view(-1).index_select(0, cells).view_as(x)

@@ -174,6 +174,7 @@ def test_scikit_learn_can_clone_and_cross_validate():
         ({"settings": {"train.epoch": 1}}, "train has no 'epoch'"),
         ({"network": "mlpp"}, "Unknown backbone 'mlpp'"),
         ({"random_state": -1}, "random_state is -1"),
+        ({"lr": 1e30}, "The training diverged: .*; choose a smaller lr"),
     ],
 )
 def test_wrong_parameters_are_one_sentence(parameters, message):

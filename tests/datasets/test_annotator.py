@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmark.device.pretend import PretendCuda
 from datasets import digits
 from datasets.base import DataError, Dataset, Split
 from datasets.labels import annotator
@@ -219,3 +220,18 @@ def test_an_average_size_out_of_reach_is_said_before_the_annotator_trains(
         built(wanted, tmp_path)
     fits = replace(wanted, target_size=3.9, annotator=Annotator(small_network, replace(RECIPE, epochs=1)))
     assert abs(built(fits, tmp_path).meta["expected_size"] - 3.9) < 1e-6
+
+
+def test_on_a_card_it_is_that_of_the_cpu_with_cudnn(
+    dataset: Dataset, trained: tuple[annotator.Annotation, Path], tmp_path: Path
+) -> None:
+    seen: set[bool] = set()
+
+    def watched() -> nn.Module:
+        network = small_network()
+        network.register_forward_hook(lambda *_: seen.add(torch.backends.cudnn.enabled))
+        return network
+
+    with PretendCuda():
+        there = Annotator(watched, RECIPE, device="cuda").annotate(dataset, tmp_path)
+    assert seen == {True} and torch.equal(there.logits, trained[0].logits)

@@ -174,6 +174,22 @@ def test_the_sampler_agrees_with_integration() -> None:
     assert found.shares(0.5) == pytest.approx((better, 1 - better - worse, worse), abs=0.01)
 
 
+def test_the_model_agrees_with_stan_and_is_close_to_baycomp() -> None:
+    """The same model in Stan (pystan 3, 20,000 draws), and baycomp 1.0.3's, whose population is Student's t, without its
+    correlation of folds."""
+    cells = [
+        [1.0, 2.5, 1.6, 1.2], [0.2, -0.6, 0.1, 0.4], [3.0, 2.0, 4.4, 2.2], [0.9, 1.2, 0.5, 0.1], [-0.4, 0.6, 0.2, -0.1],
+        [2.2, 1.1, 1.9, 3.0],
+    ]  # fmt: skip
+    found = st.hierarchical(cells)
+    better, _, worse = found.shares(0.5)
+    assert found.common_mean.mean() == pytest.approx(1.117, abs=0.03)
+    assert np.quantile(found.common_mean, [0.025, 0.975]) == pytest.approx([-0.116, 2.431], abs=0.08)
+    assert np.median(found.between) == pytest.approx(1.210, abs=0.03)
+    assert (better, worse) == pytest.approx((0.681, 0.121), abs=0.01)
+    assert (better, worse) == pytest.approx((0.667, 0.125), abs=0.03)  # baycomp
+
+
 def test_the_model_over_data_sets_says_what_it_needs() -> None:
     with pytest.raises(ValueError, match="needs 3 of them"):
         st.hierarchical([[1.0, 2.0], [1.0, 2.0]])

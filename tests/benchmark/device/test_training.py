@@ -21,7 +21,6 @@ from tests.support.pretend import pictures_of_many_sizes, plain_attention, resul
 # Operations that torch makes exact when deterministic algorithms are on, as they are in every run on CUDA; who uses
 # one of them has a reason here, and nobody uses one that has no exact form.
 REPAIRED_WITH_REASON = {
-    "cumsum": "counts of pixels: whole numbers add up alike in any order",
     "scatter_add": "the way back of `gather`: every place is written once",
     "index_add": "VALEN's graph as in the paper: sums over neighbours",
     "index_put": "the way back of indexing by a tensor",

@@ -164,8 +164,9 @@ def test_a_bundle_has_no_paths_and_no_hosts_and_is_read_like_a_folder(
 
 
 def test_paths_lose_all_but_their_last_part() -> None:
-    told = "no /a/b/c.npz, '/x y', https://host/p and method.alpha=0.5/0.2 or ../up and --out=/tmp/z/"
-    assert without_paths(told) == "no c.npz, '/x y', https://host/p and method.alpha=0.5/0.2 or ../up and --out=z"
+    told = "no /a/b/c.npz, '/home/x y/z', /root and ~/d/e: https://host/p, alpha=0.5/0.2 or ../up / --out=/tmp/z/"
+    kept = "no c.npz, 'z', root and e: https://host/p, alpha=0.5/0.2 or ../up / --out=z"
+    assert without_paths(told) == kept
 
 
 def packed(path: Path, *entries: tarfile.TarInfo) -> Path:
