@@ -61,9 +61,11 @@ class Selection:
     def altered(self) -> str:
         """What differs from the profile's own, as a part of a file's name; nothing for the profile as it is."""
         own = self.profile
+        more = [name for name in self.methods if name not in own.all_methods]
+        added = tuple(self.methods) == (*own.all_methods, *more)
         kinds = (
             (self.datasets, own.datasets, [self.source(name).name for name in self.datasets]),
-            (self.methods, own.all_methods, self.methods),
+            (self.methods, own.all_methods, ["with", *more] if added else self.methods),
             (self.seeds, own.seeds, [f"seed{seed}" for seed in self.seeds]),
         )
         words = [str(word) for chosen, usual, shown in kinds if tuple(chosen) != tuple(usual) for word in shown]

@@ -34,6 +34,7 @@ eval_every = 3
 
 [data.digits]
 settings = {{ test = 1700 }}
+train = {{ epochs = {EPOCHS} }}
 generator = "uniform"
 rate = 0.2
 """
