@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from benchmark.cli.exhibits import every_one, needs_of, selection_for, under_its_profile, with_defaults
 from benchmark.cli.options import SELECTION, Command, Request, positive
-from benchmark.cli.training import announce, place_of, say_weights
+from benchmark.cli.training import announce, large_runs, place_of, say_weights
 from benchmark.errors import COMPLETE, UsageError
 from benchmark.exhibits.base import Material, Need, all_exhibits
 from benchmark.flags import flag
@@ -106,7 +106,8 @@ def print_estimate(request: Request, own: Own, selection: Selection, specs: Sequ
         print_costs(estimate, now.todo, annotators, slots)
         print_disk(estimate, now.todo, len(slots), request.results)
         print_grounds(estimate, now.todo)
-    for line in memory_lines(estimate, now.todo, own.assume_memory * GIGABYTE or memory_of_a_run(slots)):
+    counted = large_runs(now.todo) if request.dry_run and not own.assume_memory else now.todo
+    for line in memory_lines(estimate, counted, own.assume_memory * GIGABYTE or memory_of_a_run(slots)):
         print(line)
     return COMPLETE
 

@@ -111,16 +111,22 @@ def grouped_runs(specs: Sequence[RunSpec]) -> list[str]:
     return lines
 
 
+def large_runs(specs: Sequence[RunSpec]) -> list[RunSpec]:
+    """Those on images as large as the paper's, whose memory is worth a word; counting it needs torch and seconds."""
+    from datasets import registry
+
+    return [s for s in specs if registry.get(s.paths.get("dataset") or s.dataset).group in ("Common", "Fine-Grained")]
+
+
 def say_needs(request: Request, specs: Sequence[RunSpec], slots: Sequence[str]) -> None:
     """Data that are not here, and on a GPU the memory of runs on images as large as the paper's."""
     from benchmark.run.estimate import Estimate
     from benchmark.run.memory import memory_lines, memory_of_a_run
     from benchmark.run.missing import missing_data
-    from datasets import registry
 
     for name, reason in missing_data(specs, request.data).items():
         print(f"Missing data     {name}: {reason}")
-    large = [s for s in specs if registry.get(s.paths.get("dataset") or s.dataset).group in ("Common", "Fine-Grained")]
+    large = large_runs(specs)
     if large and slots[0] != "cpu":  # `estimate --dry-run` says it for any device
         # By name alone: a plan must not take the time that reading the data takes.
         estimate = Estimate(large, place_of(request), {spec.dataset for spec in large})

@@ -313,7 +313,7 @@ def clocks(trainer: Trainer) -> list[Clock]:
     return [Clock(epoch, epoch * steps, total, steps) for epoch in (0, total // 2, total - 1)]
 
 
-@claim("It trains on another device than the CPU, all tensors on that one device", "loss", "training_step")
+@claim("It trains on another device than the CPU, all on that one device", "prediction diagnostics", "training_step")
 def device(subject: Subject) -> str:
     """Tried on a pretend one. Waiting for it is no defect, but every line that waits in a step is named."""
     waits: dict[str, str] = {}

@@ -19,6 +19,8 @@ def sentence(error: BaseException, plugin: str = "") -> str:
 
     In a run of a plug-in it is the plug-in's last line, whoever found the fault. No folder is named: it may be shared.
     """
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left on the disk of {error.filename or 'the results folder'}"
     if plugin:
         frames = traceback.extract_tb(error.__traceback__)
         line = next((f":{f.lineno}" for f in reversed(frames) if Path(f.filename) == Path(plugin)), "")
@@ -26,8 +28,6 @@ def sentence(error: BaseException, plugin: str = "") -> str:
         where = "" if f"{plugin}:" in text else f" ({Path(plugin).name}{line})" if line else ""
         file = Path(plugin).name
         return f"{text.replace(plugin, file)}{where}; `./reproduce.sh check {file}` tries the whole contract"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no space left on the disk of {error.filename or 'the results folder'}"
     if isinstance(error, CandidError | DataError | MethodError):
         return str(error)
     where = ""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -139,19 +140,27 @@ def test_a_missing_file_gets_one_sentence(tmp_path: Path) -> None:
 
 
 def test_broken_plug_ins_do_not_stop_a_sweep(tiny_benchmark: TinyBenchmark) -> None:
-    """Those that fail when they run are failed runs with a reason; those that cannot be read are sentences."""
-    paths = [broken.write(tiny_benchmark.folder) for broken in (*UNREADABLE, *DEFECTS)]
-    options = [word for path in paths for word in ("--plugin", str(path))]
-    methods = ",".join(("syntax-error", *(broken.name for broken in DEFECTS), "proden"))
+    """Those that fail when they run are failed runs with a reason; named ones that cannot be read stop it before."""
     words = ("--seeds", "0", "--epochs", "1", "--jobs", "1")  # one slot: what breaks it would stop all the rest
-    done = tiny_benchmark.run("run", "--methods", methods, *words, *options)
+
+    def run(kinds: Sequence[Broken]) -> subprocess.CompletedProcess[str]:
+        paths = [broken.write(tiny_benchmark.folder) for broken in kinds]
+        options = [word for path in paths for word in ("--plugin", str(path))]
+        methods = ",".join((*(broken.name for broken in DEFECTS), "proden"))
+        return tiny_benchmark.run("run", "--methods", methods, *words, *options)
+
+    refused = run((*UNREADABLE, *DEFECTS))
+    assert refused.returncode == 2 and not tiny_benchmark.documents(), refused.stderr
+    assert all(broken.words in refused.stderr for broken in UNREADABLE)
+    for path in tiny_benchmark.folder.glob("*.py"):
+        path.unlink()
+    done = run(DEFECTS)
     assert done.returncode == 1, done.stderr
     documents = {document["method"]: document for document in tiny_benchmark.documents()}
     assert documents["proden"]["status"] == "done"
     assert set(documents) == {"proden", *(broken.name for broken in DEFECTS)}
     for name in ("no-predict", "plain-tensor", "wrong-shape", "loss-per-sample", "no-gradient", "quits"):
         assert documents[name]["status"] == "failed" and documents[name]["reason"], name
-    assert all(broken.words in done.stderr for broken in UNREADABLE)
     log = next(tiny_benchmark.results.glob("runs/*/*/talks/*/log.txt"))
     assert log.stat().st_size < 2 << 20
 
