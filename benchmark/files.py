@@ -16,7 +16,7 @@ __all__ = [
 ]  # fmt: skip
 
 PART = r"[^\s/'\":,;=()<>\[\]]"  # a character of a folder's name outside quotes
-PATH = re.compile(rf"(?<=')/[^']+(?=')|(?<![\w.~/-])(?:~(?:/{PART}*)+|(?:/{PART}+)+/?)")  # absolute, or under a home
+PATH = re.compile(rf"(?<=')/[^']+(?=')|(?<![\w.~/<-])(?:~(?:/{PART}*)+|(?:/{PART}+)+/?)")  # absolute, or under a home
 ROOT = Path(__file__).resolve().parents[1]  # of the checkout
 
 

@@ -75,6 +75,23 @@ def import_before_forking() -> None:
     torch.compiler.reset()  # imports the compiler, as optimisers do at their first step, where it takes 0.7 s
 
 
+def can_fork() -> bool:
+    """Whether a forked worker could train: autograd refuses where this process, a notebook perhaps, has used it on a card.
+
+    Tried by a child, since torch does not tell.
+    """
+    import torch
+
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.ones(1, requires_grad=True).sum().backward()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
 class WorkerDied(Exception):
     """The process ended before its task did."""
 
@@ -87,7 +104,7 @@ class Worker:
     def __init__(self, device: str) -> None:
         self.device = device
         # CUDA must be touched first in the worker, so GPU workers start fresh; forked ones share what is imported.
-        self._context: Any = multiprocessing.get_context("fork" if device == "cpu" else "spawn")
+        self._context: Any = multiprocessing.get_context("fork" if device == "cpu" and can_fork() else "spawn")
         self._process: Any = None
         self._connection: Connection | None = None
         self._retired = False

@@ -13,6 +13,7 @@ import torch
 from benchmark.contract.examiner import Subject
 from benchmark.device.operations import REFUSED
 from benchmark.device.pretend import PretendCuda
+from benchmark.run.backends.local import can_fork
 from benchmark.store import RunFolder
 from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
 from methods.registry import discover
@@ -110,3 +111,9 @@ def test_a_second_pass_under_autocast_sees_the_new_weights(method: str) -> None:
     trainer.begin_epoch()
     trainer.step(trainer.batch(torch.arange(12)))
     assert len(seen) == 2 and not torch.equal(seen[0], seen[1])
+
+
+def test_a_process_that_has_trained_on_a_card_does_not_fork_its_workers() -> None:
+    with PretendCuda():
+        trainer_on("cuda", "proden").train_epoch()
+    assert not can_fork()
