@@ -224,7 +224,7 @@
     if (!cell) return el("span", { class: "none" }, NONE);
     const rank = cell.place === 1 ? "best" : cell.place === 2 ? "second" : "";
     const count = cell.complete || !cell.n ? null : el("span", { class: "short" }, ` ${cell.n}/${cell.expected}`);
-    const ours = cell.n ? [el("span", { class: rank || null }, fixed(cell.mean)), el("span", { class: "std" }, ` ±${fixed(cell.std)}`), count] : el("span", { class: "none" }, NONE);
+    const ours = cell.n ? [el("span", { class: rank || null }, fixed(cell.mean)), el("span", { class: "std" }, ` ±${fixed(cell.std)}${cell.leading ? "°" : ""}`), count] : el("span", { class: "none" }, NONE);
     const difference = cell.published && known(cell.difference) ? el("span", { class: cell.difference < 0 ? "down" : "up" }, signed(cell.difference), cell.outside ? "‡" : "") : null;
     if (mode === "difference") return [difference || el("span", { class: "none" }, NONE), count];
     if (mode === "published") return cell.published ? [fixed(cell.published[0]), el("span", { class: "std" }, ` ±${fixed(cell.published[1])}`)] : el("span", { class: "none" }, NONE);

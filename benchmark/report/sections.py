@@ -377,7 +377,7 @@ def _cell(record: Mapping[str, Any], view: View) -> dict[str, Any]:
     cell = {
         "m": record["method"], "d": record["dataset"], "n": record["n"], "expected": record["expected"],
         "complete": record["n"] == record["expected"] > 0, "mean": record["mean"], "std": record["std"],
-        "low": record["ci_low"], "high": record["ci_high"], "place": record["place"], "problems": record["problems"],
+        "low": record["ci_low"], "high": record["ci_high"], "place": record["place"], "leading": record["leading"], "problems": record["problems"],
         "values": [[seed, value] for seed, value in record["values"].items()],
     }  # fmt: skip
     if "published_mean" in record:
