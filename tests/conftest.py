@@ -58,10 +58,15 @@ class TinyBenchmark:
         return self.folder / "results"
 
     def arguments(self, *words: str) -> list[str]:
-        """A command in this folder: the options that say so, as far as the command takes them."""
+        """A command in this folder: the options that say so, as far as the command takes them and `words` do not."""
         places = {"results": self.results, "data": self.folder / "data", "profile": self.profile, "device": "cpu"}
         taken = places.keys() & takes(words)
-        options = [word for name in places if name in taken for word in (f"--{name}", str(places[name]))]
+        options = [
+            word
+            for name in places
+            if name in taken and f"--{name}" not in words
+            for word in (f"--{name}", str(places[name]))
+        ]
         return [sys.executable, "-m", "benchmark", *words, *options]
 
     def run(self, *words: str, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:

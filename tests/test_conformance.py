@@ -15,33 +15,20 @@ import numpy as np
 import pytest
 import torch
 
+from benchmark.contract.vectors import arrays_of, cases
+
 FOLDER = Path(os.environ.get("CANDID_VECTORS") or Path(__file__).parent / "vectors")
 
 
 def find_cases() -> list[Any]:
-    found = []
-    for manifest in sorted(FOLDER.glob("*/manifest.json")):
-        subject = manifest.parent.name
-        for case in json.loads(manifest.read_text(encoding="utf-8"))["cases"]:
-            found.append(pytest.param(subject, case, id=f"{subject}-{Path(case['file']).stem}-{case['variant']}"))
-    return found
+    return [
+        pytest.param(subject, case, id=f"{subject}-{Path(case['file']).stem}-{case['variant']}")
+        for subject, case in cases(FOLDER)
+    ]
 
 
 def test_there_are_cases() -> None:
     assert find_cases(), f"no manifest.json below {FOLDER}"
-
-
-def arrays_of(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Inputs and expected outputs of a case."""
-    inputs, expected = {}, {}
-    with np.load(path, allow_pickle=False) as arrays:
-        for key in arrays.files:
-            if key.startswith("in_"):
-                value = arrays[key]
-                inputs[key[3:]] = torch.from_numpy(np.array(value)) if value.dtype.kind in "fiub" else value
-            elif key.startswith("out_"):
-                expected[key[4:]] = np.array(arrays[key])
-    return inputs, expected
 
 
 @pytest.mark.parametrize(("subject", "case"), find_cases())
@@ -69,8 +56,8 @@ def test_golden_numbers(subject: str, case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("op", ["trajectory", "linear_training"])
 def test_a_trajectory_of_idgp_without_warm_up_needs_no_orders_for_one(op: str) -> None:
     folder = Path(__file__).parent / "vectors" / "idgp"
-    cases = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["cases"]
-    case = next(case for case in cases if case["op"] == op)
+    listed = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["cases"]
+    case = next(case for case in listed if case["op"] == op)
     inputs, _ = arrays_of(folder / case["file"])
     given = {name: value for name, value in inputs.items() if not name.startswith("order_warm_")}
     got = importlib.import_module("tests.conformance.idgp").OPS[op]({**case["params"], "warm_up": 0}, given, "")

@@ -5,7 +5,7 @@
     device.launches, device.waits, device.inexact  # counters of (operation, "file:line")
 
 It raises where CUDA raises: tensors of two devices in one call, a CPU generator beside tensors of the device, pinning
-or `.numpy()` of one. It counts kernel launches, notes every place where the host waits for the device, and every
+or `.numpy()` of one. With `card=1` it is the second of two, and what goes to another card, or names none, is an error. It counts kernel launches, notes every place where the host waits for the device, and every
 operation whose result on CUDA may differ from run to run. `values=False` computes shapes only, at any size at once.
 
 A wrapper's C++ device is `meta`, its Python `device` is cuda:0, the tensor inside is real. What this does not show:
@@ -31,7 +31,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from benchmark.device.operations import INDEXING, NO_KERNEL, WAITS, is_inexact, mask_in
 from benchmark.files import ROOT
 
-CUDA = torch.device("cuda", 0)
 SMALL_COPY = 2**16  # bytes from ordinary memory up to which a copy to the device returns at once
 HERE = str(Path(__file__).resolve().parent)
 aten = torch.ops.aten
@@ -56,26 +55,26 @@ class Pretend(Tensor):
         return wrapper
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-    device = property(lambda self: CUDA)  # type: ignore[assignment]
+    device = property(lambda self: active().place)  # type: ignore[assignment]
     is_cuda = property(lambda self: True)  # type: ignore[assignment]
     is_cpu = property(lambda self: False)  # type: ignore[assignment]
     is_meta = property(lambda self: False)  # type: ignore[assignment]
 
     def get_device(self) -> int:
-        return 0
+        return active().place.index
 
     def tolist(self) -> Any:
         active().wait("tolist")
         return active().on_host(self.held.detach()).tolist()
 
     def numpy(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(f"can't convert cuda:0 device type tensor to numpy, at {active().where()}")
+        raise TypeError(f"can't convert {active().place} device type tensor to numpy, at {active().where()}")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self.numpy()
 
     def pin_memory(self, *_: Any) -> Tensor:
-        raise MixedDevices(f"cannot pin a tensor of cuda:0, only one of the CPU, at {active().where()}")
+        raise MixedDevices(f"cannot pin a tensor of {active().place}, only one of the CPU, at {active().where()}")
 
     def record_stream(self, *_: Any) -> None: ...
 
@@ -101,7 +100,11 @@ def unwrapped(value: Any) -> Any:
 
 
 def is_device(device: Any) -> bool:
-    return device is not None and torch.device(device).type in ("cuda", "meta")
+    if device is None or torch.device(device).type not in ("cuda", "meta"):
+        return False
+    if torch.device(device).type == "cuda" and (torch.device(device).index or 0) != active().place.index:
+        raise MixedDevices(f"a tensor goes to {device}, but this process has {active().place}, at {active().where()}")
+    return True
 
 
 class Stream:
@@ -129,11 +132,14 @@ class PretendCuda(TorchDispatchMode):
     """The device while it is entered; one at a time."""
 
     current: ClassVar[PretendCuda | None] = None
+    place: torch.device
 
-    def __init__(self, values: bool = True, sources: tuple[Path, ...] = ()) -> None:
+    def __init__(self, values: bool = True, sources: tuple[Path, ...] = (), card: int = 0) -> None:
         super().__init__()
+        self.place = torch.device("cuda", card)
         self.values = values
         self.sources = tuple(str(path.resolve()) for path in (ROOT, *sources))
+        self.refuses_waits = False  # what `torch.cuda.set_sync_debug_mode("error")` asks for
         self._replaced: list[tuple[Any, str, Any]] = []
         self._pinned: dict[int, Tensor] = {}  # by the address of their memory
         self.reset()
@@ -153,6 +159,8 @@ class PretendCuda(TorchDispatchMode):
 
     def wait(self, what: str) -> None:
         """The host stands still until the device has done everything; a second look at once is no second wait."""
+        if self.refuses_waits:
+            raise RuntimeError(f"called a synchronizing CUDA operation ({what}), at {self.where()}")
         if not self._drained:
             self.waits[what, self.where()] += 1
             self._drained = True
@@ -270,7 +278,7 @@ class PretendCuda(TorchDispatchMode):
             if not isinstance(one, Pretend) and one.dim() > 0:
                 if name not in INDEXING or one is args[0]:
                     raise MixedDevices(
-                        f"Expected all tensors to be on the same device, but found cuda:0 and cpu in {name}, "
+                        f"Expected all tensors to be on the same device, but found {self.place} and cpu in {name}, "
                         f"at {self.where()}"
                     )
                 self.wait("CPU index into a tensor of the device")
@@ -348,6 +356,9 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
     def number(value: Any) -> Callable[..., Any]:
         return lambda *_, **__: value
 
+    def set_sync_debug_mode(mode: str) -> None:
+        active().refuses_waits = mode == "error"
+
     def on_stream(stream: Any) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -363,7 +374,7 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
         yield cuda, name, nothing
     for name, value in {
         "is_available": True,
-        "device_count": 1,
+        "device_count": active().place.index + 1,
         "current_device": 0,
         "max_memory_allocated": 0,
         "is_bf16_supported": True,
@@ -376,6 +387,7 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
     }.items():
         yield cuda, name, number(value)
     yield cuda, "synchronize", lambda *_: active().wait("synchronize")
+    yield cuda, "set_sync_debug_mode", set_sync_debug_mode
     yield cuda, "Stream", Stream
     yield cuda, "Event", Stream
     yield cuda, "stream", on_stream

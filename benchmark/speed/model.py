@@ -27,6 +27,7 @@ STAND_IN = {"32 px": "cifar100", "224 px": "cub200"}  # whose settings and numbe
 PRECISIONS = {"TF32": "conv", "bf16": "bfloat16"}  # as shown, and as the clock calls them
 STEPS = 3  # of which the first fills the pipe
 PROGRESS = 0.75  # of training: warm-ups are over
+CUDA = torch.device("cuda")
 ROWS = {"32 px": 8192, "224 px": 384}  # a block of views needs as many
 
 
@@ -47,16 +48,16 @@ def pictures(size: str, classes: int) -> Dataset:
     return Dataset("modelled", classes, names, split, split, FINE_GRAINED, backbone="resnet34-imagenet")
 
 
-def modelled_trainer(method: str, size: str) -> Trainer:
-    """The trainer of a run of `paper`, late in training, on the pretend device that is entered.
+def modelled_trainer(method: str, size: str, device: torch.device = CUDA) -> Trainer:
+    """The trainer of a run of `paper`, late in training, on a card or on the pretend device that is entered.
 
-    Without autocast, which does not reach tensors of that device: the clock itself halves what it halves.
+    Without autocast, which does not reach tensors of the latter: the clock itself halves what it halves.
     """
     without_download = [Override("backbone", "pretrained", "false")]
     spec = resolve(load_profile(PROFILE), discover().get(method), STAND_IN[size], 0, without_download)
     dataset = pictures(size, get(STAND_IN[size]).num_classes or 100)
     candidates = plausible_candidates(dataset)
-    trainer = Trainer(spec, load(entry_of(spec)), dataset, candidates, torch.device("cuda"))
+    trainer = Trainer(spec, load(entry_of(spec)), dataset, candidates, device)
     trainer.epoch = int(trainer.epochs * PROGRESS)
     return trainer
 

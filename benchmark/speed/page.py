@@ -83,15 +83,16 @@ def measured(documents: Mapping[str, Document]) -> str:
     return "\n".join([*map(to_markdown, tables), *sorted(machines)]) + "\n"
 
 
-def cost(documents: Mapping[str, Document]) -> dict[str, dict[str, float]]:
-    """What docs/methods.md shows of each method, from the first measurement of `quick` as it is that has it."""
-    found: dict[str, dict[str, float]] = {}
-    for document in documents.values():
+def cost(documents: Mapping[str, Document]) -> dict[str, dict[str, Any]]:
+    """What docs/methods.md shows of each method, from the newest measurement of `quick` as it is that has it."""
+    found: dict[str, dict[str, Any]] = {}
+    for document in sorted(documents.values(), key=lambda one: one["date"], reverse=True):
         if document["kind"] == "training" and document["profile"] == "quick" and not document["overrides"]:
             for one in document["rows"]:
                 known = {
                     "seconds_per_step_relative_to_proden": round(one["relative_to_proden"], 2),
                     "peak_memory_mb": one["peak_memory_mb"] and round(one["peak_memory_mb"]),
+                    "measured": document["date"],
                 }
                 found.setdefault(one["method"], known)
     return found

@@ -166,6 +166,8 @@ class Trainer:
             )
         )
         width = None if features.dtype == torch.uint8 else features.shape[1]
+        if self.frozen is not None:
+            width = self.frozen.network.feature_dim
         calls, seed = iter(range(1_000_000)), self.seed  # not `self`: a circle would keep the last run's memory
 
         def backbone() -> Backbone:

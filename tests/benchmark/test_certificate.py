@@ -9,7 +9,11 @@ import torch
 
 from benchmark import certificate
 from benchmark.certificate import TESTS, Failed, Trial, certify, passed
+from benchmark.contract import vectors
+from benchmark.device.operations import REFUSED
 from benchmark.device.pretend import PretendCuda
+from benchmark.speed import model
+from tests.conformance import proden
 from tests.conftest import TinyBenchmark
 
 FEW = ["proden", "nepll", "cel"]
@@ -20,8 +24,79 @@ CUDA = torch.device("cuda", 0)
 def test_what_needs_no_card_passes_on_the_pretend_device(test: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificate, "methods", lambda: FEW)
     monkeypatch.setattr(certificate, "RESUMED", FEW[:1])
+    with PretendCuda() as device:
+        assert test.run(CUDA)
+    assert device.launches and not device.inexact.keys() & REFUSED.keys()
+
+
+@pytest.mark.parametrize("test", [test for test in TESTS if test.needs_card], ids=lambda test: test.name)
+def test_what_needs_a_card_runs_to_its_end_without_one(test: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On small networks or on the CPU: what it says then means nothing, but its code was run."""
+    monkeypatch.setattr(certificate, "TIMED_STEPS", 2)
+    monkeypatch.setattr(certificate, "LEAST", 0)
+    monkeypatch.setattr(model, "modelled_trainer", lambda method, size, device: certificate.trainer_on(device, method))
+    if test.name == "two processes":
+        assert test.run(torch.device("cpu"))
+        return
     with PretendCuda():
         assert test.run(CUDA)
+
+
+def test_golden_numbers_are_tried_in_float32() -> None:
+    with vectors.SinglePrecision():
+        assert torch.nn.Linear(2, 2).double().weight.dtype == torch.zeros(1, dtype=torch.float64).dtype == torch.float32
+
+
+def test_a_golden_number_that_a_card_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = proden.OPS["loss"]
+
+    def wrong(params, x, variant):
+        found = right(params, x, variant)
+        return found | {"loss": found["loss"] * (1.001 if x["logits"].is_cuda else 1)}
+
+    monkeypatch.setitem(proden.OPS, "loss", wrong)
+    listed = [one for one in vectors.cases_of_methods() if one[0] == "proden"]
+    monkeypatch.setattr(vectors, "cases_of_methods", lambda: listed)
+    with PretendCuda(), pytest.raises(Failed, match=r"proden loss \(loss-0.npz\) is 1.0e-03 from the golden numbers"):
+        certificate.golden(CUDA)
+
+
+def test_without_golden_vectors_the_certificate_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "FOLDER", tmp_path / "nothing")
+    lines: list[str] = []
+    document = certify(
+        torch.device("cpu"), tmp_path, lines.append, tuple(t for t in TESTS if t.run is certificate.golden)
+    )
+    assert passed(document) and "skip" in lines[0] and "no tests/vectors" in lines[0]
+
+
+def test_a_wait_in_a_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificate, "methods", lambda: ["nepll"])
+    monkeypatch.setattr(certificate, "WAITING", ())
+    with PretendCuda(), pytest.raises(Failed, match=r"nepll: a step waits for the card .*methods/nepll.py:\d+"):
+        certificate.waits(CUDA)
+
+
+def test_training_is_timed_beside_its_bare_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificate, "TIMED_STEPS", 10)
+    rate, part = certificate.pace(certificate.trainer_on(torch.device("cpu"), "proden"))
+    assert rate > 0 and 0.02 < part < 1.2
+
+
+def test_a_training_far_slower_than_its_bare_loop_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "modelled_trainer", lambda *_: None)
+    monkeypatch.setattr(certificate, "busy_share", lambda _: "busy 40 %")
+    monkeypatch.setattr(certificate, "pace", lambda _: (1000.0, 0.45))
+    with pytest.raises(Failed, match=r"cel at 224 px below 0.7 of the bare loop.*1,000 pictures/s, 0.45"):
+        certificate.speed(torch.device("cpu"))
+
+
+def test_a_method_that_does_not_fit_is_said_and_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(model, "modelled_trainer", no_room)
+    assert "idgp does not fit; use paper-bf16" in certificate.memory(torch.device("cpu"))
 
 
 def test_a_method_that_ends_otherwise_every_time_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

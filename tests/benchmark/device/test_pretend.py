@@ -25,6 +25,15 @@ def test_values_are_those_of_the_cpu_and_the_device_is_named() -> None:
             assert (x @ x.T).cpu().tolist() == [[5, 14], [14, 50]]
 
 
+def test_the_second_of_two_cards_takes_nothing_that_goes_to_the_first() -> None:
+    with PretendCuda(card=1):
+        there = torch.ones(2, device="cuda:1")
+        assert torch.cuda.device_count() == 2 and there.device == (there + 1).device == torch.device("cuda:1")
+        for device in ("cuda", "cuda:0"):
+            with pytest.raises(MixedDevices, match="but this process has cuda:1"):
+                torch.ones(2).to(device)
+
+
 def test_two_devices_in_one_call_are_refused_with_the_line() -> None:
     with PretendCuda():
         x = torch.ones(3, device="cuda")

@@ -58,16 +58,19 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def dask_cluster(folder: Path, workers: int, threads: int = 1, deaths: int = 3) -> Iterator[Cluster]:
+def dask_cluster(
+    folder: Path, workers: int, threads: int = 1, deaths: int = 3, preload: tuple[str, ...] = ()
+) -> Iterator[Cluster]:
     """A scheduler and workers as they are started by hand, on loopback, in a folder that is not the checkout's.
 
-    After more than so many deaths of its workers dask gives a task up.
+    After more than so many deaths of its workers dask gives a task up. `preload`: code that a worker begins with.
     """
     port = free_port()
     address = f"tcp://127.0.0.1:{port}"
     environment = os.environ | {
         "DASK_DISTRIBUTED__WORKER__DAEMON": "False",
         "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(deaths),
+        "TMPDIR": str(folder),  # where workers say which card they have
     }
     processes: list[subprocess.Popen[bytes]] = []
 
@@ -82,7 +85,8 @@ def dask_cluster(folder: Path, workers: int, threads: int = 1, deaths: int = 3) 
 
     try:
         scheduler = start("dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
-        options = ("--nthreads", str(threads), "--no-nanny", "--no-dashboard", "--local-directory", str(folder))
+        options = ["--nthreads", str(threads), "--no-nanny", "--no-dashboard", "--local-directory", str(folder)]
+        options += [word for code in preload for word in ("--preload", code)]
         started = [start("dask_worker", address, *options) for _ in range(workers)]
         yield address, scheduler, started
     finally:
@@ -152,6 +156,53 @@ def test_a_dask_worker_with_several_threads_does_one_run_at_a_time(
         done = bench.run("run", "--seeds", "0,1", "--backend", "dask", "--scheduler", address)
     assert done.returncode == 0, done.stdout + done.stderr
     assert bench.results_only() == {k: v for k, v in alone.items() if k.split("/")[2] in ("0", "1")}
+
+
+TWO_CARDS = f"""
+import sys
+from contextlib import nullcontext
+
+sys.path.insert(0, {str(ROOT)!r})
+from benchmark.device.pretend import PretendCuda
+from benchmark.errors import UsageError
+from benchmark.run import devices
+from benchmark.run.backends import dask
+
+devices.cuda_devices = lambda: ["cuda:0", "cuda:1"]
+
+
+def on_its_card(work):
+    def call(given, options, *more):
+        try:
+            device = dask.options_here(options).device
+        except UsageError:
+            device = "none"  # and that is said by the work itself
+        with PretendCuda(card=int(device[-1])) if device.startswith("cuda") else nullcontext():
+            return work(given, options, *more)
+    return call
+
+
+if dask.execute_here.__module__ == dask.__name__:  # dask reads this twice
+    dask.execute_here, dask.prepare_here = on_its_card(dask.execute_here), on_its_card(dask.prepare_here)
+"""
+
+
+def test_dask_workers_of_a_machine_with_two_cards_take_one_each_and_do_what_a_cpu_does(
+    forked_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
+) -> None:
+    """Pretend cards, on each of which a tensor for the other is an error; the data lie on the card."""
+    with dask_cluster(tmp_path, workers=2, preload=(TWO_CARDS,)) as (address, _, _):
+        for device, seeds, expected in (("cuda", "0,1", {"cuda:0", "cuda:1"}), ("cuda:1", "0", {"cuda:1"})):
+            bench = forked_benchmark(device.replace(":", "-"), EIGHT)
+            words = ("--backend", "dask", "--scheduler", address, "--device", device, "--seeds", seeds)
+            done = bench.run("run", *words)
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert bench.results_only() == {k: v for k, v in alone.items() if k.split("/")[2] in seeds}
+            used = {(d["time"]["pid"], d["environment"]["device"]) for d in documents(bench).values()}
+            assert {card for _, card in used} == expected
+            assert len(used) == len({pid for pid, _ in used})  # each worker kept to its card
+        done = bench.run("run", "--backend", "dask", "--scheduler", address, "--device", "cuda:7", "--seeds", "9")
+        assert done.returncode == 1 and "this machine has cuda:0, cuda:1" in done.stdout + done.stderr
 
 
 def test_a_scheduler_that_is_not_there_is_one_sentence(forked_benchmark: Make) -> None:

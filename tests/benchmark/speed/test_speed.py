@@ -181,12 +181,16 @@ def test_the_page_holds_ranges_and_says_what_was_missed() -> None:
     line = "| glyphs, small-cnn, 3 × 16 × 16, batch 16 | 0.97–0.97 | 0.80–0.80 | 1 of 1 ≥ 0.90 | 2026-01-01 |"
     assert line in text
     assert "| 32 px | 1000 | 100 | 10.00 | 12.00 | no |" in text
-    assert page.cost(measurements()) == {"proden": {"seconds_per_step_relative_to_proden": 1.0, "peak_memory_mb": 500}}
+    known = {"seconds_per_step_relative_to_proden": 1.0, "peak_memory_mb": 500, "measured": "2026-01-01"}
+    assert page.cost(measurements()) == {"proden": known}
 
 
-def test_costs_come_from_the_quick_profile_as_it_is() -> None:
+def test_costs_come_from_the_newest_measurement_of_the_quick_profile_as_it_is() -> None:
     documents = measurements()
-    documents["training"]["overrides"] = ["train.batch=8"]
+    documents["newer"] = documents["training"] | {"date": "2026-02-01"}
+    assert page.cost(documents)["proden"]["measured"] == "2026-02-01"
+    for name in ("training", "newer"):
+        documents[name]["overrides"] = ["train.batch=8"]
     assert page.cost(documents) == {}
 
 
