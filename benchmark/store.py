@@ -342,16 +342,22 @@ def _row_columns() -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def device_names(document: dict[str, Any]) -> str:
-    """What a run was trained on; "A then B" if it went on on another kind, which no exact repetition can follow."""
+def devices_of(document: dict[str, Any]) -> tuple[str, str]:
+    """Device and name of what a run was trained on; "A then B", in both, if it went on on another kind, which no exact
+    repetition can follow."""
     places = [*(sitting.get("environment") for sitting in document.get("sittings") or []), document.get("environment")]
-    names = [str(place.get("device_name") or "") for place in places if isinstance(place, dict)]
-    return THEN.join(name for name, _ in itertools.groupby(name for name in names if name))
+    known = [(str(p.get("device") or ""), str(p.get("device_name") or "")) for p in places if isinstance(p, dict)]
+    kinds = itertools.groupby(
+        (k for k in known if any(k)), lambda k: (k[0].split(":")[0], k[1])
+    )  # which card is no matter
+    last = [list(same)[-1] for _, same in kinds]
+    return THEN.join(device for device, _ in last), THEN.join(name for _, name in last)
 
 
 def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
     summary, cost = document.get("summary") or {}, document.get("cost") or {}
     environment = document.get("environment") or {}
+    device, device_name = devices_of(document)
     status = state_of(folder, document)
     row = {key: document.get(key) for key in _row_columns()}
     row |= {key: summary.get(key, math.nan) if status == "done" else math.nan for key in (*SUMMARY, "train_accuracy")}
@@ -365,8 +371,8 @@ def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
         "overrides": canonical(document.get("overrides") or {}),
         "commit": environment.get("commit", ""),
         "code_version": environment.get("code_version", ""),
-        "device": printable(str(environment.get("device") or "")),
-        "device_name": printable(device_names(document)),
+        "device": printable(device),
+        "device_name": printable(device_name),
         "test_rows": rows if isinstance(rows := document.get("test_rows"), int) and rows > 0 else None,
         "schema": document.get("schema", 0),
         "weights_sha256": document.get("weights_sha256", ""),
@@ -404,6 +410,8 @@ def predictions(folder: RunFolder | Path | str) -> kept.Predictions | None:
     """
     run = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
     document = run.read()
+    if document is None and len(run.path.parents) > 2 and (run.path.parents[2] / PACKED).is_file():
+        return None  # one of the runs of that file, which keeps no predictions
     if document is None:
         raise CandidError(f"{run.path} is no run folder: it has no readable run.json.")
     content = kept.checked(run.path, kept.PREDICTIONS, document)

@@ -117,12 +117,17 @@ def mixture_notes(runs: pd.DataFrame) -> list[str]:
 
 
 def devices_in_words(devices: Iterable[tuple[str, str]]) -> str:
-    """What runs were made on, from (device, its name) of each: "cpu", "cuda NVIDIA A100", or several with their runs."""
-    known = Counter((kind.split(":")[0], name) for kind, name in devices if kind)
+    """What runs were made on, from `store.devices_of` of each: "cpu", "cuda NVIDIA A100", or several with their runs; a
+    run that went on elsewhere is "cpu Xeon then cuda A100"."""
+    known = Counter(
+        THEN.join(f"{d.split(':')[0]} {n}".strip() for d, n in zip(kinds.split(THEN), names.split(THEN), strict=False))
+        for kinds, names in devices
+        if kinds
+    )
     if len(known) > 1:
-        return " and ".join(f"{kind} {name} ({plural(many, 'run')})" for (kind, name), many in known.most_common())
-    kind, name = next(iter(known), ("unknown", ""))
-    return kind if kind == "cpu" else f"{kind} {name}".strip()
+        return " and ".join(f"{place} ({plural(many, 'run')})" for place, many in known.most_common())
+    place = next(iter(known), "unknown")
+    return "cpu" if place.startswith("cpu ") and THEN not in place else place
 
 
 def device_notes(runs: pd.DataFrame) -> list[str]:

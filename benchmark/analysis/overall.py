@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,17 +41,8 @@ class Aggregate:
     def complete(self) -> bool:
         return not self.dropped
 
-    def signed_rank_limit(self, alpha: float) -> str:
-        """What the number of data sets allows."""
-        many = plural(len(self.datasets), "data set")
-        limit = f"With {many} its p is at least {self.least:.2g}, after Holm {self.least_holm:.2g}"
-        return f"{limit}: nothing can be significant." if self.least_holm >= alpha else f"{limit}."
-
     def remarks(self, titles: Mapping[str, str]) -> list[str]:
-        notes = []
-        if self.dropped:
-            left = ", ".join(titles[name] for name in self.dropped)
-            notes.append(f"Incomplete: left out because a method has not all its seeds there: {left}.")
+        notes = left_out(self.dropped, titles)
         if self.why_no_model:
             notes.append(f"Further set is not given: {self.why_no_model}")
         if self.flat:
@@ -59,6 +51,34 @@ class Aggregate:
         if self.seeds < 2:
             notes.append("With one seed there is no interval over seeds; the one of these sets is a point.")
         return notes
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """One record per pair of methods, those with the better average first."""
+
+    names: tuple[str, ...]  # the best average first
+    records: tuple[dict[str, Any], ...]
+    datasets: tuple[str, ...]
+    dropped: tuple[str, ...]
+    least: float
+    least_holm: float
+
+
+def signed_rank_limit(datasets: int, tests: int, alpha: float) -> str:
+    """What the number of data sets allows: the least p, and how many would be needed."""
+    least = 2.0 ** (1 - datasets)
+    adjusted = min(1.0, least * tests)
+    family = f" over {tests} tests" if tests > 1 else ""
+    limit = f"With {plural(datasets, 'data set')} its p is at least {least:.2g}, after Holm{family} {adjusted:.2g}"
+    if adjusted <= alpha:
+        return f"{limit}."
+    return f"{limit}: nothing can be significant; {math.ceil(1 + math.log2(tests / alpha))} data sets are needed."
+
+
+def left_out(dropped: Sequence[str], titles: Mapping[str, str]) -> list[str]:
+    listed = ", ".join(titles[name] for name in dropped)
+    return [f"Incomplete: left out because a method has not all its seeds there: {listed}."] if dropped else []
 
 
 def complete_cells(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy) -> tuple[Cells, list[str], list[str]]:
@@ -70,12 +90,43 @@ def complete_cells(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy) -
     }
     whole = [d.name for d in contents.datasets if all(own[d.name].complete for own in cells.values())]
     dropped = [d.name for d in contents.datasets if d.name not in whole]
-    if len(cells) < 2 or contents.reference not in cells or not whole:
+    if len(cells) < 2 or not whole:
         raise MissingRuns(
-            f"Nothing to average for profile {contents.profile}: two methods, {contents.reference} among them, and a data set "
-            f"on which all have all seeds are needed (incomplete: {', '.join(dropped) or 'none'})."
+            f"Nothing to average for profile {contents.profile}: two methods and a data set on which all have all seeds are "
+            f"needed (incomplete: {', '.join(dropped) or 'none'})."
         )
     return cells, whole, dropped
+
+
+def all_pairs(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) -> Pairs:
+    """Every main method against every other over the data sets, by Wilcoxon's test with Holm over all pairs."""
+    cells, whole, dropped = complete_cells(runs, contents, accuracy)
+    means = {name: [own[d].mean for d in whole] for name, own in cells.items()}
+    names = sorted(means, key=lambda name: -st.mean(means[name]))
+    scores = np.array([means[name] for name in names]).T
+    pairs = list(itertools.combinations(range(len(names)), 2))
+    tests = st.signed_ranks(scores, pairs)
+    records = []
+    for (a, b), p, p_holm in zip(pairs, tests.p, tests.p_holm, strict=True):
+        differences = scores[:, a] - scores[:, b]
+        ahead, behind = differences > st.ZERO_TOLERANCE, differences < -st.ZERO_TOLERANCE
+        records.append(
+            {
+                "method": names[a],
+                "other": names[b],
+                "profile": contents.profile,
+                "accuracy": accuracy.key,
+                "datasets": list(whole),
+                "n": len(whole),
+                "mean_difference": float(differences.mean()),
+                "ahead": int(ahead.sum()),
+                "equal": int((~ahead & ~behind).sum()),
+                "behind": int(behind.sum()),
+                "p": float(p),
+                "p_holm": float(p_holm),
+            }
+        )
+    return Pairs(tuple(names), tuple(records), tuple(whole), tuple(dropped), tests.least, tests.least_holm)
 
 
 def aggregate(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST, margin: float = MARGIN) -> Aggregate:

@@ -40,8 +40,8 @@ class Kept:
             notes = []
         if self.without:
             notes.append(
-                f"{self.without} finished runs kept no predictions (older than those files, or cleaned); comparisons by "
-                f"test row leave them out."
+                f"{self.without} finished runs kept no predictions (older than those files, cleaned, or packed); comparisons "
+                f"by test row leave them out."
             )
         notes += self.unread[:5]
         if self.apart:

@@ -81,7 +81,7 @@ def print_estimate(request: Request, own: Own, selection: Selection, specs: Sequ
     """Print the plan, and unless --dry-run measure and project it."""
     from benchmark.run import devices
     from benchmark.run.devices import parse_jobs
-    from benchmark.run.estimate import Estimate, annotators_of, forward_passes
+    from benchmark.run.estimate import Estimate, annotators_of, features_of, forward_passes
     from benchmark.run.memory import memory_lines, memory_of_a_run
     from benchmark.run.missing import missing_data
     from benchmark.run.standing import standing
@@ -103,6 +103,9 @@ def print_estimate(request: Request, own: Own, selection: Selection, specs: Sequ
     if not request.dry_run:
         if not own.assume_tflops:
             estimate.measure()
+            for name, work in features_of(now.todo, place, missing).items():
+                size, needed = f"{work.pictures:,} maps, {work.bytes / GIGABYTE:.1f} GB", _hours(work.seconds())
+                print(f"Frozen features  {name}: {size}, {needed} of computing before the runs, not in the time below")
         print_costs(estimate, now.todo, annotators, slots)
         print_disk(estimate, now.todo, len(slots), request.results)
         print_grounds(estimate, now.todo)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -64,16 +64,19 @@ def with_known_reference(options: Any, selection: Selection) -> Any:
     return replace(options, reference=selection.known_as(options.reference))
 
 
+def check_reference(exhibit: Exhibit, options: Any, methods: Sequence[str]) -> None:
+    """A method that somebody named must be there; the usual one may be out of the selection."""
+    reference = getattr(options, "reference", None)
+    if reference != getattr(exhibit.Options, "reference", None) and reference not in methods:
+        raise UsageError(f"--reference {reference} is not among the methods of {exhibit.title}: {', '.join(methods)}.")
+
+
 def needs_of(chosen: Chosen, selection: Selection) -> dict[Exhibit, Need]:
     """What each exhibit needs. Of several, one that these methods or data cannot have does not stop the others."""
     needs = {}
     for exhibit, options in chosen.items():
-        reference = getattr(options, "reference", None)
-        named = reference != getattr(exhibit.Options, "reference", None)  # the usual one may be out of the selection
-        if named and reference not in selection.methods and len(chosen) == 1:
-            raise UsageError(
-                f"--reference {reference} is not among the methods of {exhibit.title}: {', '.join(selection.methods)}."
-            )
+        if len(chosen) == 1:
+            check_reference(exhibit, options, selection.methods)
         try:
             needs[exhibit] = exhibit.runs(selection, options)
         except UsageError as error:

@@ -9,6 +9,7 @@ import os
 import pkgutil
 import signal
 import sys
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -59,14 +60,19 @@ def speak_plainly() -> None:
 
 SIGNS = {"±": "+/-", "×": "x", "−": "-", "–": "-", "…": "...", "·": ".", "•": "*", "★": "*", "†": "+", "─": "-", "│": "|",
          "█": "#", "→": "->", "≤": "<=", "≥": ">=", "’": "'", "“": '"', "”": '"', "α": "alpha", "β": "beta", "γ": "gamma",
-         "₁": "1", "₂": "2", "η": "eta", "λ": "lambda", "ρ": "rho", "⌈": "", "⌉": "", "‖": "||", "Δ": "Delta", "σ": "sigma"}  # fmt: skip
+         "₁": "1", "₂": "2", "η": "eta", "λ": "lambda", "ρ": "rho", "⌈": "", "⌉": "", "‖": "||", "Δ": "Delta", "σ": "sigma",
+         "°": "^", "‡": "!", "√": "sqrt", "≈": "~", "—": "-", "τ": "tau", "μ": "mu"}  # fmt: skip
 
 
 def _plain_sign(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     signs = error.object[error.start : error.end]
-    return "".join(SIGNS.get(sign, "?") for sign in signs), error.end
+    return "".join(SIGNS[sign] if sign in SIGNS else _unaccented(sign) for sign in signs), error.end
+
+
+def _unaccented(sign: str) -> str:
+    return unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode() or "?"
 
 
 def _run(command: Command, request: Request, own: object) -> int:

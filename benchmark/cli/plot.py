@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from benchmark.cli.exhibits import show, under_its_profile
+from benchmark.cli.exhibits import check_reference, show, under_its_profile, with_known_reference
 from benchmark.cli.options import SELECTION, Command, Request
 from benchmark.cli.training import place_of, selection_of
 from benchmark.errors import COMPLETE, CandidError, UsageError
@@ -15,6 +16,8 @@ from benchmark.exhibits.base import Exhibit, FolderPlot, Made, Material, all_exh
 def of_profile(exhibit: Exhibit, request: Request, own: Any) -> int:
     """A plot of the runs that a profile plans."""
     selection = selection_of(under_its_profile(request, exhibit))
+    own = with_known_reference(own, selection)
+    check_reference(exhibit, own, selection.methods)
     material = Material(selection, exhibit.runs(selection, own), place_of(request))
     show(Made(exhibit.make(material, own), selection.profile.name, exhibit.stem(own, selection.altered)), request)
     return COMPLETE
@@ -24,7 +27,9 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
     """A plot of whatever runs are there."""
     from benchmark import store
     from benchmark.plan.profile import APART
-    from benchmark.plan.selection import sources_of
+    from benchmark.plan.selection import as_known, sources_of
+    from datasets.registry import SOURCES
+    from methods.registry import discover
 
     results = request.results
     frame = store.load(results, request.profile, sources_of(request.plugins))
@@ -32,17 +37,24 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
         frame = frame[~frame["profile"].str.endswith(APART)]
     if frame.empty:
         raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
-    for option, column, names in (("methods", "method", request.methods), ("datasets", "dataset", request.datasets)):
-        if names:
-            wanted = names.split(",")
+    entries = discover(tolerant=True).entries.values()
+    chosen = {
+        "method": as_known((request.methods or "").split(","), entries),
+        "dataset": as_known((request.datasets or "").split(","), SOURCES.values()),
+    }
+    for column, wanted in chosen.items():
+        if any(wanted):
             there = set(frame[column]) | set(frame["label"])
             unknown = [w for w in wanted if w not in there]
             if unknown:
                 known = ", ".join(sorted(set(frame[column])))
-                raise UsageError(f"--{option}: no run of '{unknown[0]}' in {results}; there are {known}.")
+                raise UsageError(f"--{column}s: no run of '{unknown[0]}' in {results}; there are {known}.")
             frame = frame[frame[column].isin(wanted) | frame["label"].isin(wanted)]
-    figure = exhibit.draw(frame, (request.methods or "").split(","), own)
-    named = "-".join(words.replace(",", "-") for words in (request.methods, request.datasets) if words)
+    if hasattr(own, "reference"):
+        own = replace(own, reference=as_known((own.reference,), entries)[0])
+        check_reference(exhibit, own, sorted(set(frame["method"])))
+    figure = exhibit.draw(frame, chosen["method"], own)
+    named = "-".join(name for words in chosen.values() for name in words if name)
     show(Made(figure, store.profile_name(request.profile or "all"), exhibit.stem(own, named)), request)
     return COMPLETE
 

@@ -16,11 +16,15 @@ class Own:
 
 
 def run(request: Request, own: Own) -> int:
+    from benchmark.plan.selection import as_known
     from benchmark.report.page import up_to_date, write_report
     from benchmark.report.scope import Scope
+    from methods.registry import discover
 
     path = own.out or request.derived / "report.html"
-    scope = Scope(request.profile, request.plugins, tuple(filter(None, (request.methods or "").split(","))))
+    words = tuple(filter(None, (request.methods or "").split(",")))
+    entries = discover(request.plugins, tolerant=True).entries.values() if words else ()
+    scope = Scope(request.profile, request.plugins, as_known(words, entries))
     if up_to_date(request.results, path, scope):
         print(f"Unchanged: {path} was made from the same runs by the same code.")
     else:

@@ -48,15 +48,21 @@ def selection_of(request: Request, profile: str | None = None) -> Selection:
     return select(profile or default_profile(request)[0], choice)
 
 
+def devices_here(request: Request) -> list[str]:
+    """Those of this machine that were asked for; the cards of a cluster are its workers', a login node may have none."""
+    from benchmark.run import devices
+
+    return devices.resolve("auto" if request.scheduler and request.device.startswith("cuda") else request.device)
+
+
 def place_of(request: Request) -> RunOptions:
     """Where runs find and leave things, on the first of the devices."""
-    from benchmark.run import devices
     from benchmark.run.options import RunOptions
 
     return RunOptions(
         request.results,
         request.data,
-        devices.resolve(request.device)[0],
+        devices_here(request)[0],
         checkpoint_seconds=request.checkpoint_seconds,
         retry_diverged=request.retry_diverged,
         track=request.track or "",
@@ -151,11 +157,10 @@ def make_sets(request: Request, specs: Sequence[RunSpec]) -> None:
 
 def slots_and_backend(request: Request) -> tuple[list[str], type[Backend]]:
     """Where to carry runs out, checked."""
-    from benchmark.run import devices
     from benchmark.run.backends import BACKENDS
     from benchmark.run.devices import parse_jobs
 
-    slots = parse_jobs(request.jobs, devices.resolve(request.device))
+    slots = parse_jobs(request.jobs, devices_here(request))
     backend = BACKENDS[request.backend]
     if backend.needs_scheduler and not request.scheduler:
         raise UsageError(f"--backend {backend.name} needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")

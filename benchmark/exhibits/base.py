@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from benchmark import accuracy, exhibits
-from benchmark.analysis.contents import MARGIN, REFERENCE, TEST_NAMES, Contents, contents_of
+from benchmark.analysis.contents import MAIN_KINDS, MARGIN, REFERENCE, TEST_NAMES, Contents, contents_of
 from benchmark.errors import MissingRuns, UsageError
 from benchmark.files import file_name
 from benchmark.flags import flag
+from datasets.base import plural
 
 if TYPE_CHECKING:
     import pandas
@@ -44,9 +45,27 @@ class OfRanking:
 
     rank_all: bool = flag(False, "rank the extensions of `--methods all` with the rest")
 
+    def competing(self, selection: Selection) -> list[str]:
+        """The methods that are ranked and compared, as `Contents.main_methods` has them."""
+        kinds = {name: selection.entry(name).kind for name in selection.methods}
+        apart = () if self.rank_all else selection.apart
+        return [name for name, kind in kinds.items() if kind in MAIN_KINDS and name not in apart]
+
 
 @dataclass(frozen=True)
-class OfReference(OfRanking, OfAccuracy):
+class OfMarked(OfRanking):
+    """Flags of a figure in which a method stands out."""
+
+    reference: str = flag(REFERENCE, "the method that stands out")
+
+
+@dataclass(frozen=True)
+class OfPairs(OfRanking, OfAccuracy):
+    """Flags of a table of ranked methods."""
+
+
+@dataclass(frozen=True)
+class OfReference(OfPairs):
     """Flags of a table that has a method under study."""
 
     reference: str = flag(REFERENCE, "the method that is compared with the others")
@@ -71,8 +90,11 @@ class OfMargin(OfReference):
         """UsageError unless there is something to compare the reference with, and a margin that means something."""
         if self.reference not in selection.methods:
             raise UsageError(f"--reference {self.reference} is not among the methods of this table.")
-        if len(selection.methods) < 2:
-            raise UsageError(f"There is nothing to compare {self.reference} with; name a second method in --methods.")
+        if not set(self.competing(selection)) - {self.reference}:
+            raise UsageError(
+                f"There is nothing to compare {self.reference} with; name a second method in --methods (controls, "
+                f"references and extensions are not ranked)."
+            )
         if not 0 < self.margin < 100:
             raise UsageError(
                 f"--margin {self.margin:g}: no runs can show that two methods are equal to the last digit; give accuracy "
@@ -182,7 +204,10 @@ class Material:
 
     def signed(self, figure: Figure) -> Figure:
         """With the profile and the state of its runs in the corner."""
-        now, state = self.standing, f"profile {self.selection.profile.name}, {len(self.selection.seeds)} seeds"
+        now, state = (
+            self.standing,
+            f"profile {self.selection.profile.name}, {plural(len(self.selection.seeds), 'seed')}",
+        )
         if now.todo:
             state += f", {now.count('done')} of {len(now.specs)} runs done"
         figure.supxlabel(state, fontsize=7, color="#666666", x=0.99, ha="right")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmark.analysis.contents import REFERENCE
@@ -43,7 +43,8 @@ class Curves(FolderPlot):
         from benchmark.exhibits.parts.panels import method_curves
 
         contents = material.contents
-        return method_curves(material.epochs, contents, contents.main_methods, options.metric)
+        marked = replace(contents, reference=options.reference)
+        return method_curves(material.epochs, marked, contents.main_methods, options.metric)
 
     def draw(self, epochs: pd.DataFrame, methods: Sequence[str], options: Options) -> Figure:
         from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels
@@ -70,7 +71,8 @@ class Curves(FolderPlot):
             )
             for d, part in sorted(parts.items(), key=lambda one: order.index(one[0]))
         ]
-        return curve_panels(epochs, panels, options.metric, options.reference.lower())
+        return curve_panels(epochs, panels, options.metric, options.reference)
 
     def stem(self, options: Options, altered: str = "") -> str:
-        return file_name("-".join(["curves", options.metric, *([altered] if altered else [])]))
+        words = ["curves", options.metric, options.reference if options.reference != REFERENCE else "", altered]
+        return file_name("-".join(filter(None, words)))

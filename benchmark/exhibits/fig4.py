@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmark.analysis.contents import MAIN_KINDS
-from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags
+from benchmark.analysis.contents import MAIN_KINDS, REFERENCE
+from benchmark.exhibits.base import Exhibit, Material, Need
+from benchmark.flags import flag
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,7 +18,11 @@ if TYPE_CHECKING:
 class Figure4(Exhibit):
     name, title, kind = "fig4", "Figure 4", "figure"
 
-    def runs(self, selection: Selection, options: NoFlags) -> Need:
+    @dataclass(frozen=True)
+    class Options:
+        reference: str = flag(REFERENCE, "the method that stands out")
+
+    def runs(self, selection: Selection, options: Options) -> Need:
         wanted = selection.profile.figures.get(self.name, {}).get("dataset")
         dataset = wanted if wanted in selection.datasets else selection.datasets[0]
         main = [m for m in selection.methods if selection.entry(m).kind in MAIN_KINDS]
@@ -24,7 +30,7 @@ class Figure4(Exhibit):
         need.add(selection.specs(main, [dataset]))
         return need
 
-    def make(self, material: Material, options: NoFlags) -> Figure:
+    def make(self, material: Material, options: Options) -> Figure:
         from benchmark.analysis.comparisons import relevant
         from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels
 
@@ -35,4 +41,4 @@ class Figure4(Exhibit):
             for dataset, title in material.datasets.items()
         ]
         epochs = relevant(material.epochs, contents)
-        return material.signed(curve_panels(epochs, panels, reference=contents.reference))
+        return material.signed(curve_panels(epochs, panels, reference=options.reference))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.accuracy import by_word
 from benchmark.analysis.contents import Contents
 from benchmark.analysis.table import NONE, Table, row
+from benchmark.errors import UsageError
 from benchmark.exhibits.base import Exhibit, Material, Need, OfMargin
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class Overall(Exhibit):
 
     def runs(self, selection: Selection, options: OfMargin) -> Need:
         options.check(selection)
+        if options.reference not in options.competing(selection):
+            raise UsageError(f"--reference {options.reference} is not ranked, so it has no average to compare.")
         need = Need()
         need.add(selection.specs())
         return need
@@ -39,6 +42,7 @@ class Overall(Exhibit):
 def table(found: Any, contents: Contents, options: OfMargin) -> Table:
     """One line per method, the best average first."""
     from benchmark.analysis.comparisons import ALPHA
+    from benchmark.analysis.overall import signed_rank_limit
     from benchmark.exhibits.parts import cells
 
     accuracy, titles, reference = by_word(options.accuracy), contents.titles, contents.titles[contents.reference]
@@ -69,7 +73,7 @@ def table(found: Any, contents: Contents, options: OfMargin) -> Table:
         f"Difference: {reference} minus the method. P(win): probability that {reference} is ahead on a new seed of a data "
         f"set drawn at random, with its 95 % interval.",
         f"p: Wilcoxon's signed-rank test over data sets, of two methods at a time, so that nobody else in the table has a "
-        f"say. {found.signed_rank_limit(ALPHA)}",
+        f"say. {signed_rank_limit(len(found.datasets), len(found.records) - 1, ALPHA)} All pairs: `./reproduce.sh pairs`.",
         f"Further set: probabilities that on a further data set {reference} is better, equal within ±{options.margin:g} "
         f"points, worse (hierarchical model over data sets and seeds, see docs/statistics.md).",
         *found.remarks(titles),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from benchmark.exhibits.base import Exhibit, Material, Need, OfRanking
+from benchmark.exhibits.base import Exhibit, Material, Need, OfMarked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,15 +19,15 @@ STEPS = 200
 
 class Profiles(Exhibit):
     name, title, kind = "profiles", "Performance profiles", "plot"
-    Options = OfRanking
+    Options = OfMarked
 
-    def runs(self, selection: Selection, options: OfRanking) -> Need:
+    def runs(self, selection: Selection, options: OfMarked) -> Need:
         need = Need()
         need.add(selection.specs())
         return need
 
-    def make(self, material: Material, options: OfRanking) -> Figure:
-        return draw(material.runs, material.ranked(options))
+    def make(self, material: Material, options: OfMarked) -> Figure:
+        return draw(material.runs, replace(material.ranked(options), reference=options.reference))
 
 
 def draw(runs: pd.DataFrame, contents: Contents) -> Figure:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from benchmark.exhibits.base import Exhibit, Material, Need, OfRanking
+from benchmark.exhibits.base import Exhibit, Material, Need, OfMarked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,17 +17,19 @@ if TYPE_CHECKING:
 
 class Ranks(Exhibit):
     name, title, kind = "ranks", "Average ranks", "plot"
-    Options = OfRanking
+    Options = OfMarked
 
-    def runs(self, selection: Selection, options: OfRanking) -> Need:
+    def runs(self, selection: Selection, options: OfMarked) -> Need:
         need = Need()
         need.add(selection.specs())
         return need
 
-    def make(self, material: Material, options: OfRanking) -> Figure:
+    def make(self, material: Material, options: OfMarked) -> Figure:
         from benchmark.analysis.comparisons import rank_analysis
 
-        return critical_difference(rank_analysis(material.runs, material.ranked(options)))
+        return critical_difference(
+            rank_analysis(material.runs, replace(material.ranked(options), reference=options.reference))
+        )
 
 
 def critical_difference(ranks: RankAnalysis) -> Figure:

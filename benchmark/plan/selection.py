@@ -46,7 +46,7 @@ class Selection:
 
     def known_as(self, method: str) -> str:
         """The name of a method that somebody wrote in any case, or as tables print it."""
-        return _as_known((method,), self.catalogue.entries.values())[0]
+        return as_known((method,), self.catalogue.entries.values())[0]
 
     def entry(self, name: str) -> Entry:
         try:
@@ -127,13 +127,13 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
     if broken:  # it was named: going on without it would train for nothing
         raise UsageError(" ".join(broken))
     chosen_profile = load_profile(profile)
-    words = _as_known(_words(choice.methods, "--methods"), catalogue.entries.values())
+    words = as_known(_words(choice.methods, "--methods"), catalogue.entries.values())
     names = _with_groups(words, chosen_profile) or chosen_profile.all_methods
     if plugins and choice.methods is None:  # a plug-in named on the command line takes part
         own = [e.name for e in catalogue.entries.values() if not e.built_in]
         names = (*names, *(n for n in own if n not in names))
     names, unusable = _without_broken(names, catalogue)
-    sets = _as_known(_words(choice.datasets, "--datasets"), data_registry.SOURCES.values()) or chosen_profile.datasets
+    sets = as_known(_words(choice.datasets, "--datasets"), data_registry.SOURCES.values()) or chosen_profile.datasets
     overrides = [Override.parse(text, catalogue) for text in choice.settings]
     for key, value in (("epochs", choice.epochs), ("eval_every", choice.eval_every)):
         if value is not None:
@@ -227,7 +227,7 @@ def _with_groups(words: Sequence[str], profile: Profile) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _as_known(words: Sequence[str], known: Iterable[Entry | Source]) -> tuple[str, ...]:
+def as_known(words: Sequence[str], known: Iterable[Entry | Source]) -> tuple[str, ...]:
     """Names in any case and as tables print them: PRODEN is proden, CIFAR-100 cifar100."""
     by_name = {text.lower(): one.name for one in known for text in (one.title, one.name)}
     names = tuple(by_name.get(word.lower(), word) for word in words)
@@ -254,7 +254,9 @@ def _seeds(text: str | None) -> tuple[int, ...]:
     for word in _words(text, "--seeds"):
         first, dash, last = word.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UsageError(f"--seeds: '{word}' is no whole number; write for example --seeds 0,1,2 or --seeds 0-4.")
+            raise UsageError(
+                f"--seeds: '{word}' is no whole number from 0 on; write for example --seeds 0,1,2 or --seeds 0-4."
+            )
         named = range(int(first), int(last or first) + 1)
         if not named:
             raise UsageError(f"--seeds: {word} runs backwards; write the smaller number first.")

@@ -74,6 +74,29 @@ class RunConfig:
         return config
 
 
+def values_by_source(config: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Every value of a stored configuration, "train.lr=0.05", under where it comes from; the defaults last."""
+    stored = {key: value for key, value in config.items() if isinstance(value, dict)}
+    own = {"method": stored.get("method", {}).get("config"), "dataset": stored.get("dataset", {}).get("settings")}
+    found: dict[str, list[str]] = {}
+    for section, values in {**own, **_sections(stored, config)}.items():
+        for key, value in values.items() if isinstance(values, dict) else ():
+            name = f"{section}.{key}"
+            source = provenance.get(name) or ("the data set's settings" if section == "dataset" else "default")
+            found.setdefault(str(source), []).append(f"{name}={value}")
+    return found | ({"default": found.pop("default")} if "default" in found else {})
+
+
+def _sections(stored: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The typed sections with every field; of another version of the program, the fields that are stored."""
+    try:
+        whole = RunConfig.from_json(config)
+    except ValueError:
+        data = {k: v for k, v in stored.get("dataset", {}).items() if k not in ("name", "settings", "sha256")}
+        return {"data": data} | {key: stored[key] for key in SECTIONS if key in stored}
+    return {key: dataclasses.asdict(getattr(whole, key)) for key in SECTIONS}
+
+
 @dataclass(frozen=True)
 class RunSpec:
     """One run: its configuration, what it is called, and where its files lie here."""

@@ -122,9 +122,9 @@
     }, { "aria-pressed": String(value === chosen), "data-value": value }));
     return el("span", { class: "segments", role: "group", "aria-label": label }, buttons);
   }
-  function scroll(label, table) {
-    const box = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table);
-    const hint = el("p", { class: "more", hidden: true }, "The table goes on to the right: swipe or scroll it. →");
+  function scroll(label, content, what = "table") {
+    const box = el("div", { class: what === "table" ? "scroll" : "figure", tabindex: 0, role: "region", "aria-label": label }, content);
+    const hint = el("p", { class: "more", hidden: true }, `The ${what} goes on to the right: swipe or scroll it. →`);
     new ResizeObserver(() => (hint.hidden = box.scrollWidth <= box.clientWidth + 1)).observe(box);
     return el("div", {}, box, hint);
   }
@@ -217,8 +217,17 @@
       cell.values.length ? el("table", {}, el("tbody", {}, cell.values.map(([seed, value]) => el("tr", {}, el("th", {}, `seed ${seed}`), el("td", {}, fixed(value, 3)))))) : null,
       el("p", { class: "lead" }, cellTip(cell).split("\n").slice(1 + cell.values.length).join(" · ")),
       cell.command ? [el("p", { class: "lead" }, "To run this cell again, in another folder:"), copyable(`${cell.command} --results elsewhere`)] : null,
-      cell.show ? [el("p", { class: "lead" }, "Every value with its source, candidate files, machines:"), copyable(cell.show),
-        el("ul", {}, cell.digests.map(([seed, candidates, weights]) => el("li", {}, `seed ${seed}: candidate set ${candidates.slice(0, 16)}…, weights ${weights.slice(0, 16)}…`)))] : null);
+      cell.show ? [el("ul", {}, cell.digests.map(([seed, candidates, weights]) => el("li", {}, `seed ${seed}: candidate set ${candidates.slice(0, 16)}…, weights ${weights.slice(0, 16)}…`))),
+        el("details", {}, el("summary", {}, "Configuration, and where each value comes from"), valueList(cell)),
+        el("p", { class: "lead" }, "The same with candidate files and machines:"), copyable(cell.show)] : null);
+  }
+  function valueList(cell) {
+    const bySource = new Map();
+    for (const place of cell.values_of) {
+      const [source, values] = view.values[place];
+      bySource.set(source, [...(bySource.get(source) || []), values]);
+    }
+    return el("dl", { class: "values" }, [...bySource].flatMap(([source, values]) => [el("dt", {}, source), ...values.map((line) => el("dd", {}, line))]));
   }
   function cellContent(cell, mode) {
     if (!cell) return el("span", { class: "none" }, NONE);
@@ -519,8 +528,8 @@
     });
     const about = `Average rank over ${plural(r.datasets.length, "data set")} (1 = best). A bar joins methods that Nemenyi's test at ${r.alpha} does not tell apart; Friedman ${pText(r.p)}. Who else is in the diagram can change who is told apart.`;
     const left_out = [r.dropped.length ? `Data sets left out as incomplete: ${r.dropped.join(", ")}.` : "", r.left_out.length ? `Methods left out: ${r.left_out.join(", ")}.` : ""].filter(Boolean).join(" ");
-    const node = section("ranks", "Average ranks", `${about} ${left_out}`, [], el("div", { class: "figure", tabindex: 0, role: "region", "aria-label": "Critical-difference diagram" },
-      svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": order.map((i) => `${method(r.names[i]).title} ${fixed(r.average[i])}`).join(", ") }, nodes)));
+    const node = section("ranks", "Average ranks", `${about} ${left_out}`, [], scroll("Critical-difference diagram",
+      svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": order.map((i) => `${method(r.names[i]).title} ${fixed(r.average[i])}`).join(", ") }, nodes), "diagram"));
     redraws.push(() => paint(node));
     paint(node);
   }

@@ -23,6 +23,7 @@ from typing import Any
 from benchmark.errors import CandidError
 from benchmark.files import ROOT, atomic_write, is_locked
 from benchmark.report.scope import Scope
+from benchmark.store import PACKED
 
 FOLDER = Path(__file__).parent
 SOURCES = (
@@ -90,9 +91,9 @@ def _code(scope: Scope) -> Iterator[Path]:
 
 
 def _inputs(results: Path) -> Iterator[str]:
-    for folder, depth in ((results / "runs", 4), (results / "candidates", 1)):
+    for folder, depth in ((results / "runs", 4), (results / "runs", 1), (results / "candidates", 1)):
         for entry in _files(folder, depth):
-            if entry.name in ("run.json", "metrics.jsonl") or entry.name.endswith(".npz"):
+            if entry.name in ("run.json", "metrics.jsonl", PACKED) or entry.name.endswith(".npz"):
                 stat = entry.stat()
                 yield f"{entry.path}\t{stat.st_size}\t{stat.st_mtime_ns}\n"
             elif entry.name == "lock" and is_locked(Path(entry.path)):

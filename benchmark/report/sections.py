@@ -22,9 +22,9 @@ import pandas as pd
 
 from benchmark import store
 from benchmark.accuracy import ACCURACIES
-from benchmark.analysis import published
+from benchmark.analysis import agreement, published
 from benchmark.analysis import statistics as st
-from benchmark.analysis.comparisons import ALPHA, add_holm, compare_runs, devices_in_words, rank_methods
+from benchmark.analysis.comparisons import ALPHA, add_holm, compare_runs, device_notes, devices_in_words, rank_methods
 from benchmark.analysis.contents import MAIN_KINDS, MARGIN, REFERENCE, TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.errors import CandidError, UsageError
 from benchmark.exhibits.parts.cells import detectable_text
@@ -34,6 +34,7 @@ from benchmark.exhibits.table4 import ROWS
 from benchmark.files import file_name, without_paths
 from benchmark.plan.profile import Profile, load_profile, profile_names
 from benchmark.plan.resolution import resolve
+from benchmark.plan.spec import values_by_source
 from benchmark.report.curves import curves
 from benchmark.report.scope import Chosen, Documents, Scope, choose, lenders_note, lent
 from benchmark.store import SCHEMA, digest_of
@@ -67,7 +68,9 @@ class Run:
     summary: Mapping[str, float]
     cost: Mapping[str, float]
     environment: Mapping[str, str]
+    devices: tuple[str, str]  # of all sittings, see store.devices_of
     config: Mapping[str, Any]
+    provenance: Mapping[str, Any]
     overrides: Mapping[str, Any]
     finished: str
     folder: store.RunFolder = field(repr=False)
@@ -113,7 +116,7 @@ def read_runs(documents: Documents) -> list[Run]:
 def _run(folder: store.RunFolder, document: dict[str, Any]) -> Run:
     overrides, config = mapping(document.get("overrides")), mapping(document.get("config"))
     status = store.state_of(folder, document)
-    method = text(document.get("method"))
+    method, devices = text(document.get("method")), store.devices_of(document)
     outside = {k: v for k, v in overrides.items() if "." in k}
     inside = {k: v for k, v in overrides.items() if "." not in k}
     label = text(document.get("label")) or method
@@ -137,7 +140,9 @@ def _run(folder: store.RunFolder, document: dict[str, Any]) -> Run:
         summary={k: number(v) for k, v in mapping(document.get("summary")).items()} if status == "done" else {},
         cost={k: number(v) for k, v in mapping(document.get("cost")).items()},
         environment={text(k, 60): text(v) for k, v in mapping(document.get("environment")).items()},
+        devices=(text(devices[0]), text(devices[1])),
         config=config,
+        provenance=mapping(document.get("provenance")),
         overrides=overrides,
         data_file=text(document.get("data_file"), 200),
         finished=text(mapping(document.get("time")).get("finished"), 40),
@@ -208,13 +213,12 @@ def contents_of(view: View) -> Contents:
     present = {run.dataset for run in view.runs}
     sets = view.definition.datasets if view.definition else tuple(SOURCES)
     ordered = [*(n for n in sets if n in present), *sorted(n for n in present if n not in sets)]
-    devices = [(r.environment.get("device", ""), r.environment.get("device_name", "")) for r in view.runs if r.done]
     return Contents(
         view.profile,
         methods,
         tuple(map(dataset_info, ordered)),
         seeds_of(view),
-        devices_in_words(devices),
+        devices_in_words(run.devices for run in view.runs if run.done),
         registered=frozenset(entries),
         beside=view.definition.beside if view.definition else "",
     )
@@ -267,7 +271,8 @@ def frame_of(view: View, old: set[str]) -> pd.DataFrame:
             "profile": run.profile, "dataset": run.dataset, "method": run.method, "label": run.label, "seed": run.seed,
             "identity": run.identity, "status": run.status, "reason": run.reason, "epochs": run.epochs,
             "commit": run.environment.get("commit", ""), "code_version": run.environment.get("code_version", ""),
-            "schema": SCHEMA, **{key: run.summary.get(key, math.nan) for key in store.SUMMARY},
+            "schema": SCHEMA, "device_name": run.devices[1],
+            **{key: run.summary.get(key, math.nan) for key in (*store.SUMMARY, "train_accuracy")},
         }
         for run in sorted(view.runs, key=lambda run: run.digest not in old)
     ]  # fmt: skip
@@ -283,7 +288,8 @@ def describe(view: View, results: Path) -> dict[str, Any]:
     table = table2(frame, contents, show_published=beside)
     gone = sorted({r["method"] for r in table.data if r["kind"] == "unregistered"})
     methods = (*contents.methods, *(MethodInfo(name, name, "unregistered") for name in gone))
-    cells = [_cell(record, view) for record in table.data]
+    values: dict[tuple[str, str], int] = {}
+    cells = [_cell(record, view, values) for record in table.data]
     ranked = [m for m in contents.main_methods if any(c["m"] == m.name and c["complete"] for c in cells)]
     return {
         "title": view.title,
@@ -292,7 +298,12 @@ def describe(view: View, results: Path) -> dict[str, Any]:
         "known": view.definition is not None,
         "paper": beside,
         "caption": table.caption,
-        "notes": [*_view_notes(view, contents, old), *table.notes],
+        "notes": [
+            *(verdicts(frame, contents) if beside else []),
+            *_view_notes(view, contents, old),
+            *device_notes(frame),
+            *table.notes,
+        ],
         "complete": table.complete and not _absent(view, contents),
         "planned": _planned(view, contents),
         "seeds": list(contents.seeds),
@@ -303,6 +314,7 @@ def describe(view: View, results: Path) -> dict[str, Any]:
         "methods": [_method(m, view) for m in methods],
         "datasets": [_dataset(d, view, results) for d in contents.datasets],
         "cells": cells,
+        "values": list(values),
         "compare": compare_all(contents.main_methods, contents, cells),
         "evidence": evidence(frame, contents),
         "ranks": ranks(ranked, contents, cells),
@@ -312,6 +324,25 @@ def describe(view: View, results: Path) -> dict[str, Any]:
         "failures": failures(view),
         "environment": environment(view.runs),
     }
+
+
+def verdicts(frame: pd.DataFrame, contents: Contents) -> list[str]:
+    """How many of a source's numbers agree, and which do not, as `realworld` says it."""
+    if contents.profile == "paper":  # whose Table 2 stands beside every cell, without splits that both have
+        return []
+    titles = {d.name: d.title for d in contents.datasets}
+    found = agreement.agreements(contents.profile, frame, titles, contents.seeds)
+    notes = [
+        f"{one.printed['method']}{' (training labels)' if one.printed['metric'] == 'train' else ''} on "
+        f"{one.printed['dataset']} differs from the published {one.printed['mean']:.2f} by {one.difference:+.2f} "
+        f"({one.low:+.2f} … {one.high:+.2f})."
+        for one in found
+        if one.verdict == "differs"
+    ]
+    judged = any(one.verdict in ("agrees", "differs") for one in found)
+    return (
+        [f"Published numbers: {agreement.count(found)}; `realworld` has them line by line.", *notes] if judged else []
+    )
 
 
 def _absent(view: View, contents: Contents) -> list[str]:
@@ -373,7 +404,7 @@ def look(style: Style) -> dict[str, Any]:
     return {"colour": style.colour, "dash": [] if style.line == "-" else list(style.line[1])}
 
 
-def _cell(record: Mapping[str, Any], view: View) -> dict[str, Any]:
+def _cell(record: Mapping[str, Any], view: View, values: dict[tuple[str, str], int]) -> dict[str, Any]:
     cell = {
         "m": record["method"], "d": record["dataset"], "n": record["n"], "expected": record["expected"],
         "complete": record["n"] == record["expected"] > 0, "mean": record["mean"], "std": record["std"],
@@ -387,15 +418,24 @@ def _cell(record: Mapping[str, Any], view: View) -> dict[str, Any]:
         }
         cell["difference"] = record["difference"]
     runs = [r for r in view.runs if (r.method, r.dataset, r.label) == (record["method"], record["dataset"], r.method)]
-    return cell | {"command": command(view, runs), **_evidence(runs)} if runs else cell
+    return cell | {"command": command(view, runs), **_evidence(runs, values)} if runs else cell
 
 
-def _evidence(runs: Sequence[Run]) -> dict[str, Any]:
-    """What a doubter needs: digests of every finished run, and the command that shows all of it."""
+def _evidence(runs: Sequence[Run], values: dict[tuple[str, str], int]) -> dict[str, Any]:
+    """What a doubter needs: digests of every finished run, every value with its source, the command that shows all of it.
+
+    Lines of one source and section are the same in many cells: they stand in `values` once, and a cell has their places.
+    """
     first, kept_under = runs[0], runs[0].folder.path.parents[2].name
     words = ["./reproduce.sh", "show", first.method, first.dataset, "--profile", kept_under]
     digests = [[run.seed, run.candidates, run.weights] for run in sorted(runs, key=lambda run: run.seed) if run.done]
-    return {"show": " ".join(map(shlex.quote, words)), "digests": digests}
+    latest = max(runs, key=lambda run: (run.done, run.finished))
+    lines = []
+    for source, own in values_by_source(latest.config, latest.provenance).items():
+        for _, same in itertools.groupby(own, lambda value: value.split(".")[0]):
+            line = (text(source), text(" ".join(same), 2000))
+            lines.append(values.setdefault(line, len(values)))
+    return {"show": " ".join(map(shlex.quote, words)), "digests": digests, "values_of": lines}
 
 
 def command(view: View, runs: Sequence[Run]) -> str:
@@ -579,7 +619,7 @@ def costs(view: View) -> list[dict[str, Any]]:
         if run.done and run.label == run.method:
             grouped[run.method, run.dataset].append(run)
     return [
-        {"m": m, "d": d, "n": len(own), "devices": sorted({run.environment.get("device_name", "") for run in own}),
+        {"m": m, "d": d, "n": len(own), "devices": sorted({run.devices[1] for run in own}),
          "epochs": own[0].epochs, **{key: _median(run.cost.get(key, math.nan) for run in own) for key in keys}}
         for (m, d), own in sorted(grouped.items())
     ]  # fmt: skip

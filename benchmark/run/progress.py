@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmark.accuracy import in_words
+from benchmark.accuracy import SELECTING, in_words
+from benchmark.plan.profile import TUNING
 from benchmark.run.annotators import annotators
 from benchmark.run.options import Outcome
 from benchmark.store import RunFolder, find
@@ -45,10 +46,16 @@ def display_for(quiet: bool, results: Path) -> Display | None:
     return Terminal(results) if sys.stdout.isatty() else Lines(results)
 
 
+def blind(spec: RunSpec) -> bool:
+    """Whoever chooses a setting must not see test accuracies on the way."""
+    return spec.profile.endswith(TUNING)
+
+
 def outcome_line(spec: RunSpec, outcome: Outcome) -> str:
     head = f"{spec.dataset} {spec.label} seed {spec.seed}"
     if outcome.status == "done":
         result = outcome.told or "trained" if outcome.accuracy is None else f"{outcome.accuracy:.2f} %"
+        result = "trained" if blind(spec) else result
         return f"{head}: {result} in {duration(outcome.seconds)}"
     return f"{head}: {outcome.status}{f': {outcome.reason}' if outcome.reason else ''}"
 
@@ -97,7 +104,10 @@ class Jobs:
         start, first = self.since.setdefault(spec.digest, (time.time(), len(epochs)))
         if not epochs:
             return f"{head}: epoch 0/{total}"
-        shown = next((f", {told}" for told in (in_words(r["result"]) for r in reversed(epochs)) if told), "")
+        results = [record["result"] for record in reversed(epochs)]
+        if blind(spec):
+            results = [{key: result.get(key) for key in SELECTING.values()} for result in results]
+        shown = next((f", {told}" for told in map(in_words, results) if told), "")
         left = ""
         if len(epochs) > first:
             left = f", {duration((time.time() - start) / (len(epochs) - first) * (total - len(epochs)))} left"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,7 @@ from benchmark.accuracy import ACCURACIES
 from benchmark.analysis import statistics as st
 from benchmark.analysis.table import NONE, aligned
 from benchmark.errors import CandidError
-from benchmark.plan.sections import SECTIONS
-from benchmark.plan.spec import RunConfig
+from benchmark.plan.spec import values_by_source
 from benchmark.report.scope import Scope
 from benchmark.report.sections import View, command, definition_of, outdated, read_runs
 from benchmark.share.reading import candidate_files, candidate_matrix
@@ -104,14 +102,14 @@ def _numbers(runs: Sequence[Run]) -> list[str]:
     rows = [["seed", *(rule.title.lower() for rule in ACCURACIES), "state", "epochs", "weights", "folder"]]
     for folder, document in runs:
         summary = document.get("summary") or {}
-        numbers = [summary.get(rule.key) for rule in ACCURACIES]
-        state = store.state_of(folder, document)
+        epochs, state = document["config"]["train"]["epochs"], store.state_of(folder, document)
+        numbers = [summary.get(rule.key) if epochs >= rule.fewest else None for rule in ACCURACIES]
         rows.append(
             [
                 str(document["seed"]),
                 *(f"{value:.2f}" if store.is_number(value) and state == "done" else NONE for value in numbers),
                 state + (f" ({document['reason']})" if document.get("reason") else ""),
-                f"{document.get('epochs_done', 0)}/{document['config']['train']['epochs']}",
+                f"{document.get('epochs_done', 0)}/{epochs}",
                 str(document.get("weights_sha256", ""))[: 64 if len(runs) == 1 else 16] or NONE,
                 folder.path.name,
             ]
@@ -126,30 +124,11 @@ def _method(document: Mapping[str, Any]) -> str:
 
 def _values(document: Mapping[str, Any]) -> list[str]:
     """Every value of the configuration under where it comes from."""
-    config, provenance = document["config"], document.get("provenance") or {}
-    sections = {"method": config["method"].get("config") or {}, "dataset": config["dataset"].get("settings") or {}}
-    sections |= _sections(config)
-    by_source: dict[str, list[str]] = {}
-    for section, values in sections.items():
-        for key, value in values.items():
-            name = f"{section}.{key}"
-            source = provenance.get(name) or ("the data set's settings" if section == "dataset" else "default")
-            by_source.setdefault(str(source), []).append(f"{name}={value}")
-    by_source.setdefault("default", by_source.pop("default", []))  # last
-    lines = [f"{source}: {' '.join(values)}" for source, values in by_source.items() if values]
+    config, by_source = document["config"], values_by_source(document["config"], document.get("provenance") or {})
+    lines = [f"{source}: {' '.join(values)}" for source, values in by_source.items()]
     if "sha256" in config["dataset"]:
         lines.append(f"own data with SHA-256 {config['dataset']['sha256']}")
     return _field("Values", *lines, f"identity of seed {document['seed']}: {document['identity']}")
-
-
-def _sections(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The typed sections with every field; of another version of the program, the fields that are stored."""
-    try:
-        whole = RunConfig.from_json(config)
-    except ValueError:
-        stored = {"data": {k: v for k, v in config["dataset"].items() if k not in ("name", "settings", "sha256")}}
-        return stored | {key: config[key] for key in SECTIONS if isinstance(config.get(key), dict)}
-    return {key: dataclasses.asdict(getattr(whole, key)) for key in SECTIONS}
 
 
 def _candidates(runs: Sequence[Run], results: Path) -> list[str]:

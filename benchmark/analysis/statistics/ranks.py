@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,18 +136,23 @@ def control_comparison(
 
 @dataclass(frozen=True)
 class SignedRanks:
-    """Each method against the control by Wilcoxon's test over data sets: whoever else is in the table has no say."""
+    """Pairs of methods by Wilcoxon's test over data sets: whoever else is in the table has no say in a pair's p."""
 
-    p: Array  # (k-1,)
+    p: Array  # (pairs,)
     p_holm: Array
     least: float  # the smallest p that this number of data sets can give
     least_holm: float
 
 
-def signed_ranks(scores: ArrayLike, control: int = 0) -> SignedRanks:
-    """Pairwise signed-rank tests on scores (N data sets, k methods), Holm over the k-1 comparisons."""
+def signed_ranks(scores: ArrayLike, pairs: Sequence[tuple[int, int]] | None = None) -> SignedRanks:
+    """Signed-rank tests of pairs of columns of scores (N data sets, k methods), Holm over these; usually the first
+    column with each other."""
     x = floats(scores)
-    others = np.delete(x, control, axis=1)
-    p = np.array([wilcoxon(x[:, control], column)[1] for column in others.T])
+    if x.ndim != 2 or not len(x) or x.shape[1] < 2 or not np.isfinite(x).all():
+        raise ValueError(
+            "Signed-rank tests need scores of two methods or more on every data set; leave incomplete ones out."
+        )
+    pairs = [(0, other) for other in range(1, x.shape[1])] if pairs is None else pairs
+    p = np.array([wilcoxon(x[:, a], x[:, b])[1] for a, b in pairs])
     least = 2.0 ** (1 - len(x))
-    return SignedRanks(p, holm(p), least, min(1.0, least * others.shape[1]))
+    return SignedRanks(p, holm(p), least, min(1.0, least * len(pairs)))

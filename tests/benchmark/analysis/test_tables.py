@@ -12,7 +12,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -24,19 +23,20 @@ from benchmark.analysis import published
 from benchmark.analysis import table as rendering
 from benchmark.analysis.comparisons import compare_runs, device_notes, devices_in_words, rank_analysis
 from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo
-from benchmark.analysis.overall import aggregate
+from benchmark.analysis.overall import aggregate, all_pairs
 from benchmark.analysis.rows import Kept, add_rows
 from benchmark.analysis.seeds import seeds_table
 from benchmark.analysis.table import Table, row, to_csv, to_json, to_latex, to_markdown, to_text
 from benchmark.errors import MissingRuns, UsageError
-from benchmark.exhibits import comparisons, overall
-from benchmark.exhibits.base import OfEvidence, OfMargin
+from benchmark.exhibits import comparisons, overall, pairs
+from benchmark.exhibits.base import OfEvidence, OfMargin, OfPairs
 from benchmark.exhibits.parts.cells import ranks_of
 from benchmark.exhibits.table1 import table1
 from benchmark.exhibits.table2 import table2
 from benchmark.exhibits.table3 import table3, table3_from_paper
 from benchmark.exhibits.table4 import table4
 from benchmark.files import atomic_write
+from benchmark.plan.selection import Choice, select
 from tests.conftest import ROOT
 
 METHODS = (
@@ -562,17 +562,52 @@ def test_the_average_over_data_sets_says_what_six_sets_cannot_show() -> None:
     assert [r["method"] for r in table.data] == ["cel", "dirk", "proden"]
     assert table.data[1]["difference"] == pytest.approx(1.1, abs=0.02)
     assert table.data[1]["posterior"][0] > 0.9
-    two = overall.table(aggregate(make_runs(), plan()), plan(), OfMargin())
-    assert "needs 3 of them or more, not 2" in to_text(two) and "nothing can be significant" in to_text(two)
+    two = " ".join(to_text(overall.table(aggregate(make_runs(), plan()), plan(), OfMargin())).split())
+    assert "needs 3 of them or more, not 2" in two and "nothing can be significant" in two
+
+
+def test_every_pair_of_methods_stands_in_one_square() -> None:
+    six = tuple(replace(DATASETS[0], name=f"set{k}", title=f"Set {k}") for k in range(6))
+    part = make_runs().query("dataset == 'cifar100'")
+    runs = pd.concat([part.assign(dataset=d.name, accuracy=part["accuracy"] + k) for k, d in enumerate(six)])
+    table = pairs.table(all_pairs(runs, replace(plan(), datasets=six)), replace(plan(), datasets=six), OfPairs())
+    text = " ".join(to_text(table).split())
+    assert "at least 0.031, after Holm over 3 tests 0.094: nothing can be significant; 7 data sets are needed" in text
+    assert [(r["method"], r["other"], r["ahead"], r["p"]) for r in table.data] == [
+        ("cel", "dirk", 6, 0.03125), ("cel", "proden", 6, 0.03125), ("dirk", "proden", 6, 0.03125)
+    ]  # fmt: skip
+    assert [cell.text for cell in table.rows[1].cells] == [
+        "DIRK",
+        "0.031",
+        "·",
+        f"{table.data[2]['mean_difference']:.1f}",
+    ]
+
+
+def test_pairs_of_little_or_equal_data_say_so_and_have_no_nan() -> None:
+    runs = make_runs()
+    runs.loc[runs.method == "dirk", "accuracy"] = runs.loc[runs.method == "cel", "accuracy"].to_numpy()
+    lacking = runs.drop(runs.query("method == 'proden' and dataset == 'cub200'").index[:1])
+    one = replace(plan(), datasets=DATASETS[:1])
+    for frame, contents, sentence in [
+        (runs, plan(), "CEL and DIRK have the same mean on every data set, p is 1; are these runs copies?"),
+        (lacking, plan(), "left out because a method has not all its seeds there"),
+        (runs, one, "With 1 data set its p is at least 1, after Holm over 3 tests 1: nothing can be significant"),
+    ]:
+        table = pairs.table(all_pairs(frame, contents), contents, OfPairs())
+        text = " ".join(to_text(table).split())
+        assert sentence in text and "nan" not in (text + to_csv(table) + to_json(table)).lower()
+    with pytest.raises(MissingRuns, match="a data set on which all have all seeds"):
+        all_pairs(runs[runs.method != "proden"], plan())
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, math.nan])
 def test_a_margin_of_nothing_is_refused_before_anything_runs(margin: float) -> None:
-    selection = SimpleNamespace(methods=("cel", "dirk"))
     with pytest.raises(UsageError, match="equal to the last digit"):
-        OfEvidence(margin=margin).check(selection)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="nothing to compare"):
-        OfEvidence().check(SimpleNamespace(methods=("cel",)))  # type: ignore[arg-type]
+        OfEvidence(margin=margin).check(select("quick", Choice("cel,dirk")))
+    for methods in ("cel", "cel,average"):
+        with pytest.raises(UsageError, match="nothing to compare"):
+            OfEvidence().check(select("quick", Choice(methods)))
 
 
 def test_the_seeds_that_a_difference_needs_come_from_the_spread_seen() -> None:
@@ -592,8 +627,14 @@ def test_a_run_that_changed_its_card_is_noted() -> None:
         places = [{"device": "cuda:0", "device_name": name} for name in names]
         return {"environment": places[-1], "sittings": [{"environment": place} for place in places]}
 
-    names = [store.device_names(document(*used)) for used in (("A100",), ("A100", "A100"), ("A100", "H100", "H100"))]
+    found = [store.devices_of(document(*used)) for used in (("A100",), ("A100", "A100"), ("A100", "H100", "H100"))]
+    names = [name for _, name in found]
     assert names == ["A100", "A100", "A100 then H100"]
-    assert store.device_names({"environment": {"device_name": "A100"}}) == "A100"  # of a version without sittings
+    assert devices_in_words(found) == "cuda A100 (2 runs) and cuda A100 then cuda H100 (1 run)"
+    assert devices_in_words(found[2:]) == "cuda A100 then cuda H100"
+    moved: dict[str, Any] = {"environment": {"device": "cuda:1", "device_name": "A100"}}
+    assert store.devices_of(moved) == ("cuda:1", "A100")  # of a version without sittings
+    moved["sittings"] = [{"environment": {"device": "cpu", "device_name": "Xeon"}}, {"environment": None}]
+    assert devices_in_words([store.devices_of(moved)]) == "cpu Xeon then cuda A100"
     (note,) = device_notes(pd.DataFrame({"status": "done", "device_name": names}))
     assert note.startswith("Warning: 1 run went from A100 to H100 between two sittings")

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from benchmark.analysis import statistics as st
-from tests.benchmark.analysis.test_statistics import SLEEP_1, SLEEP_2
+from tests.benchmark.analysis.test_statistics import DEMSAR, SLEEP_1, SLEEP_2
 
 EIGHT_SCHOOLS = ([28, 8, -3, 7, -1, 1, 18, 12], [15, 10, 16, 11, 9, 11, 10, 18])  # Rubin 1981
 
@@ -142,6 +142,30 @@ def test_with_six_data_sets_no_signed_rank_test_survives_holm() -> None:
     found = st.signed_ranks(best)
     assert found.p == pytest.approx([0.03125] * 12) and found.least == 0.03125
     assert found.p_holm == pytest.approx([0.375] * 12) and found.least_holm == 0.375
+
+
+def test_all_pairs_give_the_published_p_and_every_sign_counted() -> None:
+    """Hollander and Wolfe 1973, table 3.1 (depression scores): T+ = 40, p = 0.0195 to one side; Demšar 2006, table 6."""
+    before = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30]
+    after = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29]
+    assert st.wilcoxon(before, after) == pytest.approx((45 - 40, 2 * 0.01953125))
+    scores = np.array(DEMSAR)
+    pairs = list(itertools.combinations(range(4), 2))
+    found = st.signed_ranks(scores, pairs)
+    assert found.p == pytest.approx([every_sign(scores[:, a] - scores[:, b]) for a, b in pairs])
+    steps = np.maximum.accumulate(np.sort(found.p) * np.arange(6, 0, -1))  # Holm by his own words
+    assert np.sort(found.p_holm) == pytest.approx(np.minimum(1, steps))
+    with pytest.raises(ValueError, match="on every data set"):
+        st.signed_ranks([[1.0, math.nan]])
+
+
+def every_sign(differences: np.ndarray) -> float:
+    """Two-sided p of the signed ranks by listing the signs that zero would give alike."""
+    d = np.round(differences[np.abs(differences) > 1e-9], 9)
+    ranks = stats.rankdata(np.abs(d))
+    sums = np.array(list(itertools.product([0, 1], repeat=len(d)))) @ ranks
+    smaller = min(ranks[d > 0].sum(), ranks[d < 0].sum())
+    return min(1.0, 2 * float(np.mean(sums <= smaller + 1e-9)))
 
 
 def test_eight_schools_come_out_as_published() -> None:

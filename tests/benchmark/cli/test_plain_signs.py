@@ -14,6 +14,6 @@ def test_signs_that_a_terminal_lacks_become_plain_characters(encoding: str, monk
     screen = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr("sys.stdout", screen)
     speak_plainly()
-    print("★ 98.1±0.4 ─ α → 嗨", flush=True)
+    print("★ 98.1±0.4° ─ α → š 嗨", flush=True)
     shown = screen.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
-    assert shown == {"ascii": "* 98.1+/-0.4 - alpha -> ?\n", "latin-1": "* 98.1±0.4 - alpha -> ?\n"}[encoding]
+    assert shown == {"ascii": "* 98.1+/-0.4^ - alpha -> s ?\n", "latin-1": "* 98.1±0.4° - alpha -> s ?\n"}[encoding]

@@ -117,7 +117,10 @@ def test_done_runs_are_skipped_and_their_accuracies_unread(bench, capsys):
 def test_a_grid_of_ones_own_is_run_and_named_in_the_source(bench, capsys, tmp_path):
     own = ("--rates", "0.05,0.01", "--decays", "0.0005,0.01", "--out", str(tmp_path / "own.toml"))
     assert cli.main(bench.arguments(*words(bench), *own)[3:]) == 0
-    assert "8 runs, 4 done, 4 to do" in capsys.readouterr().out.replace("Plan: ", "")  # the small grid's are there
+    output = capsys.readouterr().out
+    assert "8 runs, 4 done, 4 to do" in output.replace("Plan: ", "")  # the small grid's are there
+    finished = [line for line in output.splitlines() if line.startswith("[")]
+    assert len(finished) == 4 and all("%" not in line for line in finished)  # no test accuracy while one chooses
     entries = tomllib.loads((tmp_path / "own.toml").read_text())["values"]
     assert all("lr 0.05, 0.01; weight decay 0.0005, 0.01, seed 100" in entry["source"] for entry in entries)
 

@@ -138,6 +138,21 @@ def test_every_accuracy_can_be_asked_for(store: Path, table: str, accuracy: Accu
     assert f'"accuracy": "{accuracy.key}"' in (store / "tables" / "quick" / f"{stem}.json").read_text()
 
 
+def test_plots_take_names_in_any_case_and_a_reference_that_is_there(store: Path) -> None:
+    def plot(name: str, *words: str) -> str:
+        done = candid(ROOT, "plot", name, "--profile", "quick", "--results", str(store), *words)
+        return done.stdout if done.returncode == 0 else f"{done.returncode} {done.stderr}"
+
+    # neither replaces the usual plot's file
+    assert "curves-test_accuracy-proden-cel-proden.png" in plot(
+        "curves", "--methods", "CEL,Proden", "--reference", "PRODEN"
+    )
+    assert "ranks-proden-cel-proden.png" in plot("ranks", "--methods", "CEL,Proden", "--reference", "PRODEN")
+    for name in ("curves", "ranks"):
+        told = plot(name, "--methods", "cel,proden", "--reference", "rc")
+        assert told.startswith("2 ") and "--reference rc is not among the methods" in told
+
+
 def test_a_caption_names_the_devices_of_the_runs_not_the_one_that_prints_it(tmp_path: Path) -> None:
     """Runs of a GPU and of a CPU, and documents whose fields are of a wrong kind, read on this machine."""
 

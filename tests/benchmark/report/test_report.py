@@ -88,6 +88,11 @@ def test_numbers_are_those_of_table_2_with_the_published_ones_beside_them(paper:
     assert found["std"] == pytest.approx(np.std(values, ddof=1), abs=1e-4)
     assert found["published"] == [68.6, 0.1]
     assert found["difference"] == pytest.approx(found["mean"] - 68.6, abs=1e-4)
+    # Every value with its source, once for all cells that share it; and the digests of every seed.
+    lines = dict(view["values"][place] for place in found["values_of"] if "train." in view["values"][place][1])
+    assert any("train.epochs=500" in values for values in lines.values()) and "default" in lines
+    assert [(seed, len(weights)) for seed, _, weights in found["digests"]] == [(0, 64), (1, 64), (2, 64)]
+    assert len(view["values"]) < len(view["cells"]) * 3
     assert cell(view, "average", "cub200")["place"] is None
 
 
@@ -115,6 +120,13 @@ def test_every_pair_is_compared_and_both_sides_agree(paper: Path) -> None:
 def test_colours_are_those_of_the_figures(store: Path) -> None:
     for method in view_of(store)["methods"]:
         assert method["colour"] == style_of(method["name"]).colour
+
+
+def test_a_source_s_view_says_how_many_of_its_numbers_agree(tmp_path: Path) -> None:
+    write_store(tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=3, candidates=False)
+    (view,) = content(report(tmp_path))["views"]
+    assert "of 1 comparable cells agree" in view["notes"][0]
+    assert ("differs" in view["notes"][1]) == view["notes"][0].startswith("Published numbers: 0 of 1")
 
 
 def test_the_command_of_a_cell_is_understood_by_the_command_line(store: Path) -> None:
@@ -464,7 +476,8 @@ def test_the_page_works_in_a_browser_by_pointer_and_keyboard(paper: Path, browse
     wait(browser, "document.activeElement.closest('td.cell') !== null")
     assert "seed 0" in browser.run("document.getElementById('tip').textContent")
     browser.press("Enter", 13)
-    assert "./reproduce.sh run --profile paper" in browser.run("document.getElementById('detail').textContent")
+    told = browser.run("document.getElementById('detail').textContent")
+    assert "./reproduce.sh run --profile paper" in told and "train.epochs=500" in told and "weights " in told
     browser.press("Escape", 27)
     wait(browser, "!document.getElementById('detail').open")
     # Method toggles change the image; the arrow keys read values out.
