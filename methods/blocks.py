@@ -7,7 +7,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributions import Dirichlet, kl_divergence
+from torch.distributions import Dirichlet
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from methods.base import Backbone, Method, Task, TrainingData
@@ -114,9 +114,14 @@ def dirichlet_draw(parameters: Tensor) -> Tensor:
 
 
 def dirichlet_kl(alpha: Tensor, prior: float) -> Tensor:
-    """KL(Dir(α_i) ‖ Dir(prior, …, prior)), mean over the batch. (B, C) -> scalar."""
-    flat = Dirichlet(torch.full_like(alpha, prior), validate_args=False)
-    return kl_divergence(Dirichlet(alpha, validate_args=False), flat).mean()
+    """KL(Dir(α_i) ‖ Dir(prior, …, prior)), mean over the batch. (B, C) -> scalar.
+
+    Written out in the order of torch's own: its search for the formula of two distributions cannot be compiled.
+    """
+    flat = torch.full_like(alpha, prior)
+    total = alpha.sum(1)
+    masses = total.lgamma() - flat.sum(1).lgamma() - (alpha.lgamma() - flat.lgamma()).sum(1)
+    return (masses + ((alpha - flat) * (alpha.digamma() - total.digamma().unsqueeze(1))).sum(1)).mean()
 
 
 @torch.no_grad()
@@ -167,11 +172,13 @@ class ProjectionHead(nn.Sequential):
 
 
 class ContrastiveClassifier(Classifier):
-    """A linear classifier and a projection head on one pooled feature."""
+    """A linear classifier and a projection head on one pooled feature, or that feature itself without the head."""
 
-    def __init__(self, task: Task, embed_dim: int = 128) -> None:
+    def __init__(self, task: Task, embed_dim: int = 128, projected: bool = True) -> None:
         super().__init__(task)
-        self.projection = ProjectionHead(self.backbone.feature_dim, embed_dim)
+        dim = self.backbone.feature_dim
+        self.projection: nn.Sequential = ProjectionHead(dim, embed_dim) if projected else nn.Sequential()
+        self.embed_dim = embed_dim if projected else dim
 
     def both(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (B, C) and projections (B, d), the latter not normalised."""

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from methods.base import About, Batch, Clock, Method, Step, Task
+from methods.base import About, Added, Batch, Clock, Method, Step, Task
 from methods.blocks import (
     ContrastiveClassifier,
     at_least_float32,
@@ -117,6 +117,7 @@ class PiCO(Method):
         phi_before_first: float = 0.99  # released value of epoch 0, where the lag leaves φ without one
         denominator_eps: float = 0.0  # paper; released 1e-12
         queue_init: Literal["unit", "columns"] = "unit"  # released "columns": scaled along the wrong axis
+        projection: Added[bool] = True  # paper and release; False: the features embed, as some tables were run
 
     queue: Tensor  # (M, d) past keys, unit rows
     queue_labels: Tensor  # (M,) their pseudo-labels
@@ -126,14 +127,14 @@ class PiCO(Method):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.query = ContrastiveClassifier(task, config.embed_dim)
-        self.key = ContrastiveClassifier(task, config.embed_dim).requires_grad_(False)
+        self.query = ContrastiveClassifier(task, config.embed_dim, config.projection)
+        self.key = ContrastiveClassifier(task, config.embed_dim, config.projection).requires_grad_(False)
         self.key.load_state_dict(self.query.state_dict())
-        queue = torch.randn(config.queue_size, config.embed_dim)
+        queue = torch.randn(config.queue_size, self.query.embed_dim)
         self.register_buffer("queue", unit(queue) if config.queue_init == "unit" else unit(queue.T).T.contiguous())
         self.register_buffer("queue_labels", torch.full((config.queue_size,), EMPTY))
         self.register_buffer("queue_pointer", torch.tensor(0))
-        self.register_buffer("prototypes", torch.zeros(task.num_classes, config.embed_dim))
+        self.register_buffer("prototypes", torch.zeros(task.num_classes, self.query.embed_dim))
         self.register_buffer("targets", uniform_confidence(task.candidates))
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:

@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData, ViewName
+from methods.base import About, Added, Batch, Clock, Method, Step, Task, TrainingData, ViewName
 from methods.blocks import (
     Classifier,
     at_least_float32,
@@ -150,8 +150,10 @@ class Valen(Method):
         graph_refresh: Literal["once", "epoch"] = "once"  # released code; paper: every epoch
         encoder_init: Literal["warm", "fresh"] = "warm"  # copy of f after or before warm-up; the release differs by set
         warmup_loss: Literal["proden", "min"] = "proden"  # what the paper runs, and what its Eq. 1 states
+        weight_x: Added[float] = 0.01  # of mse(h(d), x): released code for images; 1 in that for tables
+        double_softmax: Added[bool] = False  # True: the warm-up takes probabilities for logits, as some tables were run
 
-    weight_x, weight_y = 0.01, 0.01  # released code, literal there
+    weight_y = 0.01  # released code, literal there
 
     label_confidence: Tensor  # O (N, C)
     label_distribution: Tensor  # D (N, C), used from the second stage on
@@ -201,6 +203,8 @@ class Valen(Method):
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         logits = [self.network(view) for view in batch.views]
         if clock.epoch < clock.warmup_epochs(self.config.warmup):
+            if self.config.double_softmax:
+                logits = [torch.softmax(at_least_float32(u), dim=1) for u in logits]
             return Step(self.warmup_loss(logits, batch), carry=(logits[0].detach(), None))
         encoded = [self.encoder(view) for view in batch.views]
         sample = dirichlet_draw(self.concentration(encoded[0], batch.candidates))
@@ -221,7 +225,7 @@ class Valen(Method):
     def terms(self, logits: list[Tensor], encoded: list[Tensor], sample: Tensor, batch: Batch) -> dict[str, Tensor]:
         """All terms of the second stage. Cross-entropies add up over the views; the rest is of the first view."""
         return {
-            "rec_x": self.weight_x * self.input_error(sample, batch),
+            "rec_x": self.config.weight_x * self.input_error(sample, batch),
             "rec_y": self.weight_y * candidate_error(sample, batch.candidates),
             "rec_graph": graph_error(sample, batch_adjacency(self.neighbours, batch.index)),
             "kl": dirichlet_kl(kl_parameters(encoded[0]), self.config.prior),

@@ -1,7 +1,7 @@
 """Published numbers beside ours: the difference, its 95 % interval, and a verdict in words.
 
 Where the rows of every split and the value on each are known, differences are taken split by split; elsewhere the two
-means are compared with the spread that is printed.
+means are compared with the spread that is printed, or with ours twice where none is.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def interval(printed: Mapping[str, Any], ours: Sequence[float]) -> tuple[float, 
         return low, high, f"paired over {len(ours)} splits"
     n = int(printed["n"])
     spread = printed["std"] * (math.sqrt(n / (n - 1)) if printed["spread"].endswith("divisor n") else 1.0)
+    if math.isnan(spread):
+        spread = sample_std(ours)
     squares = [spread**2 / n, sample_std(ours) ** 2 / len(ours)]
     if not sum(squares):
         return math.nan, math.nan, ""
@@ -79,8 +81,8 @@ def agreement(printed: Mapping[str, Any], ours: Mapping[int, float], seeds: Sequ
         return Agreement(printed, values, 1, verdict="not comparable", why="one split has no spread")
     if len(values) < max(2, len(seeds)):
         return Agreement(printed, values, len(seeds), why=f"{len(values)} of {len(seeds)} runs are done")
-    if math.isnan(printed["std"]):
-        why = "no spread is printed"
+    if math.isnan(printed["mean"]):
+        why = "their number is not in results/published"
         return Agreement(printed, values, len(seeds), verdict="not comparable", why=why)
     low, high, how = interval(printed, values)
     if printed["caveat"]:

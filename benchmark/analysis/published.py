@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def accuracies(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, floa
 def beside(profile: str, folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float, int]]:
     """What stands beside the runs of a profile: the numbers that it regenerates, by method here, else the paper's Table 2."""
     own = [number for number in of_profile(profile, folder) if number["metric"] == "test" and number["ours"]]
+    own = [number for number in own if not math.isnan(number["mean"])]
     if profile == "paper" or not own:
         return accuracies(folder)
     return {(number["ours"], number["dataset"]): (number["mean"], number["std"], number["n"]) for number in own}

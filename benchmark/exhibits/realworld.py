@@ -20,6 +20,7 @@ from methods.registry import did_you_mean
 if TYPE_CHECKING:
     from benchmark.analysis.agreement import Agreement
     from benchmark.plan.selection import Selection
+    from benchmark.plan.spec import RunSpec
     from benchmark.run.options import RunOptions
 
 SOURCES = ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23", "l21-fashion")
@@ -43,29 +44,41 @@ class Realworld(Exhibit):
     Options = OfSources
 
     def usual(self, selection: Selection, place: RunOptions) -> Selection:
-        there = selection.source(PICTURES).find(place.data).status == "found"
-        there |= (place.results / "runs" / f"realworld-{SOURCES[-1]}").is_dir()
-        return replace(selection, datasets=(*USUAL_SETS, PICTURES) if there else USUAL_SETS)
+        """The three sets that most sources have, and any other whose file is there, or whose runs are (pictures)."""
+        names = (*selection.datasets, PICTURES)
+        found = {name for name in names if selection.source(name).find(place.data).status == "found"}
+        if (place.results / "runs" / f"realworld-{SOURCES[-1]}").is_dir():
+            found.add(PICTURES)
+        return replace(selection, datasets=tuple(name for name in names if name in found or name in USUAL_SETS))
 
     def runs(self, selection: Selection, options: OfSources) -> Need:
         need = Need()
-        for part in selections(selection, options):
-            need.add(part.specs())
+        for part in parts(selection, options):
+            need.add(part.specs)
         return need
 
     def make(self, material: Material, options: OfSources) -> Table:
         made = table(agreements(material, options))
-        return replace(made, notes=(*made.notes, *material.remarks))
+        return material.annotated(replace(made, caption=f"{made.caption} Device {material.contents.device}."))
 
 
-def selections(selection: Selection, options: OfSources) -> list[Selection]:
-    """One selection per source: the methods and data sets that it has numbers of, as far as the command line leaves them."""
+@dataclass(frozen=True)
+class Part:
+    """One source: its numbers, as far as the command line leaves them, and the runs that regenerate them."""
+
+    selection: Selection
+    specs: list[RunSpec]
+    cells: set[tuple[str, str]]  # method here, data set as printed
+
+
+def parts(selection: Selection, options: OfSources) -> list[Part]:
+    """One per source. Cells whose number is left open take part when their method is named, by our name or the source's."""
     from benchmark.analysis import published
 
     words = SHORT_SOURCES if options.short else options.sources
     own = selection.profile
     sets = (*USUAL_SETS, PICTURES) if selection.datasets == own.datasets else selection.datasets
-    if options.short and sets in (USUAL_SETS, (*USUAL_SETS, PICTURES)):  # nobody named others
+    if options.short and {*USUAL_SETS} <= {*sets}:  # nobody named others
         sets = SHORT_SETS
     found = []
     for word in filter(None, (word.strip() for word in words.split(","))):
@@ -73,17 +86,23 @@ def selections(selection: Selection, options: OfSources) -> list[Selection]:
             raise UsageError(f"--sources: unknown '{word}'.{did_you_mean(word, SOURCES)} Known: {', '.join(SOURCES)}.")
         profile = load_profile(f"realworld-{word}")
         here = tuple(name for name in profile.datasets if name in sets)
-        titles = {selection.source(name).title for name in here}
-        printed = {number["ours"] for number in published.of_profile(profile.name) if number["dataset"] in titles}
-        methods = tuple(name for name in profile.all_methods if name in printed)
-        if selection.methods != own.all_methods:
-            methods = tuple(name for name in methods if name in selection.methods)
+        titles = {name: selection.source(name).title for name in here}
+        printed = [number for number in published.of_profile(profile.name) if number["dataset"] in titles.values()]
+        if selection.methods == own.all_methods:
+            printed = [number for number in printed if not math.isnan(number["mean"])]
+        else:
+            printed = [n for n in printed if {n["ours"], n["method"].lower()} & {*selection.methods}]
+        cells = {(number["ours"], number["dataset"]) for number in printed}
+        methods = tuple(name for name in profile.all_methods if name in {method for method, _ in cells})
         seeds = profile.seeds if selection.seeds == own.seeds else selection.seeds
         if here and methods:
-            found.append(replace(selection, profile=profile, methods=methods, datasets=here, seeds=seeds))
+            chosen = replace(selection, profile=profile, methods=methods, datasets=here, seeds=seeds)
+            specs = [spec for spec in chosen.specs() if (spec.method, titles[spec.dataset]) in cells]
+            found.append(Part(chosen, specs, cells))
     if not found:
         raise UsageError(
-            "None of these methods and data sets has a published number in these sources; see list profiles."
+            "None of these methods and data sets has a published number in these sources; see list profiles. "
+            "Those that results/published leaves open run when --methods names them."
         )
     return found
 
@@ -94,12 +113,12 @@ def agreements(material: Material, options: OfSources) -> list[Agreement]:
     from benchmark.run.standing import frame_of
 
     found = []
-    for part in selections(material.selection, options):
-        specs = part.specs()
-        frame = frame_of(specs, material.place.results, {spec.digest: spec.method for spec in specs})
-        titles = {name: part.source(name).title for name in part.datasets}
-        known = agreement.agreements(part.profile.name, frame, titles, part.seeds)
-        found += [one for one in known if not one.printed["ours"] or one.printed["ours"] in part.methods]
+    for part in parts(material.selection, options):
+        chosen = part.selection
+        frame = frame_of(part.specs, material.place.results, {spec.digest: spec.method for spec in part.specs})
+        titles = {name: chosen.source(name).title for name in chosen.datasets}
+        known = agreement.agreements(chosen.profile.name, frame, titles, chosen.seeds)
+        found += [one for one in known if (one.printed["ours"], one.printed["dataset"]) in part.cells]
     return found
 
 
@@ -133,12 +152,14 @@ def table(found: list[Agreement]) -> Table:
         if one.why
     )
     chosen = count_chosen(found)
+    bare = any(math.isnan(one.printed["std"]) and not math.isnan(one.low) for one in found)
     notes = (
         f"{count(found)}.",
         *([f"{chosen}."] if chosen else []),
         "Difference: ours minus theirs. Interval: 95 %; split by split where the rows and values of every split are known "
         "(F25, K25), else from the two means and spreads. A cell agrees when the interval holds 0.",
         "± of ours is the sample deviation over splits; what theirs is stands in results/published.",
+        *(["Where no spread is printed, ours stands for both."] if bare else []),
         *reasons,
     )
     complete = all(one.verdict != "incomplete" for one in found)

@@ -45,10 +45,9 @@ class RealworldAll(Exhibit):
         return need
 
     def make(self, material: Material, options: OfComparison) -> Table:
-        runs, contents, warnings = gathered(material)
+        runs, contents = gathered(material)
         contents = contents.ranking_all() if options.rank_all else contents
-        made = table(runs, replace(contents, reference=options.reference), options)
-        return replace(made, notes=(*made.notes, *warnings, *material.remarks))
+        return material.annotated(table(runs, replace(contents, reference=options.reference), options))
 
 
 def parts(selection: Selection) -> list[Selection]:
@@ -61,26 +60,24 @@ def parts(selection: Selection) -> list[Selection]:
     return [replace(selection, profile=profile, methods=methods, apart=apart) for profile in profiles]
 
 
-def gathered(material: Material) -> tuple[pd.DataFrame, Contents, list[str]]:
-    """The runs of all models in one frame, contents in which every model and data set is a column, and warnings."""
+def gathered(material: Material) -> tuple[pd.DataFrame, Contents]:
+    """The runs of all models in one frame, and contents in which every model and data set is a column."""
     import pandas as pd
 
-    from benchmark.analysis.comparisons import candidate_notes
     from benchmark.analysis.contents import contents_of
     from benchmark.run.standing import frame_of
     from benchmark.store import check_schema
 
-    frames, columns, warnings = [], [], []
+    frames, columns = [], []
     for part in parts(material.selection):
-        contents = contents_of(part, material.place.device)
+        contents = contents_of(part, material.contents.device)
         model = MODELS.get(part.profile.name, part.profile.title)
         frame = frame_of(part.specs(), material.place.results, material.need.labels)
         check_schema(frame)
-        warnings += candidate_notes(frame, part.specs())
         frames.append(frame.assign(dataset=frame["dataset"] + f", {model}", profile=material.selection.profile.name))
         columns += [DatasetInfo(f"{d.name}, {model}", f"{d.title}, {model}", model) for d in contents.datasets]
     whole = replace(contents, profile=material.selection.profile.name, datasets=tuple(columns))
-    return pd.concat(frames, ignore_index=True), whole, warnings
+    return pd.concat(frames, ignore_index=True), whole
 
 
 def table(runs: pd.DataFrame, contents: Contents, options: OfComparison) -> Table:

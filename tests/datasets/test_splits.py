@@ -13,6 +13,7 @@ import pytest
 import scipy.io
 import torch
 
+from benchmark.analysis import published
 from datasets import registry, tabular
 from datasets.base import DataError
 from datasets.splits import SPLITS, Options, rows_of
@@ -54,6 +55,27 @@ def test_the_splits_of_fuchs_and_kalinke_come_out_row_by_row(name: str) -> None:
         for part, (rows, digest) in parts.items():
             labels = getattr(data, part).labels.numpy().astype(np.uint8)
             assert (len(labels), hashlib.sha256(labels.tobytes()).hexdigest()) == (rows, digest), (seed, part)
+
+
+# Rows of the five test folds: the released accuracies of Fuchs and Klein are fractions of these numbers.
+FOLDS = {
+    "lost": (225, 225, 224, 224, 224),
+    "msrcv2": (352, 352, 352, 351, 351),
+    "birdsong": (1000, 1000, 1000, 999, 999),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FOLDS))
+def test_the_folds_of_fuchs_and_klein_have_the_released_sizes(name: str) -> None:
+    if registry.get(name).find(DATA).status != "found":
+        pytest.skip(f"{name} is not in {DATA}; set CANDID_TABLES to a data folder that has it")
+    protocol = {"split": "stratified", "classes": "present", "scaling": "min-max"}
+    assert tuple(len(registry.get(name).load(DATA, seed, **protocol).test) for seed in range(5)) == FOLDS[name]
+    fractions = [row for row in published.numbers("k25").to_dict("records") if row["values"]]
+    for row in fractions:
+        if row["dataset"] == registry.get(name).title:
+            for value, rows in zip(map(float, row["values"].split()), FOLDS[name], strict=True):
+                assert abs(round(value / 100 * rows) / rows * 100 - value) < 0.006, (row["method"], value)
 
 
 @pytest.mark.parametrize("name", ["ten-fold", "k-fold", "stratified", "stored"])

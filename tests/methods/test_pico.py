@@ -216,6 +216,17 @@ def test_the_key_network_starts_as_a_copy_follows_slowly_and_is_not_trained() ->
     assert not any(torch.equal(k, q) for k, q in pairs) and all(k.grad is None for k, _ in pairs)
 
 
+def test_without_a_projection_the_features_are_the_embedding() -> None:
+    task = tiny_task()
+    method = PiCO(replace(CONFIG, projection=False), task)
+    assert {name.split(".")[0] for name, _ in method.query.named_parameters()} == {"backbone", "head"}
+    assert method.queue.shape[1] == method.prototypes.shape[1] == method.query.backbone.feature_dim
+    batch = tiny_batch(task, range(6))
+    keys = method.training_step(batch, LATER).carry[0]
+    assert torch.allclose(keys, unit(method.key.features(batch.views[1])))
+    assert_resume_changes_nothing(PiCO, replace(CONFIG, projection=False), task, 7, 12)
+
+
 def test_the_released_queue_start_is_scaled_along_columns() -> None:
     task = tiny_task()
     ours, released = PiCO(CONFIG, task), PiCO(replace(CONFIG, queue_init="columns"), task)

@@ -27,6 +27,7 @@ FORMS: list[tuple[type[Method], Any]] = [
     (Valen, SMALL),
     (Valen, Valen.Config(warmup=0.25, recon_x="features", graph_refresh="epoch", encoder_init="fresh")),
     (Valen, Valen.Config(warmup=0.25, recon_x="none", sample_from="alpha", warmup_loss="min", correct=1.0)),
+    (Valen, replace(SMALL, double_softmax=True, weight_x=1.0, encoder_init="fresh")),
     (ValenThreeViews, ValenThreeViews.Config(warmup=0.25, recon_side=4)),
     (ValenPaper, ValenPaper.Config(warmup=0.25, hidden=16, draws=2)),
     (ValenPaper, ValenPaper.Config(warmup=0.25, hidden=16, target="confidence")),
@@ -239,6 +240,18 @@ def test_warm_up_trains_the_classifier_only_and_the_transition_copies_it() -> No
     method.train()
     assert torch.equal(method.neighbours, brute_force(features, 3))
     assert trainer.resets == 1
+
+
+def test_a_double_softmax_is_of_the_warm_up_alone() -> None:
+    task = tiny.tiny_task()
+    batch = tiny.tiny_batch(task, range(6), 1)
+    method = Valen(replace(SMALL, double_softmax=True), task)
+    probabilities = torch.softmax(method.network(batch.views[0]), dim=1)
+    step = method.training_step(batch, Clock(epoch=0, step=0, epochs=4, steps_per_epoch=5))
+    assert torch.allclose(step.loss, blocks.soft_cross_entropy(probabilities, batch.rows(method.label_confidence)))
+    method.after_step(batch, step, SECOND_STAGE)
+    assert torch.allclose(batch.rows(method.label_confidence), blocks.masked_softmax(probabilities, batch.candidates))
+    assert torch.allclose(method.training_step(batch, SECOND_STAGE).carry[0], method.network(batch.views[0]))
 
 
 def test_the_transition_happens_once_even_if_the_hook_is_called_again() -> None:

@@ -42,6 +42,13 @@ def test_without_shared_splits_the_printed_spread_decides() -> None:
     assert wider[1] - wider[0] > high - low
 
 
+def test_where_no_spread_is_printed_ours_stands_for_both() -> None:
+    ours = [74.0, 79.0, 75.5, 77.0, 73.0]
+    low, high, _ = agreement.interval(printed(std=math.nan), ours)
+    own = float(pd.Series(ours).std())
+    assert (low, high) == pytest.approx(agreement.interval(printed(std=own), ours)[:2])
+
+
 def test_what_cannot_be_judged_is_not_counted() -> None:
     full = dict.fromkeys(range(5), 75.0) | {0: 76.0}
     cases = {
@@ -53,7 +60,7 @@ def test_what_cannot_be_judged_is_not_counted() -> None:
     others = [
         agreement.agreement(printed(caveat="not published"), full, range(5)),
         agreement.agreement(printed(ours=""), {}, range(5)),
-        agreement.agreement(printed(std=math.nan), full, range(5)),
+        agreement.agreement(printed(mean=math.nan, std=math.nan), full, range(5)),
     ]
     assert {one.verdict for one in others} == {"not comparable"} and all(one.why for one in others)
     assert agreement.count([*cases.values(), *others]) == "1 of 2 comparable cells agree"

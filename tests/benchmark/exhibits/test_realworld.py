@@ -12,7 +12,7 @@ from benchmark.analysis.comparisons import mixture_notes
 from benchmark.analysis.table import Table
 from benchmark.errors import UsageError
 from benchmark.exhibits import agreement, realworld, realworld_all
-from benchmark.exhibits.base import Material, OfComparison
+from benchmark.exhibits.base import Exhibit, Material, OfComparison
 from benchmark.exhibits.table2 import Table2
 from benchmark.plan.profile import load_profile
 from benchmark.plan.resolution import Override
@@ -33,6 +33,8 @@ def test_the_short_form_is_one_source_and_two_sets(tmp_path: Path) -> None:
     specs = material(tmp_path, SHORT).need.specs
     assert {spec.profile for spec in specs} == {"realworld-p20"} and len(specs) == 10
     assert {spec.dataset for spec in specs} == {"lost", "msrcv2"}
+    others = material(tmp_path, SHORT, datasets="lost,msrcv2,birdsong,soccer").need.specs  # as if more files were there
+    assert others == specs
 
 
 def test_only_methods_with_a_published_number_are_trained(tmp_path: Path) -> None:
@@ -44,6 +46,26 @@ def test_only_methods_with_a_published_number_are_trained(tmp_path: Path) -> Non
     }
     chosen = material(tmp_path, realworld.OfSources("f25"), datasets="yahoo", methods="valen").need.specs
     assert {(spec.method, spec.dataset, spec.train.batch) for spec in chosen} == {("valen", "yahoo", 256)}
+    both = material(tmp_path, realworld.OfSources("f25"), datasets="lost,mirflickr").need.specs
+    assert {spec.dataset for spec in both if spec.method == "valen"} == {"mirflickr"}
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "ours"),
+    [("f25", "pico,valen", {"pico", "valen"}), ("k25", "POP,cel", {"pop-one-view", "cel-linear"})],
+)
+def test_cells_left_open_run_when_they_are_named(tmp_path: Path, source: str, words: str, ours: set[str]) -> None:
+    options = realworld.OfSources(source)
+    chosen = material(tmp_path, options, methods=words)
+    assert {spec.method for spec in chosen.need.specs} == ours
+    assert {spec.dataset for spec in chosen.need.specs} == {*realworld.USUAL_SETS}
+    write_store(tmp_path, profile=f"realworld-{source}", methods=[*ours], datasets=["lost"], seeds=range(5), epochs=3,
+                candidates=False)  # fmt: skip
+    made = realworld.Realworld().make(material(tmp_path, options, methods=words, datasets="lost"), options)
+    left = [record for record in made.data if pd.isna(record["published_mean"])]
+    assert left and {(record["verdict"], record["why"]) for record in left} == {
+        ("not comparable", "their number is not in results/published")
+    }
 
 
 @pytest.mark.parametrize(
@@ -128,9 +150,10 @@ def test_both_models_stand_in_one_table_and_extensions_below(tmp_path: Path) -> 
     assert small.complete and {record["dataset"] for record in small.data} == {"lost, MLP", "lost, linear"}
 
 
-def test_a_set_takes_part_when_its_file_is_there(tmp_path: Path) -> None:
-    exhibit, place = realworld_all.RealworldAll(), RunOptions(tmp_path, tmp_path / "data")
-    chosen = select("realworld-all")
+@pytest.mark.parametrize("exhibit", [realworld_all.RealworldAll(), realworld.Realworld()])
+def test_a_set_takes_part_when_its_file_is_there(tmp_path: Path, monkeypatch, exhibit: Exhibit) -> None:
+    monkeypatch.setattr(fashion, "DEBIAN", tmp_path / "no-package")
+    place, chosen = RunOptions(tmp_path, tmp_path / "data"), select(str(exhibit.profile))
     assert exhibit.usual(chosen, place).datasets == realworld.USUAL_SETS
     (tmp_path / "data" / "yahoo").mkdir(parents=True)
     (tmp_path / "data" / "yahoo" / "Yahoo News.mat").write_bytes(b"0" * 200)
