@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from benchmark.run.options import RunOptions
     from benchmark.run.pace import Pace
     from benchmark.run.shapes import Needs, Outline
+    from benchmark.train.frozen import Work
 
 TOTAL = 60.0  # seconds of measuring; a measurement that has begun is ended
 OF_A_CALL = 1e-5  # seconds of torch beside the arithmetic
@@ -72,6 +73,31 @@ def annotators_of(specs: Iterable[RunSpec], place: RunOptions) -> list[RunSpec]:
     return list(found.values())
 
 
+def features_of(specs: Iterable[RunSpec], place: RunOptions, missing: Iterable[str]) -> dict[str, Work]:
+    """By data set, the maps of frozen encoders that these runs need and that are not there yet."""
+    import torch
+
+    from benchmark.train.frozen import frozen_of, work_of
+    from benchmark.train.inputs import with_views
+    from benchmark.train.loading import dataset_of, entry_of
+    from methods.registry import load
+
+    views: dict[str, dict[str, RunSpec]] = {}
+    for spec in specs:
+        if spec.backbone.frozen and spec.dataset not in missing:
+            for view in ("plain", "weak", *load(entry_of(spec)).views):
+                views.setdefault(spec.dataset, {}).setdefault(view, spec)
+    found = {}
+    for name, wanted in views.items():
+        spec = wanted["plain"]
+        dataset = with_views(dataset_of(spec, place.data), spec.config.views, spec.backbone.normalisation)
+        encoder = frozen_of(spec, dataset, torch.device(place.device))
+        work = work_of([encoder.maps("test", "plain"), *(encoder.maps("train", view) for view in wanted)])
+        if work.missing:
+            found[name] = work
+    return found
+
+
 class Estimate:
     """Costs of runs, timed as far as data and the time limit allow."""
 
@@ -110,10 +136,11 @@ class Estimate:
         from benchmark.run.shapes import needs_of
 
         outline = self.outline(spec)
-        if outline is None or spec.backbone.frozen:
+        if outline is None:
             return None
         method, network = spec.config.to_json()["method"], spec.backbone.name or outline.backbone
-        key = (str(method), network, spec.train.batch, outline.recipe and outline.recipe.size, outline.features)
+        frozen = spec.backbone.frozen
+        key = (str(method), network, spec.train.batch, outline.recipe and outline.recipe.size, outline.features, frozen)
         if key not in self._needs:
             try:
                 with silenced():
@@ -142,8 +169,7 @@ class Estimate:
 
     def _in_order(self) -> list[Pair]:
         """The cheapest of every data set, then the cheapest of every method, then the rest."""
-        # The maps of a frozen encoder may not be there yet, and making them takes longer than many runs.
-        here = [p for p, spec in self.first.items() if not self.is_missing(spec) and not spec.backbone.frozen]
+        here = [pair for pair, spec in self.first.items() if not self.is_missing(spec)]
         here.sort(key=lambda pair: self._weight(self.first[pair]))  # stable
         chosen: dict[Pair, None] = {}
         for part in (1, 0):
@@ -212,8 +238,6 @@ class Estimate:
         pair = pair_of(spec)
         if pair in self.paces:
             return self.paces[pair], "timed"
-        if spec.backbone.frozen:
-            return None, "unknown"
         here = [other for other in self.paces if other[1] == spec.dataset]
         elsewhere = [other for other in self.paces if other[0] == spec.label]
         for base in here:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from benchmark.plan.spec import RunSpec
-from benchmark.run.shapes import Needs, state_bytes, without_weights
+from benchmark.run.shapes import Needs, Unread, state_bytes, without_weights
 from benchmark.train.candidates import plausible_candidates
 from benchmark.train.inputs import CACHE_LIMIT, CARD_CACHE_LIMIT
 from benchmark.train.loading import entry_of
@@ -49,7 +49,7 @@ class Pace:
         return replace(self, step=parts[0], hooks=parts[1], once=parts[2], evaluation=parts[3], peak_bytes=0.0)
 
 
-class Sample(Trainer):
+class Sample(Unread):
     """A trainer whose passes over the training set are cut short; `pretended` is the time that they have not taken."""
 
     pretended = 0.0

@@ -22,6 +22,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from benchmark.plan.spec import RunSpec
+from benchmark.train.frozen import BlankLoader
+from benchmark.train.inputs import Inputs
 from benchmark.train.loading import entry_of
 from benchmark.train.optimizers import Optimizer
 from benchmark.train.trainer import Trainer
@@ -85,12 +87,23 @@ ANSWERS: dict[Any, Any] = {  # to what fake tensors cannot do
 }
 
 
+class Unread(Trainer):
+    """A trainer that does not make the maps of a frozen encoder first: they take longer than many runs."""
+
+    def _inputs(self, dataset: Dataset, method_class: type[Method], channels_last: bool) -> Inputs:
+        if self.frozen is None:
+            return super()._inputs(dataset, method_class, channels_last)
+        return BlankLoader(self.frozen, self.seed, self.device)
+
+
 def needs_of(spec: RunSpec, outline: Outline) -> Needs:
     """Of a run on data of these shapes."""
     spec = without_weights(spec).with_train(compile=False, amp="off")
     candidates = torch.zeros(outline.rows, outline.classes, dtype=torch.bool)
     candidates[:, 0] = True
-    trainer = Trainer(spec, load(entry_of(spec)), outline.dataset(), candidates, torch.device("cpu"))
+    trainer = Unread(spec, load(entry_of(spec)), outline.dataset(), candidates, torch.device("cpu"))
+    if trainer.frozen is not None:
+        outline = dataclasses.replace(outline, map=trainer.frozen.shape)
     state = state_bytes(trainer.method)
     with FakeTensorMode(), Counter() as counter:
         forget_values(trainer)
@@ -135,6 +148,7 @@ class Outline:
     recipe: Recipe | None
     features: int = 0  # of tables
     backbone: str = "resnet18-cifar"
+    map: tuple[int, int, int] | None = None  # of a frozen encoder: what networks see instead of pictures
 
     @classmethod
     def of_source(cls, source: Source, settings: Mapping[str, Any]) -> Outline | None:
@@ -166,6 +180,8 @@ class Outline:
 
     def images(self, count: int) -> Tensor:
         """Network inputs."""
+        if self.map:
+            return torch.empty(count, *self.map)
         side = self.recipe.size if self.recipe else 0
         return torch.empty(count, 3, side, side) if self.recipe else torch.empty(count, self.features)
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -49,9 +51,31 @@ class Frozen:
     dataset: Dataset
     recipe: Recipe
     settings: Network
-    folder: Path
-    key: str  # hash of all that the maps depend on but the view
+    name: str
     device: torch.device
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of all that the maps depend on but the view."""
+        described = {
+            "format": FORMAT,
+            "encoder": self.name,
+            "weights": weights_digest(self.network),
+            "recipe": {
+                field.name: getattr(self.recipe, field.name)
+                for field in fields(self.recipe)
+                if field.name not in ("weak", "strong") and getattr(self.recipe, field.name) != field.default
+            },
+            "cells": self.settings.cells,
+            "block": BLOCK,
+            "device": self.device.type,
+            "pictures": fingerprint(self.dataset),
+        }
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def folder(self) -> Path:
+        return cache.folder(self.dataset.root, self.dataset.name) / "frozen"
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -89,32 +113,16 @@ def frozen_of(spec: RunSpec, dataset: Dataset, device: torch.device) -> Frozen:
     recipe, published = dataset.recipe, normalisation(network)
     if published is not None:
         recipe = replace(recipe, mean=published[0], std=published[1])
-    described = {
-        "format": FORMAT,
-        "encoder": name,
-        "weights": weights_digest(network),
-        "recipe": {
-            field.name: getattr(recipe, field.name)
-            for field in fields(recipe)
-            if field.name not in ("weak", "strong") and getattr(recipe, field.name) != field.default
-        },
-        "cells": settings.cells,
-        "block": BLOCK,
-        "device": device.type,
-        "pictures": fingerprint(dataset),
-    }
-    key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
-    folder = cache.folder(dataset.root, dataset.name) / "frozen"
     network.to(device)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # twice as fast on a CPU
-    return Frozen(network, dataset, recipe, settings, folder, key, device)
+    return Frozen(network, dataset, recipe, settings, name, device)
 
 
 def weights_digest(network: Backbone) -> str:
     digest = hashlib.sha256()
     for name, value in network.state_dict().items():
         digest.update(f"{name}{tuple(value.shape)}".encode())
-        digest.update(value.contiguous().numpy().tobytes())
+        digest.update(value.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -166,10 +174,18 @@ class Maps:
             for rows in torch.arange(len(self.split)).split(BLOCK):
                 yield draw, rows
 
+    def block(self, draw: int, rows: Tensor) -> Tensor:
+        """(B, D, g, g) float16 of one draw of these rows."""
+        views = Views(self.encoder.recipe, VIEW_SEED)
+        images, sizes = self.split.batch(rows)
+        images = images.to(self.encoder.device)
+        if self.view == "plain":
+            return self.encoder.encode(views.test(images, sizes))
+        return self.encoder.encode(views(images, rows, (self.view,), draw, sizes)[0])
+
     def build(self, tell: Tell) -> None:
         """Write what is missing; the lock is held."""
         partial, row_bytes = self.path.with_suffix(".partial"), 2 * self.numbers
-        views = Views(self.encoder.recipe, VIEW_SEED)
         with open(partial, "ab") as stream:
             done = stream.tell()
             at = 0
@@ -181,13 +197,7 @@ class Maps:
                 if stream.tell() != at:  # a block that was cut off is made again
                     stream.truncate(at)
                     stream.seek(at)
-                images, sizes = self.split.batch(rows)
-                images = images.to(self.encoder.device)
-                if self.view == "plain":
-                    made = views.test(images, sizes)
-                else:
-                    made = views(images, rows, (self.view,), draw, sizes)[0]
-                stream.write(self.encoder.encode(made).numpy().tobytes())
+                stream.write(self.block(draw, rows).numpy().tobytes())
                 at = end
                 tell.made(len(rows))
             stream.flush()
@@ -202,7 +212,7 @@ class Tell:
 
     def __init__(self, name: str, pictures: int, total_bytes: int) -> None:
         self.name, self.pictures, self.done = name, pictures, 0
-        self.started = self.last = time.monotonic()
+        self.started, self.last = time.monotonic(), -math.inf  # the first block tells how long it will take
         self.say(f"{pictures:,} maps are made once, {total_bytes / 1e9:.1f} GB")
 
     def made(self, pictures: int) -> None:
@@ -218,25 +228,54 @@ class Tell:
         print(f"{self.name}: frozen features: {what}", file=sys.__stderr__, flush=True)
 
 
+@dataclass(frozen=True)
+class Work:
+    """What is to be computed before methods can train."""
+
+    missing: list[Maps]
+
+    @property
+    def pictures(self) -> int:
+        return sum(maps.draws * len(maps.split) for maps in self.missing)
+
+    @property
+    def bytes(self) -> int:
+        """On the disk, without what an interrupted build has left."""
+        left = [maps.path.with_suffix(".partial") for maps in self.missing]
+        return sum(maps.size for maps in self.missing) - sum(path.stat().st_size for path in left if path.exists())
+
+    def seconds(self) -> float:
+        """By the time of one block."""
+        if not self.missing:
+            return 0.0
+        draw, rows = next(self.missing[0].blocks())
+        self.missing[0].block(draw, rows)  # warms up
+        started = time.monotonic()
+        self.missing[0].block(draw, rows)
+        return (time.monotonic() - started) / len(rows) * self.pictures
+
+
+def work_of(wanted: Iterable[Maps]) -> Work:
+    return Work([maps for maps in wanted if not maps.complete()])
+
+
 def ensure(wanted: Iterable[Maps]) -> None:
     """Build the maps that are not there. Several processes share the work; nobody builds a file twice."""
-    missing = [maps for maps in wanted if not maps.complete()]
+    work = work_of(wanted)
+    missing = work.missing
     if not missing:
         return
     folder, name = missing[0].encoder.folder, missing[0].encoder.dataset.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        needed = sum(maps.size for maps in missing) - sum(
-            (partial.stat().st_size if (partial := maps.path.with_suffix(".partial")).exists() else 0)
-            for maps in missing
-        )
+        needed = work.bytes
         if shutil.disk_usage(folder).free < needed:
             raise DataError(
                 f"{name}: the frozen features need {needed / 1e9:.1f} GB in {folder}, where "
                 f"{shutil.disk_usage(folder).free / 1e9:.1f} GB are free; {cache.ENVIRONMENT} names another folder, and a "
                 f"smaller backbone.draws or backbone.cells needs less."
             )
-        tell = Tell(name, sum(maps.draws * len(maps.split) for maps in missing), needed)
+        tell = Tell(name, work.pictures, needed)
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # sums of several threads may differ in the last bits
         try:
@@ -329,3 +368,15 @@ class FrozenLoader:
         if self.device.type == "cuda":
             maps = maps.pin_memory().to(self.device, non_blocking=True)
         return maps.float()
+
+
+class BlankLoader(FrozenLoader):
+    """Maps of the right shapes without content, to time or count a run whose maps are not made yet."""
+
+    def __init__(self, encoder: Frozen, seed: int, device: torch.device) -> None:
+        self.encoder, self.seed, self.device = encoder, seed, device
+        self.rows, self.draws = len(encoder.dataset.train), encoder.settings.draws
+
+    def _maps(self, part: str, view: str) -> Tensor:
+        maps = self.encoder.maps(part, view)
+        return torch.zeros(1, *self.encoder.shape, dtype=torch.float16).expand(maps.draws * len(maps.split), -1, -1, -1)

@@ -37,6 +37,15 @@ def test_a_copy_holds_what_tables_and_curves_read(tmp_path: Path) -> None:
     assert '"host"' not in text and str(tmp_path) not in text
 
 
+def test_a_packed_run_keeps_no_predictions(tmp_path: Path) -> None:
+    results, folder = folders(tmp_path)
+    reference.pack(results, [PROFILE], folder)
+    runs = store.runs(folder)
+    assert store.predictions(runs["path"].iloc[0]) is None
+    with pytest.raises(CandidError, match="is no run folder"):
+        store.predictions(tmp_path / "runs" / "quick" / "digits" / "cel" / "seed0")
+
+
 def test_packing_again_adds_and_replaces_and_gives_the_same_bytes(tmp_path: Path) -> None:
     results, folder = folders(tmp_path)
     reference.pack(results, [PROFILE], folder)

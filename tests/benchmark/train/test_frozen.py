@@ -16,6 +16,8 @@ import torch
 
 from benchmark.plan.profile import load_profile
 from benchmark.plan.resolution import Override, resolve
+from benchmark.run.estimate import Estimate, features_of
+from benchmark.run.options import RunOptions
 from benchmark.train import frozen
 from benchmark.train.candidates import annotator_of, candidate_set
 from benchmark.train.frozen import Frozen, FrozenLoader, ensure, frozen_of
@@ -144,9 +146,25 @@ def test_every_method_trains_on_frozen_maps(name, tmp_path_factory):
     spec, dataset = tiny(folder, method=name)
     candidates = torch.ones(len(dataset.train), dataset.num_classes, dtype=torch.bool)
     trainer = Trainer(spec, load(discover().get(name)), dataset, candidates, CPU)
-    record = trainer.train_epoch()
+    for _ in range(trainer.epochs):  # second stages too
+        record = trainer.train_epoch()
     assert 0 <= record["result"]["test_accuracy"] <= 100
     assert not any("conv_stem" in key for key in trainer.method.state_dict())
+
+
+def test_runs_and_maps_are_estimated_before_any_map_is_made(tmp_path):
+    spec, dataset = tiny(tmp_path, method="proden")
+    place = RunOptions(tmp_path / "results", tmp_path / "data")
+    estimate = Estimate([spec], place)
+    estimate.measure()
+    cost = estimate.cost(spec)
+    assert not estimate.problems and cost.how == "timed" and cost.seconds > 0 and cost.peak_bytes > 0
+    (work,) = features_of([spec], place, []).values()
+    assert work.pictures == len(dataset.test) + len(dataset.train) * (1 + 2) and work.seconds() > 0  # plain, weak twice
+    assert not list(tmp_path.rglob("*.maps")) and not list(tmp_path.rglob("*.partial"))
+    candidates = torch.ones(len(dataset.train), dataset.num_classes, dtype=torch.bool)
+    Trainer(spec, load(discover().get("proden")), dataset, candidates, CPU)  # makes them
+    assert not features_of([spec], place, [])
 
 
 def test_a_frozen_run_resumes_to_the_same_weights(tmp_path):
