@@ -141,7 +141,7 @@ def load_human(
     import pandas
     import torch
 
-    check_votes("cifar10n", votes)
+    check_votes("cifar10n", votes, most=3)
     path = _human(Path(root))
     if path is None:
         raise DataError(f"cifar10n: the answers are not here; {HOW_HUMAN}.")

@@ -233,6 +233,8 @@ class ALIM(Method):
         if config.prior_fixed is not None:
             self.prior.fill_(config.prior_fixed)
             return
+        if not seen.any():  # an epoch without a step says nothing new
+            return
         noise = float(self.doubted[seen].double().mean()) if config.noise_rate is None else config.noise_rate
         self.noise.fill_(noise)
         self.prior.copy_(prior_at(self.margins[seen], noise, config.cap))

@@ -52,7 +52,7 @@ class Robustness(Exhibit):
     def runs(self, selection: Selection, options: Options) -> Need:
         need = Need()
         for dataset in datasets_of(selection):
-            if selection.source(dataset).own_candidates:
+            if any(spec.data.generator == "own" for spec in selection.specs(BOUNDS, [dataset])):
                 raise UsageError(f"{dataset} brings its own candidate sets; these curves need sets that are made.")
             for name in axes_of(options.axes):
                 for value in AXES[name].values:

@@ -34,9 +34,11 @@ def voted(answers: pandas.DataFrame, votes: int = 1) -> dict[Any, set[Any]]:
     return kept.groupby("row", sort=False)["answer"].agg(set).to_dict()
 
 
-def check_votes(name: str, votes: int) -> None:
-    if votes < 1:
-        raise DataError(f"{name}: votes={votes} is not possible; take 1 (every answer counts) or more.")
+def check_votes(name: str, votes: int, most: int | None = None) -> None:
+    """`most` is what an answer has at most, once that is known: beyond it every number would mean the same."""
+    if votes < 1 or (most is not None and votes > most):
+        end = "or more" if most is None else f"to {most} (no answer has more)"
+        raise DataError(f"{name}: votes={votes} is not possible; take 1 (every answer counts) {end}.")
 
 
 def read_answers(path: Path) -> pandas.DataFrame:
@@ -135,6 +137,7 @@ def load_crowd(
     if strange.any():
         line = strange.tolist().index(True)
         raise DataError(f"{table}: line {line + 2} speaks of row '{answers['row'][line]}', which {data} does not have.")
+    check_votes(str(table), votes, int(answers.drop_duplicates(COLUMNS).value_counts(["row", "answer"]).max()))
     sets = voted(answers, votes)
 
     def row_name(row: int) -> str:

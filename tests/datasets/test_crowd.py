@@ -110,6 +110,17 @@ def test_bad_tables_are_one_sentence(tmp_path, file, old, new, sentence):
     assert "\n" not in str(caught.value)
 
 
+def test_more_votes_than_any_answer_has_are_refused(tmp_path):
+    crowd(tmp_path / "birds")
+    with pytest.raises(DataError, match=r"votes=4 is not possible; take 1 \(every answer counts\) to 3"):
+        registry.get(str(tmp_path / "birds")).load(tmp_path, votes=4)
+    # Three lines of one person are one vote.
+    path = tmp_path / "birds" / "answers.csv"
+    path.write_text("row,annotator,answer\n" + "".join(f"r{row},p,cat\n" * 3 for row in range(60)))
+    with pytest.raises(DataError, match="to 1"):
+        registry.get(str(tmp_path / "birds")).load(tmp_path, votes=2)
+
+
 def test_a_folder_without_rows_or_with_two_kinds_of_them_is_refused(tmp_path):
     crowd(tmp_path / "birds")
     np.savez(tmp_path / "birds" / "data.npz", x=np.zeros((3, 2)))

@@ -43,6 +43,8 @@ def test_the_noise_rate_is_estimated_from_samples_of_this_epoch_that_both_point_
     method.on_epoch_end(Clock(0, 0, 2, 1), TinyData(task))
     assert method.diagnostics() == pytest.approx({"noise_rate": 0.4, "prior": 0.3})
     assert (method.margins < 0).all()
+    method.on_epoch_end(Clock(1, 1, 2, 1), TinyData(task))  # no step since: what was known stays
+    assert method.diagnostics() == pytest.approx({"noise_rate": 0.4, "prior": 0.3})
 
 
 @pytest.mark.parametrize(("changes", "prior"), [({"noise_rate": 0.0}, 0.0), ({"prior_fixed": 0.4}, 0.4)])

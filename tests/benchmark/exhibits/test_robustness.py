@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -43,6 +45,13 @@ def test_unknown_axes_are_refused(axes: str, sentence: str) -> None:
 def test_data_with_sets_of_their_own_are_refused() -> None:
     with pytest.raises(UsageError, match="lost brings its own candidate sets"):
         EXHIBIT.runs(select("quick", Choice(datasets="lost", seeds="0")), WHOLE)
+
+
+def test_own_data_whose_sets_are_made_have_curves(tmp_path: Path) -> None:
+    path = tmp_path / "labelled.npz"
+    np.savez(path, x=np.zeros((6, 2)), y=np.arange(6) % 3)
+    own = Choice(datasets=str(path), seeds="0", settings=("data.generator=uniform",))
+    assert {spec.data.noise for spec in EXHIBIT.runs(select("quick", own), WHOLE).specs} == {0, 0.1, 0.2, 0.3}
 
 
 def test_every_method_has_a_line_over_the_values_and_a_band_over_the_seeds() -> None:
