@@ -29,7 +29,7 @@ from methods.registry import Entry, Setting, discover
 README, METHODS, EVIDENCE = ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "docs" / "evidence.md"
 OWN_DATA = ROOT / "docs" / "own-data.md"
 VECTORS = ROOT / "tests" / "vectors"
-COST = ROOT / "docs" / "cost.json"  # {method: {seconds_per_step_relative_to_proden, peak_memory_mb}}, measured
+COST = ROOT / "docs" / "cost.json"  # {method: {seconds_per_step_relative_to_proden, peak_memory_mb, measured}}
 CURVES = "docs/images/curves-quick.png"
 NONE = "–"
 NOTICE = "<!-- Written by `python -m benchmark.tools.docs`. Change the code, not this page. -->"
@@ -126,7 +126,7 @@ def cases_text(subject: str) -> str:
     return f"{found.total()} ({parts})" if found else NONE
 
 
-def costs() -> Mapping[str, Mapping[str, float]]:
+def costs() -> Mapping[str, Mapping[str, Any]]:
     return json.loads(COST.read_text(encoding="utf-8")) if COST.is_file() else {}
 
 
@@ -148,7 +148,7 @@ def methods_page() -> str:
             ", ".join(entry.views),
             entry.forwards,
             entry.state,
-            cases_text(entry.name.replace("-", "_")),
+            cases_text(entry.file.stem) if entry.kind in ("PLL", "IDPLL") else NONE,
         ]
         if measured:
             cost = measured.get(entry.name, {})
@@ -167,8 +167,10 @@ def methods_page() -> str:
         f"There are {total} in all, with {shared}. Controls share the cases of the method that they vary.",
     ]
     if measured:
+        dates = " and ".join(sorted({cost["measured"] for cost in measured.values()}))
         reading.append(
-            "* **time per step** is relative to PRODEN, **peak memory** is of the process; both from `docs/cost.json`."
+            "* **time per step** is relative to PRODEN's, both in turns in one run of `quick` and in processor time; "
+            f"**peak memory** is of the process. Measured on {dates}, see [speed](speed.md)."
         )
     sections = [_section(entry) for entry in entries]
     parts = [
@@ -240,6 +242,7 @@ def readme(text: str, quick_table: str | None = None) -> str:
         ("datasets", dataset_list()),
         ("curves", curves()),
         ("realworld", evidence.summary()),
+        ("pictures", evidence.pictures()),
     ):
         text = replaced(text, marker, content)
     return text if quick_table is None else replaced(text, "quick-table", quick_table.strip())

@@ -10,9 +10,12 @@ from benchmark.exhibits.base import Exhibit, Material
 from benchmark.exhibits.realworld import OfSources, Realworld, agreements, number
 from benchmark.exhibits.realworld import table as realworld_table
 from benchmark.exhibits.realworld_all import RealworldAll
+from benchmark.exhibits.table2 import Table2
+from benchmark.exhibits.table3 import Table3
 from benchmark.files import ROOT
 from benchmark.plan.selection import Choice, select
 from benchmark.run.options import RunOptions
+from methods.registry import discover
 
 PLACE = RunOptions(ROOT / "results" / "reference", ROOT / "data")
 CHOSEN = OfSources("l21,l21-mlp,x23")  # whose learning rates are not published
@@ -61,6 +64,30 @@ def all_methods() -> str:
     return _page(exhibit.make(made(exhibit, options, SETS), options))
 
 
+def of_frozen(exhibit: Exhibit) -> Table:
+    """A table of the paper on photographs, under the profile `frozen`."""
+    selection, options = select("frozen", Choice()), exhibit.Options()
+    made = exhibit.make(Material(selection, exhibit.runs(selection, options), PLACE), options)
+    assert isinstance(made, Table)
+    return made
+
+
+def pictures() -> str:
+    """README: accuracies on photographs in order, the paper's beside them; floor, ceiling and controls in their places."""
+    entries = discover().entries
+    records = sorted(of_frozen(Table2()).data, key=lambda record: -record["mean"])
+    printed = {r["method"]: r["published_mean"] for r in records if "published_mean" in r}
+    theirs = {name: rank for rank, name in enumerate(sorted(printed, key=lambda n: -printed[n]), 1)}
+    ours = {name: rank for rank, name in enumerate((r["method"] for r in records if r["method"] in printed), 1)}
+    lines = ["| method | here | rank | paper | rank |", "|---|--:|--:|--:|--:|"]
+    for record in records:
+        name = record["method"]
+        own = f"{entries[name].title} | {record['mean']:.2f}±{record['std']:.2f}"
+        beside = f"{ours[name]} | {printed[name]:.2f} | {theirs[name]}" if name in printed else "– | – | –"
+        lines.append(f"| {own} | {beside} |")
+    return "\n".join(lines)
+
+
 def _page(table: Table) -> str:
     return to_markdown(table).strip()
 
@@ -69,4 +96,6 @@ PARTS = {  # marker in docs/evidence.md -> its content
     "published": lambda: published_table(OfSources()),
     "chosen": lambda: published_table(CHOSEN),
     "all-methods": all_methods,
+    "pictures-table2": lambda: _page(of_frozen(Table2())),
+    "pictures-table3": lambda: _page(of_frozen(Table3())),
 }
