@@ -126,7 +126,7 @@
     const box = el("div", { class: what === "table" ? "scroll" : "figure", tabindex: 0, role: "region", "aria-label": label }, content);
     const hint = el("p", { class: "more", hidden: true }, `The ${what} goes on to the right: swipe or scroll it. →`);
     new ResizeObserver(() => (hint.hidden = box.scrollWidth <= box.clientWidth + 1)).observe(box);
-    return el("div", {}, box, hint);
+    return el("div", {}, hint, box);
   }
 
   // A table whose columns sort; groups (controls, references …) stay apart whatever the order.
@@ -436,7 +436,11 @@
     const variantsOf = labels.filter((l) => l.kind === "variant").length;
     chips.append(...toggles);
     const controls = [
-      choice("Data set", view.datasets.map((d) => [d.name, d.title]), state.set, (v) => { state.set = v; draw(); }),
+      choice("Data set", view.datasets.map((d) => [d.name, d.title]), state.set, (v) => {
+        const usual = String([...state.on].sort()) === String(leading().sort());
+        state.set = v;
+        usual ? set(leading()) : draw();  // the best five are those of the data set, unless somebody chose others
+      }),
       choice("Metric", view.curves.metrics.map((m) => [m.name, metricTitle(m.name)]), state.metric, (v) => { state.metric = v; draw(); }),
       el("label", {}, "Smoothing", slider, output),
       tick("Seed bands", true, (v) => { state.bands = v; draw(); }),
