@@ -60,11 +60,11 @@ def draw(found: list[Agreement]) -> Figure:
         for tick, one in zip(axes.get_yticklabels(), found, strict=True):
             tick.set_fontweight("bold" if one.verdict == "differs" else "normal")
         axes.set_ylim(len(found) - 0.4, -0.6)
-        axes.set_xlabel("accuracy (%), mean and 95 % interval")
+        axes.set_xlabel("Accuracy (%), mean and 95 % interval")
         axes.legend(
             loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=7, frameon=False
         )  # above: no row is covered
-        figure.supxlabel(count(found), fontsize=7, color="#666666", x=0.99, ha="right")
+        figure.supxlabel(f"{count(found)}; bold: differs", fontsize=7, color="#666666", x=0.99, ha="right")
     return figure
 
 

@@ -11,6 +11,7 @@ from benchmark.analysis.contents import REFERENCE
 from benchmark.exhibits.base import FolderPlot, Material, Need
 from benchmark.files import file_name
 from benchmark.flags import flag
+from benchmark.plan.profile import load_profile, profile_names
 from methods.registry import discover
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class Curves(FolderPlot):
 
         entries = discover(tolerant=True).entries
         titles = {name: entry.title for name, entry in entries.items()}
-        order = [*SOURCES, *sorted(set(epochs["dataset"]) - set(SOURCES))]
+        named = [name for name in epochs["profile"].unique() if name in profile_names()]
+        planned = [d for name in named for d in load_profile(name).datasets]  # as in the tables
+        order = [*planned, *SOURCES, *sorted(set(epochs["dataset"]) - set(SOURCES))]
         parts = {str(d): part for d, part in epochs.groupby("dataset")}
         panels = [
             Panel(

@@ -71,6 +71,6 @@ def draw(runs: pd.DataFrame, contents: Contents) -> Figure:
         note = f"{sets}, {len(contents.seeds)} seeds; data sets count alike"
         if dropped:
             note += f"; left out as incomplete: {', '.join(contents.titles[d] for d in dropped)}"
-        note += "\nWho is the best of a run depends on who is drawn"
+        note += "\nBand: 95 % when seeds are drawn again. Who is the best of a run depends on who is drawn"
         axes.set_title(note, fontsize=8, loc="left")
     return figure

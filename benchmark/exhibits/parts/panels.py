@@ -84,6 +84,7 @@ def _draw_curves(
     """Lines with bands from the least to the largest seed; returns where each line ends."""
     ends = []
     styles = styles_of(curve.label for curve in panel.curves)
+    tint = min(0.13, 1.3 / max(1, len(panel.curves)))  # many bands on each other would hide the lines
     for k, curve in enumerate(panel.curves):
         line = series(epochs, curve, metric)
         if line.empty:
@@ -107,7 +108,7 @@ def _draw_curves(
             zorder=4 if studied else 3,
         )
         if (line["count"] > 1).any():
-            axes.fill_between(x, line["min"], line["max"], color=style.colour, alpha=0.13, linewidth=0, zorder=2)
+            axes.fill_between(x, line["min"], line["max"], color=style.colour, alpha=tint, linewidth=0, zorder=2)
         ends.append((curve, style, float(x[-1]), float(line["mean"].iloc[-1])))
     return ends
 
@@ -196,11 +197,13 @@ def curve_panels(
             if not ends:
                 axes.text(0.5, 0.5, "no runs", transform=axes.transAxes, ha="center", color="#777777")
                 continue
-            limits = robust_range([series(epochs, curve, metric) for curve in panel.curves])
+            lines = [series(epochs, curve, metric) for curve in panel.curves]
+            limits = robust_range(lines)
             if limits is not None and "accuracy" in metric:
                 axes.set_ylim(*limits)
             last = max(x for *_, x, _ in ends)
-            axes.set_xlim(1 if last > 1 else 0.5, max(last, 2))
+            first = min(float(line.index[0]) + 1 for line in lines if len(line))  # some are evaluated now and then
+            axes.set_xlim(first if last > first else first - 0.5, max(last, first + 1))
             _label_ends(axes, ends, 0.19 / height, reference)
         for axes in list(grid.flat)[len(panels) :]:
             axes.set_visible(False)

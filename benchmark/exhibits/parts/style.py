@@ -49,16 +49,16 @@ STYLES = {
     "crosel": Style("#8C564B", DASH, "8"),
     "cavl": Style("#AA3377", DOT, "x"),
     "abs-mae": Style("#6699CC", LONG, "3"),
-    "abs-gce": Style("#6699CC", DASH_DOT, "4"),
+    "abs-gce": Style("#9B51E0", DASH_DOT, "4"),
     "alim": Style("#CC3311", DASH_DOT, "+"),
-    "fredis": Style("#009988", DASH, "|"),
+    "fredis": Style("#8FA600", DASH, "|"),
     "solar": Style("#E69F00", LONG, "."),
     "average": Style("#9A9A9A", DOT, "1"),
     "supervised": Style("#444444", LONG, "2"),
 }
 # For plug-ins, variants and the rest: none of the colours above.
 _OTHER_COLOURS = (
-    "#9467BD", "#2F4F4F", "#C5B000", "#7570B3", "#E7298A", "#66A61E", "#17BECF", "#A50026", "#4D4DFF", "#B15928",
+    "#9467BD", "#EE44BB", "#C5B000", "#7570B3", "#E7298A", "#66A61E", "#17BECF", "#A50026", "#4D4DFF", "#B15928",
 )  # fmt: skip
 _OTHER_LINES = ("-", DASH, DOT, DASH_DOT, LONG)
 _OTHER_MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h")
