@@ -39,6 +39,7 @@ class DatasetInfo:
     group: str
     published_name: str | None = None
     test_rows: int | None = None  # None: not known
+    split_by_seed: bool = False  # every seed has training and test rows of its own
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,10 @@ def contents_of(selection: Selection, device: str) -> Contents:
     return Contents(
         selection.profile.name,
         tuple(MethodInfo(e.name, e.title, e.kind, e.name in selection.apart) for e in entries),
-        tuple(DatasetInfo(s.name, s.title, s.group, s.title, _test_rows(selection, s)) for s in sources),
+        tuple(
+            DatasetInfo(s.name, s.title, s.group, s.title, _test_rows(selection, s), _split_by_seed(selection, s))
+            for s in sources
+        ),
         selection.seeds,
         device,
         registered=frozenset(selection.catalogue.entries),
@@ -100,3 +104,8 @@ def contents_of(selection: Selection, device: str) -> Contents:
 def _test_rows(selection: Selection, source: Source) -> int | None:
     """As the profile plans it; runs record what they really had."""
     return selection.profile.data.get(source.name, {}).get("settings", {}).get("test") or source.test_size
+
+
+def _split_by_seed(selection: Selection, source: Source) -> bool:
+    """Whether its seeds have splits of their own: a setting may fix one for all."""
+    return source.split_by_seed and selection.specs(selection.methods[:1], [source.name])[0].data.split < 0

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOTHING = (math.nan, math.nan, math.nan)
+FURTHER = ("further_better", "further_equal", "further_worse")  # on a data set that is not in the table
 Cells = Mapping[str, Mapping[str, Measured]]  # by method, then by data set
 
 
@@ -181,7 +182,7 @@ def _against(
         "p_better_high": better.high,
         "p": p,
         "p_holm": p_holm,
-        "posterior": list(shares),
+        **dict(zip(FURTHER, shares, strict=True)),
     }
 
 

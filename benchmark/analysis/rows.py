@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from benchmark import store
 from benchmark.analysis import statistics as st
 from benchmark.errors import CandidError
 from benchmark.plan.spec import RunSpec
-from datasets.base import UNKNOWN, DataError
+from datasets.base import UNKNOWN, DataError, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,8 +41,8 @@ class Kept:
             notes = []
         if self.without:
             notes.append(
-                f"{self.without} finished runs kept no predictions (older than those files, cleaned, or packed); comparisons "
-                f"by test row leave them out."
+                f"{plural(self.without, 'finished run')} kept no predictions (older than those files, cleaned, or packed); "
+                f"comparisons by test row need them."
             )
         notes += self.unread[:5]
         if self.apart:
@@ -80,18 +81,20 @@ def _test_labels(spec: RunSpec, data: Path) -> tuple[np.ndarray, np.ndarray]:
     from benchmark.train.loading import dataset_of
 
     try:
-        labels = dataset_of(spec, data).test.labels.numpy()
+        test = dataset_of(spec, data).test
     except DataError as error:
         raise CandidError(str(error)) from None
-    split = spec.data_seed if spec.data.split < 0 else spec.data.split
-    return np.arange(len(labels)) + (split << 32), labels
+    # A split by seed may still be the same for all, where the user's data bring their test rows: the content tells.
+    content = test.images if test.offsets is None else test.offsets
+    split = zlib.crc32(content.contiguous().numpy().tobytes()) >> 1 if spec.data.split < 0 else spec.data.split
+    return np.arange(len(test.labels)) + (split << 32), test.labels.numpy()
 
 
 def add_rows(records: Sequence[dict[str, Any]], found: Kept) -> None:
     """Add the comparison by test row to records that have reference, method and dataset."""
     for record in records:
         sides = [found.right.get((record["dataset"], record[side]), {}) for side in ("reference", "method")]
-        record |= {"rows_low": math.nan, "rows_high": math.nan, "mcnemar_p": [], "mcnemar_significant": 0}
+        record |= {"rows_low": math.nan, "rows_high": math.nan, "mcnemar_p": {}, "mcnemar_significant": None}
         if not sides[0].keys() & sides[1].keys():
             continue
         try:
@@ -100,4 +103,4 @@ def add_rows(records: Sequence[dict[str, Any]], found: Kept) -> None:
             found.apart.append((record["method"], record["dataset"]))
             continue
         record |= {"rows_low": result.low, "rows_high": result.high, "mcnemar_significant": result.significant()}
-        record["mcnemar_p"] = [test.p for test in result.tests.values()]
+        record["mcnemar_p"] = {seed: test.p for seed, test in result.tests.items()}

@@ -266,8 +266,9 @@ def to_latex(table: Table, label: str = "") -> str:
 
 
 # data ---------------------------------------------------------------------------------------------------------------
-PER_SEED = {"values": "accuracy", "reference_values": "reference_accuracy", "method_values": "method_accuracy"}
-PRINTED = (*PER_SEED.values(), "mean", "std", "mean_difference")  # beside the full number, the one that a table shows
+ACCURACIES = {"values": "accuracy", "reference_values": "reference_accuracy", "method_values": "method_accuracy"}
+PER_SEED = ACCURACIES | {"mcnemar_p": "mcnemar_p"}
+PRINTED = (*ACCURACIES.values(), "mean", "std", "mean_difference")  # beside the full number, the one that a table shows
 
 
 def to_csv(table: Table) -> str:

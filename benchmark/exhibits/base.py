@@ -89,7 +89,10 @@ class OfMargin(OfReference):
     def check(self, selection: Selection) -> None:
         """UsageError unless there is something to compare the reference with, and a margin that means something."""
         if self.reference not in selection.methods:
-            raise UsageError(f"--reference {self.reference} is not among the methods of this table.")
+            raise UsageError(
+                f"--reference {self.reference} is not among the methods of this table; take one of "
+                f"{', '.join(selection.methods)}, or add it to --methods."
+            )
         if not set(self.competing(selection)) - {self.reference}:
             raise UsageError(
                 f"There is nothing to compare {self.reference} with; name a second method in --methods (controls, "
@@ -98,7 +101,7 @@ class OfMargin(OfReference):
         if not 0 < self.margin < 100:
             raise UsageError(
                 f"--margin {self.margin:g}: no runs can show that two methods are equal to the last digit; give accuracy "
-                f"points above 0, for example --margin {MARGIN:g}."
+                f"points above 0 and below 100, for example --margin {MARGIN:g}."
             )
 
 
@@ -210,7 +213,8 @@ class Material:
         )
         if now.todo:
             state += f", {now.count('done')} of {len(now.specs)} runs done"
-        figure.supxlabel(state, fontsize=7, color="#666666", x=0.99, ha="right")
+        told = "; ".join(filter(None, (figure.get_supxlabel(), state)))
+        figure.supxlabel(told, fontsize=7, color="#666666", x=0.99, ha="right")
         return figure
 
     def annotated(self, table: Table) -> Table:

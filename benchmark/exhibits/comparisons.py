@@ -83,6 +83,7 @@ def table(records: Sequence[Mapping[str, Any]], contents: Contents, options: OfE
         f"P(win): probability that {reference} is ahead on a new seed, with its 95 % bootstrap interval; where all seeds "
         "agree, Clopper and Pearson's.",
         *found.notes(titles),
+        *cells.split_note(contents),
         *missing_notes(records, titles),
     ]
     columns = (
@@ -103,19 +104,18 @@ def table(records: Sequence[Mapping[str, Any]], contents: Contents, options: OfE
 def missing_notes(records: Sequence[Mapping[str, Any]], titles: Mapping[str, str]) -> list[str]:
     """Why a line is empty or odd, one sentence each."""
     from benchmark.analysis.statistics import MISSING
-
-    def named(chosen: Sequence[Mapping[str, Any]]) -> str:
-        cells = [f"{titles[r['method']]} on {titles[r['dataset']]}" for r in chosen]
-        return ", ".join(cells[:5]) + (f" and {len(cells) - 5} more" if len(cells) > 5 else "")
+    from benchmark.exhibits.parts.cells import named_cells
 
     notes = []
     absent = [r for r in records if r["outcome"] == MISSING]
     if absent:
-        notes.append(f"{NONE}: fewer than two common seeds, so no test: {named(absent)}.")
+        notes.append(f"{NONE}: fewer than two common seeds, so no test: {named_cells(absent, titles)}.")
     unequal = [r for r in records if r["outcome"] != MISSING and r["n"] < r["expected"]]
     if unequal:
-        notes.append(f"Warning: not all seeds are there on both sides: {named(unequal)}.")
+        notes.append(f"Warning: not all seeds are there on both sides: {named_cells(unequal, titles)}.")
     flat = [r for r in records if "zero_variance" in r["flags"]]
     if flat:
-        notes.append(f"Warning: seeds make no difference in {named(flat)}, so no spread; are these runs copies?")
+        notes.append(
+            f"Warning: seeds make no difference in {named_cells(flat, titles)}, so no spread; are these runs copies?"
+        )
     return notes

@@ -42,7 +42,7 @@ class Overall(Exhibit):
 def table(found: Any, contents: Contents, options: OfMargin) -> Table:
     """One line per method, the best average first."""
     from benchmark.analysis.comparisons import ALPHA
-    from benchmark.analysis.overall import signed_rank_limit
+    from benchmark.analysis.overall import FURTHER, signed_rank_limit
     from benchmark.exhibits.parts import cells
 
     accuracy, titles, reference = by_word(options.accuracy), contents.titles, contents.titles[contents.reference]
@@ -59,7 +59,7 @@ def table(found: Any, contents: Contents, options: OfMargin) -> Table:
                 cells.share_text(r["p_better"], r["p_better_low"], r["p_better_high"]),
                 cells.p_text(r["p"]),
                 cells.p_text(r["p_holm"]),
-                shares_text(r["posterior"]),
+                shares_text([r[key] for key in FURTHER]),
             )
         )
     caption = (
@@ -76,6 +76,7 @@ def table(found: Any, contents: Contents, options: OfMargin) -> Table:
         f"say. {signed_rank_limit(len(found.datasets), len(found.records) - 1, ALPHA)} All pairs: `./reproduce.sh pairs`.",
         f"Further set: probabilities that on a further data set {reference} is better, equal within ±{options.margin:g} "
         f"points, worse (hierarchical model over data sets and seeds, see docs/statistics.md).",
+        *cells.split_note(contents),
         *found.remarks(titles),
     ]
     columns = (

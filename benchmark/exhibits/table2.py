@@ -78,6 +78,7 @@ def table2(
     complete = all(c.complete for c in wanted)
     means = {d.name: [grid.cells[m, d.name].mean for m in main if grid.cells[m, d.name].n] for d in contents.datasets}
     notes = _notes(contents, complete, gone, beside and bool(paper)) + cells.test_set_note(contents, means)
+    notes += cells.split_note(contents)
     notes += mixture_notes(runs[runs["label"] == runs["method"]])
     if beside and contents.beside:
         notes += [contents.beside, *_rank_notes(contents, grid, paper)]

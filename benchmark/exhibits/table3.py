@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmark.accuracy import LAST, Accuracy, by_word
@@ -40,6 +40,12 @@ class Table3(Exhibit):
     def without_runs(self, options: Options) -> Made | None:
         if not options.from_paper:
             return None
+        idle = [f.name for f in fields(options) if f.name not in ("from_paper", "test")]
+        for name in idle:
+            if getattr(options, name) != getattr(type(options), name):
+                raise UsageError(
+                    f"--{name.replace('_', '-')} does not go with --from-paper: the published numbers are all there is."
+                )
         test = "student" if options.test == "paired" else options.test
         return Made(table3_from_paper(test), "published", f"table3-from-paper-{test}")
 
@@ -90,7 +96,8 @@ def table3(
         f"reference is another family of tests. Profile {contents.profile}, device {contents.device}."
     )
     own = relevant(runs, contents)
-    notes = _notes(records, titles, test, len(contents.seeds)) + mixture_notes(own[own["label"] == own["method"]])
+    notes = _notes(records, titles, test, len(contents.seeds)) + cells.split_note(contents)
+    notes += mixture_notes(own[own["label"] == own["method"]])
     summary = {
         "table": "table3",
         "profile": contents.profile,
@@ -143,22 +150,22 @@ class Counted:
 
 def _notes(records: Sequence[Mapping[str, Any]], titles: Mapping[str, str], test: str, seeds: int) -> list[str]:
     from benchmark.analysis.statistics import MISSING
-
-    def cells(chosen: Sequence[Mapping[str, Any]]) -> str:
-        return ", ".join(f"{titles[r['method']]} on {titles[r['dataset']]}" for r in chosen)
+    from benchmark.exhibits.parts.cells import named_cells
 
     notes = []
     absent = [r for r in records if r["outcome"] == MISSING]
     if absent:
         notes.append(
-            f"?k and {NONE}: comparisons that could not be made for want of seeds; they are not ties ({cells(absent)})."
+            f"?k and {NONE}: comparisons that could not be made for want of seeds; they are not ties ({named_cells(absent, titles)})."
         )
     short = [r for r in records if r["outcome"] != MISSING and r["n"] < seeds]
     if short:
-        notes.append(f"Warning: fewer than {seeds} seeds on both sides: {cells(short)}.")
+        notes.append(f"Warning: fewer than {seeds} seeds on both sides: {named_cells(short, titles)}.")
     flat = [r for r in records if "zero_variance" in r["flags"]]
     if flat:
-        notes.append(f"Warning: seeds make no difference in {cells(flat)}; are these runs copies of each other?")
+        notes.append(
+            f"Warning: seeds make no difference in {named_cells(flat, titles)}; are these runs copies of each other?"
+        )
     if test in ("student", "welch"):
         notes.append("The two samples are treated as independent although the runs share seeds.")
     return notes

@@ -75,6 +75,7 @@ class Run:
     finished: str
     folder: store.RunFolder = field(repr=False)
     data_file: str = ""  # of the user's own data
+    test_rows: int = 0  # 0: not known
 
     @property
     def done(self) -> bool:
@@ -145,6 +146,7 @@ def _run(folder: store.RunFolder, document: dict[str, Any]) -> Run:
         provenance=mapping(document.get("provenance")),
         overrides=overrides,
         data_file=text(document.get("data_file"), 200),
+        test_rows=whole(document.get("test_rows")),
         finished=text(mapping(document.get("time")).get("finished"), 40),
         folder=folder,
     )
@@ -216,7 +218,7 @@ def contents_of(view: View) -> Contents:
     return Contents(
         view.profile,
         methods,
-        tuple(map(dataset_info, ordered)),
+        tuple(dataset_info(name, [run for run in view.runs if run.dataset == name]) for name in ordered),
         seeds_of(view),
         devices_in_words(run.devices for run in view.runs if run.done),
         registered=frozenset(entries),
@@ -224,10 +226,14 @@ def contents_of(view: View) -> Contents:
     )
 
 
-def dataset_info(name: str) -> DatasetInfo:
+def dataset_info(name: str, runs: Sequence[Run] = ()) -> DatasetInfo:
+    """With what its runs had for test rows."""
     # Not registry.get: a name out of a results folder must not be taken for a path.
-    source = SOURCES.get(name)
-    return DatasetInfo(name, source.title, source.group, source.title) if source else DatasetInfo(name, name, "Own")
+    source, rows = SOURCES.get(name), max((run.test_rows for run in runs), default=0) or None
+    if source is None:
+        return DatasetInfo(name, name, "Own", test_rows=rows)
+    own = source.split_by_seed and any(mapping(run.config.get("dataset")).get("split") == -1 for run in runs)
+    return DatasetInfo(name, source.title, source.group, source.title, rows, own)
 
 
 def seeds_of(view: View) -> tuple[int, ...]:

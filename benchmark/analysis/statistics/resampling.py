@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # lazy, see pairs
 from numpy.typing import ArrayLike
+from scipy import special
 
 from benchmark.analysis.statistics.spread import ZERO_TOLERANCE, Array, floats
 
@@ -80,9 +80,10 @@ def probability_better(cells: Sequence[ArrayLike], alpha: float = 0.05) -> Proba
     together = np.concatenate(shares)
     if together.min() < together.max() and any(s.min() < s.max() for s in shares):
         return Probability(value, *stratified_bootstrap_mean(shares, alpha), exact=False)
-    test = scipy.stats.binomtest(round(float(together.sum())), together.size)
-    interval = test.proportion_ci(1 - alpha, method="exact")
-    return Probability(value, float(interval.low), float(interval.high), exact=True)
+    won, n = float(together.sum()), together.size  # halves too, which SciPy's binomtest does not take
+    low = special.betaincinv(won, n - won + 1, alpha / 2) if won else 0.0
+    high = special.betaincinv(won + 1, n - won, 1 - alpha / 2) if won < n else 1.0
+    return Probability(value, float(low), float(high), exact=True)
 
 
 def shortfalls(scores: ArrayLike) -> Array:

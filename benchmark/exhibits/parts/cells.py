@@ -48,8 +48,8 @@ def p_text(p: float) -> str:
 
 
 def found_text(value: float) -> str:
-    """A smallest detectable difference."""
-    return NONE if math.isnan(value) else f"{value:.1f}"
+    """A smallest detectable difference; no two accuracies are more than 100 points apart."""
+    return NONE if math.isnan(value) else ">100" if value > 100 else f"{value:.1f}"
 
 
 def share_text(value: float, low: float, high: float) -> str:
@@ -89,8 +89,8 @@ def detectable_text(records: Sequence[Mapping[str, Any]]) -> str:
         return ""
     single, adjusted = np.median(known, axis=0)
     return (
-        f"Smallest difference that would be found with probability {st.POWER:g}: {single:.1f} points in the median "
-        f"comparison, {adjusted:.1f} after Holm. "
+        f"Smallest difference that would be found with probability {st.POWER:g}: {found_text(single)} points in the median "
+        f"comparison, {found_text(adjusted)} after Holm. "
     )
 
 
@@ -243,7 +243,7 @@ def test_set_note(contents: Contents, means: Mapping[str, Sequence[float]]) -> l
     known = [
         f"{d.title} {st.binomial_se(float(np.median(means[d.name])), d.test_rows):.2f} ({d.test_rows:,} rows)"
         for d in contents.datasets
-        if d.test_rows and len(means.get(d.name, ()))
+        if d.test_rows and len(means.get(d.name, ())) and not d.split_by_seed
     ]
     if not known:
         return []
@@ -251,6 +251,23 @@ def test_set_note(contents: Contents, means: Mapping[str, Sequence[float]]) -> l
         f"± is the spread over seeds. Another test set would add its own standard error, at the median accuracy: "
         f"{', '.join(known)}."
     ]
+
+
+def split_note(contents: Contents) -> list[str]:
+    """What seeds stand for where each draws its own rows."""
+    sets = ", ".join(d.title for d in contents.datasets if d.split_by_seed)
+    if not sets:
+        return []
+    return [
+        f"{sets}: every seed has its own split, so ± holds the error of the test rows too. Splits share training rows, so "
+        f"tests over seeds find somewhat too much."
+    ]
+
+
+def named_cells(records: Sequence[Mapping[str, Any]], titles: Mapping[str, str], limit: int = 5) -> str:
+    """Method and data set of comparisons, the first few."""
+    names = [f"{titles[r['method']]} on {titles[r['dataset']]}" for r in records]
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def reading_notes(complete: bool, beside_ours: bool) -> list[str]:

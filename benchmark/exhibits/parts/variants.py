@@ -56,6 +56,10 @@ def sweep_of(text: str, selection: Selection) -> Sweep:
     first = Override.parse(f"{name}={values[0]}", selection.catalogue)
     if any((o.scope, o.key) == (first.scope, first.key) for o in selection.overrides):
         raise UsageError(f"--sweep {text}: {name} is also given by --set; leave one out.")
+    if first.scope in selection.catalogue.entries and first.scope not in selection.methods:
+        raise UsageError(
+            f"--sweep {text}: {first.scope} is not among the methods ({', '.join(selection.methods)}); name it in --methods."
+        )
     methods = (first.scope,) if first.scope in selection.catalogue.entries else selection.methods
     check_overrides([first], [selection.entry(method) for method in methods])
     return Sweep(first.scope, first.key, values, methods)

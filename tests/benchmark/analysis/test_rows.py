@@ -11,7 +11,7 @@ import pytest
 
 from benchmark.analysis.comparisons import compare_runs
 from benchmark.analysis.contents import contents_of
-from benchmark.analysis.rows import Kept, add_rows, kept
+from benchmark.analysis.rows import Kept, _test_labels, add_rows, kept
 from benchmark.plan.selection import Choice, Selection, select
 from benchmark.run.standing import frame_of
 from tests.conftest import TINY, TinyBenchmark, make_tiny
@@ -52,7 +52,7 @@ def test_runs_without_predictions_and_other_rows_get_a_sentence(trained: TinyBen
     _, found, (record,) = found_in(trained, tmp_path)
     found.right["digits", "cc"] = {s: (rows + 1, right) for s, (rows, right) in found.right["digits", "cc"].items()}
     add_rows([record], found)
-    assert math.isnan(record["rows_low"]) and record["mcnemar_p"] == []
+    assert math.isnan(record["rows_low"]) and record["mcnemar_p"] == {}
     assert "test rows are not the same: CC on Digits" in found.notes({"cc": "CC", "digits": "Digits"})[-1]
     for path in trained.results.glob("runs/*/digits/cc/*/predictions.npz"):
         path.write_bytes(path.read_bytes()[:-1] + b"x" if "seed0" in str(path) else b"")
@@ -62,3 +62,16 @@ def test_runs_without_predictions_and_other_rows_get_a_sentence(trained: TinyBen
         path.unlink()
     _, cleaned, _ = found_in(trained, tmp_path)
     assert cleaned.without == 2 and "2 finished runs kept no predictions" in " ".join(cleaned.notes({}))
+
+
+def test_test_rows_that_all_seeds_share_are_the_same_rows_whatever_the_split_is_called(tmp_path: Path) -> None:
+    """The user's own data are split by seed unless they bring their test rows."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 3)).astype(np.float32), np.arange(60) % 3
+    drawn, given = tmp_path / "drawn.npz", tmp_path / "given.npz"
+    np.savez(drawn, x=x, y=y, candidates=np.eye(3, dtype=bool)[y])
+    np.savez(given, x=x, y=y, candidates=np.eye(3, dtype=bool)[y], x_test=x[:9], y_test=y[:9])
+    for path, same in ((drawn, False), (given, True)):
+        specs = select("quick", Choice(methods="proden", datasets=str(path), seeds="0,1")).specs()
+        first, second = (_test_labels(spec, tmp_path)[0] for spec in specs)
+        assert np.array_equal(first, second) == same

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -22,7 +23,7 @@ from benchmark.accuracy import ACCURACIES, Accuracy
 from benchmark.analysis import published
 from benchmark.analysis import table as rendering
 from benchmark.analysis.comparisons import compare_runs, device_notes, devices_in_words, rank_analysis
-from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo
+from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo, contents_of
 from benchmark.analysis.overall import aggregate, all_pairs
 from benchmark.analysis.rows import Kept, add_rows
 from benchmark.analysis.seeds import seeds_table
@@ -33,7 +34,7 @@ from benchmark.exhibits.base import OfEvidence, OfMargin, OfPairs
 from benchmark.exhibits.parts.cells import ranks_of
 from benchmark.exhibits.table1 import table1
 from benchmark.exhibits.table2 import table2
-from benchmark.exhibits.table3 import table3, table3_from_paper
+from benchmark.exhibits.table3 import Table3, table3, table3_from_paper
 from benchmark.exhibits.table4 import table4
 from benchmark.files import atomic_write
 from benchmark.plan.selection import Choice, select
@@ -78,6 +79,10 @@ def spoil(runs: pd.DataFrame, method: str, dataset: str, seed: int, status: str,
     runs = runs.copy()
     runs.loc[hit, "status"], runs.loc[hit, "reason"], runs.loc[hit, "accuracy"] = status, reason, math.nan
     return runs
+
+
+def csv_lines(table: Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(to_csv(table))))
 
 
 def cell(table: Table, title: str, column: str) -> rendering.Cell:
@@ -279,6 +284,12 @@ def test_the_published_table_3_differs_from_the_derived_one_in_pop_only() -> Non
     assert differing == {"POP", "Total"}
     assert any(n.startswith("POP, Common: printed 1/1/0, derived 2/0/0") for n in table.notes)
     assert len(table.data) == 72
+
+
+@pytest.mark.parametrize("idle", [{"reference": "proden"}, {"margin": 1.0}, {"accuracy": "oracle"}])
+def test_what_the_published_numbers_cannot_use_is_refused(idle: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"--{next(iter(idle))} does not go with --from-paper"):
+        Table3().without_runs(Table3.Options(from_paper=True, **idle))
 
 
 def test_a_paired_test_on_published_summaries_is_refused() -> None:
@@ -551,6 +562,52 @@ def test_the_full_comparison_never_prints_nan(lost: int) -> None:
     assert table.complete == (lost == 0)
 
 
+def test_a_comparison_by_test_row_has_a_csv_line_per_seed_and_none_is_empty() -> None:
+    rows, right = np.arange(40), np.arange(40) % 2 == 0
+    found = Kept({("cub200", m): dict.fromkeys((0, 1, 2), (rows, right)) for m in ("cel", "dirk")}, without=1)
+    records = compare_runs(make_runs(), plan())
+    add_rows(records, found)
+    lines = csv_lines(comparisons.table(records, plan(), OfEvidence(), found))
+    told = {(line["method"], line["dataset"]): (line["mcnemar_p"], line["mcnemar_significant"]) for line in lines}
+    assert told["dirk", "cub200"] == ("1.0", "0") and told["proden", "cub200"] == ("", "")
+    assert "1 finished run kept no predictions" in " ".join(found.notes({}))
+
+
+def test_a_difference_that_no_accuracies_have_is_not_printed_as_a_number() -> None:
+    runs = make_runs()
+    runs.loc[runs.method == "cel", "accuracy"] = [20.0, 60.0, 75.0] * 2
+    table = table3(runs, plan())
+    assert "points in the median comparison, >100 after Holm" in table.caption
+    records = compare_runs(runs, plan())
+    add_rows(records, Kept())
+    assert comparisons.table(records, plan(), OfEvidence(), Kept()).rows[0].cells[8].text == ">100"
+
+
+def test_many_missing_comparisons_are_one_short_sentence() -> None:
+    many = tuple(replace(DATASETS[0], name=f"set{k}", title=f"Set {k}") for k in range(9))
+    note = next(n for n in table3(make_runs(), replace(plan(), datasets=many)).notes if "not ties" in n)
+    assert "DIRK on Set 4 and 13 more" in note and "Set 5" not in note
+
+
+def test_where_every_seed_has_its_own_split_the_tables_say_so() -> None:
+    own = tuple(replace(d, test_rows=100, split_by_seed=d.name == "cub200") for d in DATASETS)
+    contents = replace(plan(), datasets=own)
+    records = compare_runs(make_runs(), contents)
+    add_rows(records, Kept())
+    made = [
+        table2(make_runs(), contents),
+        table3(make_runs(), contents),
+        comparisons.table(records, contents, OfEvidence(), Kept()),
+        overall.table(aggregate(make_runs(), contents), contents, OfMargin()),
+    ]
+    for one in made:
+        assert any(n.startswith("CUB200: every seed has its own split") for n in one.notes), one.title
+    assert not any("CUB200" in n for n in made[0].notes if "standard error" in n)
+    folds, one_for_all = (select("realworld-all", Choice("cel", "lost", settings=s)) for s in ((), ("data.split=3",)))
+    assert contents_of(folds, "cpu").datasets[0].split_by_seed
+    assert not contents_of(one_for_all, "cpu").datasets[0].split_by_seed
+
+
 def test_the_average_over_data_sets_says_what_six_sets_cannot_show() -> None:
     six = tuple(replace(DATASETS[0], name=f"set{k}", title=f"Set {k}") for k in range(6))
     part = make_runs().query("dataset == 'cifar100'")
@@ -561,7 +618,8 @@ def test_the_average_over_data_sets_says_what_six_sets_cannot_show() -> None:
     assert "with 6 data sets its p is at least 0.031" in text.lower() and "nan" not in text.lower()
     assert [r["method"] for r in table.data] == ["cel", "dirk", "proden"]
     assert table.data[1]["difference"] == pytest.approx(1.1, abs=0.02)
-    assert table.data[1]["posterior"][0] > 0.9
+    assert table.data[1]["further_better"] > 0.9
+    assert {"further_better", "further_equal", "further_worse"} <= set(csv_lines(table)[0])
     two = " ".join(to_text(overall.table(aggregate(make_runs(), plan()), plan(), OfMargin())).split())
     assert "needs 3 of them or more, not 2" in two and "nothing can be significant" in two
 

@@ -104,6 +104,12 @@ def test_where_all_seeds_agree_the_interval_is_clopper_and_pearsons() -> None:
     found = st.probability_better([[1.0, 2.0, 3.0]])
     assert found.exact and found.value == found.high == 1
     assert found.low == pytest.approx(0.025 ** (1 / 3))  # 0.29: three wins of three say little
+    for won in range(5):
+        exact = stats.binomtest(won, 4).proportion_ci(method="exact")
+        cells = [[1.0]] * won + [[-1.0]] * (4 - won)
+        assert (st.probability_better(cells).low, st.probability_better(cells).high) == pytest.approx(exact)
+    copies = st.probability_better([[0.0, 0.0, 0.0]])
+    assert copies.value == 0.5 and copies.low == pytest.approx(1 - copies.high)
 
 
 def test_the_stratified_bootstrap_agrees_with_all_resamples() -> None:

@@ -532,6 +532,51 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(paper: Path, browser:
 
 
 @pytest.mark.browser
+def test_a_table_that_goes_on_says_so_above_it_and_keeps_its_first_column(
+    paper: Path, browser: chromium.Browser
+) -> None:
+    browser.size(390, 800, phone=True)
+    browser.open(report(paper))
+    wait(browser, "!document.querySelector('#results .more').hidden")
+    top = "document.querySelector('#results {}').getBoundingClientRect().top"
+    assert browser.run(top.format(".more")) < browser.run(top.format(".scroll"))
+    left = "document.querySelector('#results tbody th').getBoundingClientRect().left"
+    before = browser.run(left)
+    browser.run("document.querySelector('#results .scroll').scrollLeft = 200")
+    assert browser.run("document.querySelector('#results .scroll').scrollLeft") == 200
+    assert browser.run(left) == before
+
+
+@pytest.mark.browser
+def test_the_sign_of_a_number_that_opens_takes_no_line_of_its_own(paper: Path, browser: chromium.Browser) -> None:
+    browser.open(report(paper))
+    heights = "document.querySelector('#results td.cell button').clientHeight, document.querySelector('#results .sub').offsetHeight"
+    cell, line = browser.run(f"[{heights}]")
+    assert cell < 3.4 * line, "two lines and the padding"
+
+
+@pytest.mark.browser
+def test_the_best_five_are_those_of_the_data_set_unless_somebody_chose(paper: Path, browser: chromium.Browser) -> None:
+    page = report(paper)
+    browser.open(page)
+    view = content(page)["views"][0]
+
+    def best(dataset: str) -> set[str]:
+        main = {m["name"] for m in view["methods"] if m["kind"] in ("PLL", "IDPLL")}
+        cells = sorted((c for c in view["cells"] if c["d"] == dataset and c["m"] in main), key=lambda c: -c["mean"])
+        return {"cel", *(c["m"] for c in cells[:5])}
+
+    shown = "[...document.querySelectorAll('.chip[aria-pressed=true]')].map(chip => chip.dataset.method)"
+    first, other = view["datasets"][0]["name"], view["datasets"][-1]["name"]
+    assert set(browser.run(shown)) == best(first) != best(other)
+    choose(browser, "#curves select", other)
+    assert set(browser.run(shown)) == best(other)
+    browser.run("document.querySelector('.chip[data-method=cel]').click()")
+    choose(browser, "#curves select", first)
+    assert set(browser.run(shown)) == best(other) - {"cel"}
+
+
+@pytest.mark.browser
 def test_a_hostile_results_folder_does_nothing_in_a_browser(store: Path, browser: chromium.Browser) -> None:
     make_hostile(store)
     page = report(store)
@@ -554,6 +599,15 @@ def test_two_profiles_can_be_switched(store: Path, browser: chromium.Browser) ->
     choose(browser, "#view", "1")
     assert browser.run("document.title") == "Candid report: quick"
     assert browser.complaints == []
+
+
+def test_the_page_has_the_error_of_the_test_set(store: Path) -> None:
+    assert any("standard error" in note for note in view_of(store)["notes"]) == any(
+        json.loads(path.read_text()).get("test_rows") for path in store.rglob("run.json")
+    )
+    for path in store.rglob("run.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"test_rows": 1000}))
+    assert any("(1,000 rows)" in note for note in view_of(store)["notes"])
 
 
 def test_the_page_says_what_a_tie_is(store: Path) -> None:
