@@ -35,7 +35,7 @@ def run(request: Request, own: Flags) -> int:
         return sweep(request, selection, own.sweep)
     announce(request, "Training", selection)
     progress = train(request, selection, selection.specs())
-    code = report_failures(progress)
+    code = report_failures(progress, request.quiet)
     return FAILED if selection.unusable else code
 
 
@@ -47,7 +47,7 @@ def sweep(request: Request, selection: Selection, text: str) -> int:
     announce(request, f"Sweep of {chosen.name}", selection)
     need = chosen.need(selection)
     unique = {spec.digest: spec for spec in need.specs}
-    code = report_failures(train(request, selection, list(unique.values())))
+    code = report_failures(train(request, selection, list(unique.values())), request.quiet)
     if request.dry_run:
         return code
     material = Material(selection, need, place_of(request))
@@ -59,13 +59,14 @@ def sweep(request: Request, selection: Selection, text: str) -> int:
     return code or (COMPLETE if made.complete else INCOMPLETE)
 
 
-def report_failures(progress: Progress) -> int:
-    """Say what did not end well; the exit code of `run`."""
+def report_failures(progress: Progress, quiet: bool = True) -> int:
+    """Say what did not end well, unless it is the only line above; the exit code of `run`."""
     bad: dict[tuple[str, str, str], list[RunSpec]] = {}  # one reason may stop all runs on a data set: it is said once
     for spec, outcome in progress.outcomes:
         if outcome.status not in ("done", "claimed"):
             bad.setdefault((spec.dataset, outcome.status, outcome.reason), []).append(spec)
-    for (dataset, status, reason), specs in bad.items():
+    alone = len(progress.outcomes) == 1 and not quiet
+    for (dataset, status, reason), specs in () if alone else bad.items():
         names = ", ".join(f"{spec.label} seed {spec.seed}" for spec in specs[:NAMED])
         more = f" and {plural(len(specs) - NAMED, 'other run')}" if len(specs) > NAMED else ""
         print(f"{dataset} {names}{more}: {status}: {reason}")
