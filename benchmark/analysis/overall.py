@@ -50,7 +50,9 @@ class Aggregate:
             cells = ", ".join(f"{titles[method]} on {titles[dataset]}" for method, dataset in self.flat)
             notes.append(f"Warning: the difference is the same for every seed, so the model leaves it out: {cells}.")
         if self.seeds < 2:
-            notes.append("With one seed there is no interval over seeds; the one of these sets is a point.")
+            notes.append("With one seed there is no interval over seeds.")
+        if len(self.datasets) < 2:
+            notes.append("With one data set there is no interval for new ones.")
         return notes
 
 
@@ -142,8 +144,8 @@ def aggregate(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST,
     why = _no_model(list(paired.values()))
     records: list[dict[str, Any]] = []
     for name, own in values.items():
-        low, high = st.stratified_bootstrap_mean(own)
-        new_low, new_high = st.two_level_bootstrap_mean(own)
+        low, high = st.stratified_bootstrap_mean(own) if len(contents.seeds) > 1 else NOTHING[:2]
+        new_low, new_high = st.two_level_bootstrap_mean(own) if len(whole) > 1 else NOTHING[:2]
         record = {
             "method": name,
             "profile": contents.profile,

@@ -19,12 +19,23 @@ if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
 
 Chosen = Mapping[Exhibit, Any]  # exhibits with their options
+OF_RUNS = {
+    "methods": "--methods",
+    "datasets": "--datasets",
+    "seeds": "--seeds",
+    "settings": "--set",
+    "epochs": "--epochs",
+    "plugins": "--plugin",
+}
 
 
 def one(exhibit: Exhibit, request: Request, own: Any) -> int:
     """One table or figure."""
     made = exhibit.without_runs(own)
     if made is not None:
+        for name, word in OF_RUNS.items():
+            if getattr(request, name):
+                raise UsageError(f"{word} changes nothing here, because no runs are read; leave it out.")
         show(made, request)
         return COMPLETE
     return make(under_its_profile(request, exhibit), exhibit.title[0].upper() + exhibit.title[1:], {exhibit: own})

@@ -64,7 +64,7 @@ def table(records: Sequence[Mapping[str, Any]], contents: Contents, options: OfE
                 cells.share_text(r["p_better"], r["p_better_low"], r["p_better_high"]),
                 cells.range_text(r["rows_low"], r["rows_high"]),
                 NONE if not r["mcnemar_p"] else f"{r['mcnemar_significant']}/{len(r['mcnemar_p'])}",
-                rule=new and k > 0,
+                rule=new and k > 0 and len(contents.datasets) > 1,
             )
         )
     reference = titles[contents.reference]

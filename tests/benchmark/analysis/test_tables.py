@@ -624,6 +624,16 @@ def test_the_average_over_data_sets_says_what_six_sets_cannot_show() -> None:
     assert "needs 3 of them or more, not 2" in two and "nothing can be significant" in two
 
 
+def test_an_average_of_one_seed_or_one_data_set_has_no_interval_over_what_did_not_vary() -> None:
+    for contents, lacking, known in (
+        (replace(plan(), seeds=(0,)), "low", "new_low"),
+        (replace(plan(), datasets=DATASETS[:1]), "new_low", "low"),
+    ):
+        table = overall.table(aggregate(make_runs(), contents), contents, OfMargin())
+        assert all(math.isnan(r[lacking]) and not math.isnan(r[known]) for r in table.data)
+        assert any(n.startswith("With one ") for n in table.notes) and "nan" not in to_text(table).lower()
+
+
 def test_every_pair_of_methods_stands_in_one_square() -> None:
     six = tuple(replace(DATASETS[0], name=f"set{k}", title=f"Set {k}") for k in range(6))
     part = make_runs().query("dataset == 'cifar100'")

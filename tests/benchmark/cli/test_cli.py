@@ -147,6 +147,9 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(forked_benchmark: Make) -> N
     [
         (("tabel2",), "unknown 'tabel2'. Did you mean 'table2'"),
         (("run", "--methods", "prodn"), "Did you mean 'proden'"),
+        (("table3", "--from-paper", "--methods", "cel"), "--methods changes nothing here"),
+        (("table3", "--from-paper", "--margin", "1"), "--margin does not go with --from-paper"),
+        (("run", "--methods", "proden", "--sweep", "cel.alpha=1,2"), "cel is not among the methods (proden)"),
         (("run", "--datasets", "digit"), "Did you mean 'digits'"),
         (("run", "--profile", "quik"), "Did you mean 'quick'"),
         (("status", "--profile", "quik"), "Did you mean 'quick'"),
