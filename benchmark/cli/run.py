@@ -43,7 +43,7 @@ def sweep(request: Request, selection: Selection, text: str) -> int:
     """`--sweep`: the runs of all values, then their table and plot."""
     from benchmark.exhibits.parts import variants
 
-    chosen = variants.sweep_of(text, selection)
+    chosen = variants.sweep_of(text, selection, request.methods is not None)
     announce(request, f"Sweep of {chosen.name}", selection)
     need = chosen.need(selection)
     unique = {spec.digest: spec for spec in need.specs}

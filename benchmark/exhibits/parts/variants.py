@@ -47,8 +47,8 @@ class Sweep:
         return need
 
 
-def sweep_of(text: str, selection: Selection) -> Sweep:
-    """`scope.key=a,b,c`, checked like `--set` before anything runs."""
+def sweep_of(text: str, selection: Selection, named: bool = False) -> Sweep:
+    """`scope.key=a,b,c`, checked like `--set` before anything runs; `named`: somebody named the selection's methods."""
     name, equals, listed = text.partition("=")
     values = tuple(value.strip() for value in listed.split(",") if value.strip())
     if not equals or len(values) < 2 or len(set(values)) < len(values):
@@ -56,7 +56,7 @@ def sweep_of(text: str, selection: Selection) -> Sweep:
     first = Override.parse(f"{name}={values[0]}", selection.catalogue)
     if any((o.scope, o.key) == (first.scope, first.key) for o in selection.overrides):
         raise UsageError(f"--sweep {text}: {name} is also given by --set; leave one out.")
-    if first.scope in selection.catalogue.entries and first.scope not in selection.methods:
+    if named and first.scope in selection.catalogue.entries and first.scope not in selection.methods:
         raise UsageError(
             f"--sweep {text}: {first.scope} is not among the methods ({', '.join(selection.methods)}); name it in --methods."
         )

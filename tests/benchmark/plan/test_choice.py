@@ -57,6 +57,9 @@ def test_a_sweep_is_every_value_of_a_setting_and_the_profiles_own_is_the_plain_r
     plain = {spec.digest for spec in selection.specs(["cel"])}
     assert plain & {spec.digest for spec in need.specs}, "alpha is 0.5 unless somebody says otherwise"
     assert sweep_of("train.lr=0.1,0.2", selection).methods == ("cel", "proden")
-    for text in ("cel.alpha=1", "cel.alpha", "cel.alpha=1,1", "cel.nothing=1,2", "nothing.alpha=1,2", "pico.tau=1,2"):
+    for text in ("cel.alpha=1", "cel.alpha", "cel.alpha=1,1", "cel.nothing=1,2", "nothing.alpha=1,2"):
         with pytest.raises(UsageError):
             sweep_of(text, selection)
+    assert sweep_of("pop.theta=0.001,0.01", selection).methods == ("pop",)  # a sweep names its method itself
+    with pytest.raises(UsageError, match="not among the methods"):
+        sweep_of("pop.theta=0.001,0.01", selection, named=True)
