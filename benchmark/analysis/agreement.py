@@ -91,8 +91,9 @@ def agreement(
     low, high, how = interval(printed, values, [*seeds] == [*range(len(seeds))])  # theirs are seeds 0, 1, …
     if printed["caveat"]:
         return Agreement(printed, values, len(seeds), low, high, how, "not comparable", printed["caveat"])
-    inside = math.isnan(low) or low <= 0 <= high
-    return Agreement(printed, values, len(seeds), low, high, how, "agrees" if inside else "differs")
+    if math.isnan(low):
+        return Agreement(printed, values, len(seeds), verdict="not comparable", why="neither side has a spread")
+    return Agreement(printed, values, len(seeds), low, high, how, "agrees" if low <= 0 <= high else "differs")
 
 
 def agreements(profile: str, runs: pd.DataFrame, titles: Mapping[str, str], seeds: Sequence[int]) -> list[Agreement]:

@@ -37,6 +37,11 @@ def test_other_splits_are_never_paired_with_theirs() -> None:
     assert other.how == "two-sample, 5 and 5" and other.verdict == "agrees"
 
 
+def test_without_any_spread_nothing_is_judged() -> None:
+    one = agreement.agreement(printed(std=math.nan), dict.fromkeys(range(5), 20.0), range(5))
+    assert (one.verdict, one.why) == ("not comparable", "neither side has a spread")
+
+
 def test_a_failed_run_says_why() -> None:
     titles = {"lost": "Lost"}
     failed = {"dataset": "lost", "label": "proden", "seed": 0, "status": "failed", "reason": "/x/lost.mat has 7 rows."}
