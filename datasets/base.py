@@ -249,7 +249,7 @@ def check_candidates(
         (
             lacking,
             "whose candidates do not contain the true label",
-            "; data.missing_truth=keep accepts own data with such rows",
+            "; --set data.missing_truth=keep takes them as they are",
         ),
     ):
         if len(rows):

@@ -16,6 +16,7 @@ from scipy import stats
 
 from benchmark.analysis import published
 from benchmark.analysis.statistics import mean, sample_std, t_interval
+from benchmark.files import without_paths
 
 KEYS = {"last": "accuracy", "last10": "accuracy_last10", "train": "train_accuracy"}  # of a run's summary
 
@@ -52,10 +53,10 @@ def per_split(text: str) -> list[float]:
     return [float(word) for word in text.split()]
 
 
-def interval(printed: Mapping[str, Any], ours: Sequence[float]) -> tuple[float, float, str]:
-    """95 % interval of our mean minus theirs, and how it was had."""
+def interval(printed: Mapping[str, Any], ours: Sequence[float], same_splits: bool = True) -> tuple[float, float, str]:
+    """95 % interval of our mean minus theirs, and how it was had; paired only where ours are of the same splits."""
     theirs = per_split(printed["values"])
-    if len(theirs) == len(ours) > 1:
+    if same_splits and len(theirs) == len(ours) > 1:
         low, high = t_interval([a - b for a, b in zip(ours, theirs, strict=True)])
         return low, high, f"paired over {len(ours)} splits"
     n = int(printed["n"])
@@ -71,8 +72,10 @@ def interval(printed: Mapping[str, Any], ours: Sequence[float]) -> tuple[float, 
     return difference - bound, difference + bound, f"two-sample, {n} and {len(ours)}"
 
 
-def agreement(printed: Mapping[str, Any], ours: Mapping[int, float], seeds: Sequence[int]) -> Agreement:
-    """The verdict on one number. `ours`: what the finished runs gave, by seed."""
+def agreement(
+    printed: Mapping[str, Any], ours: Mapping[int, float], seeds: Sequence[int], problem: str = ""
+) -> Agreement:
+    """The verdict on one number. `ours`: what the finished runs gave, by seed; `problem`: why one has not finished."""
     values = tuple(ours[seed] for seed in seeds if seed in ours)
     if not printed["ours"] or (printed["caveat"] and not values):
         why = printed["caveat"] or "nothing here regenerates it"
@@ -80,33 +83,37 @@ def agreement(printed: Mapping[str, Any], ours: Mapping[int, float], seeds: Sequ
     if len(values) == len(seeds) == 1:
         return Agreement(printed, values, 1, verdict="not comparable", why="one split has no spread")
     if len(values) < max(2, len(seeds)):
-        return Agreement(printed, values, len(seeds), why=f"{len(values)} of {len(seeds)} runs are done")
+        why = f"{len(values)} of {len(seeds)} runs are done{f', {problem}' if problem else ''}"
+        return Agreement(printed, values, len(seeds), why=why)
     if math.isnan(printed["mean"]):
         why = "their number is not in results/published"
         return Agreement(printed, values, len(seeds), verdict="not comparable", why=why)
-    low, high, how = interval(printed, values)
+    low, high, how = interval(printed, values, [*seeds] == [*range(len(seeds))])  # theirs are seeds 0, 1, …
     if printed["caveat"]:
         return Agreement(printed, values, len(seeds), low, high, how, "not comparable", printed["caveat"])
-    inside = math.isnan(low) or low <= 0 <= high
-    return Agreement(printed, values, len(seeds), low, high, how, "agrees" if inside else "differs")
+    if math.isnan(low):
+        return Agreement(printed, values, len(seeds), verdict="not comparable", why="neither side has a spread")
+    return Agreement(printed, values, len(seeds), low, high, how, "agrees" if low <= 0 <= high else "differs")
 
 
 def agreements(profile: str, runs: pd.DataFrame, titles: Mapping[str, str], seeds: Sequence[int]) -> list[Agreement]:
     """All numbers that a profile regenerates, on the data sets named by `titles` (name -> title).
 
-    `runs` has a row per run with its label (the method), dataset, seed, status and accuracies.
+    `runs` has a row per run with its label (the method), dataset, seed, status, reason and accuracies.
     """
     found = []
-    done = runs[runs["status"] == "done"]
     names = {title: name for name, title in titles.items()}
     for printed in published.of_profile(profile):
         if printed["dataset"] not in names:
             continue
         key = KEYS["train" if printed["metric"] == "train" else printed["accuracy"]]
-        here = done[(done["dataset"] == names[printed["dataset"]]) & (done["label"] == printed["ours"])]
-        ours = {int(seed): float(value) for seed, value in zip(here["seed"], here[key], strict=True)}
+        here = runs[(runs["dataset"] == names[printed["dataset"]]) & (runs["label"] == printed["ours"])]
+        done = here[here["status"] == "done"]
+        ours = {int(seed): float(value) for seed, value in zip(done["seed"], done[key], strict=True)}
         ours = {seed: value for seed, value in ours.items() if not math.isnan(value)}
-        found.append(agreement(printed, ours, seeds))
+        ended = here[here["status"].isin(("failed", "diverged"))].to_dict("records")
+        problem = f"seed {ended[0]['seed']} {ended[0]['status']}: {without_paths(ended[0]['reason'])}" if ended else ""
+        found.append(agreement(printed, ours, seeds, problem.rstrip(".")))
     return found
 
 

@@ -103,17 +103,19 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
 
 
 def grouped_runs(specs: Sequence[RunSpec]) -> list[str]:
-    """Which runs, a line per data set: methods with their seeds."""
+    """Which runs, a line per data set, and per profile where there are several: methods with their seeds."""
     found: dict[str, dict[str, list[int]]] = {}
+    several = len({spec.profile for spec in specs}) > 1
     for spec in specs:
-        found.setdefault(spec.dataset, {}).setdefault(spec.label, []).append(spec.seed)
+        where = f"{spec.dataset}, {spec.profile}" if several else spec.dataset
+        found.setdefault(where, {}).setdefault(spec.label, []).append(spec.seed)
     lines = []
-    for dataset, methods in found.items():
+    for where, methods in found.items():
         by_seeds: dict[str, list[str]] = {}
         for label, seeds in methods.items():
             by_seeds.setdefault(", ".join(map(str, sorted(seeds))), []).append(label)
         parts = [f"{', '.join(labels)}, seed{'s' * (', ' in seeds)} {seeds}" for seeds, labels in by_seeds.items()]
-        lines.append(f"To do            {dataset}: {'; '.join(parts)}")
+        lines.append(f"To do            {where}: {'; '.join(parts)}")
     return lines
 
 

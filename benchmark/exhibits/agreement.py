@@ -29,7 +29,7 @@ class AgreementPlot(Exhibit):
 
     def make(self, material: Material, options: OfSources) -> Figure:
         found = [
-            one for one in agreements(material, options) if len(one.values) > 1 and not math.isnan(one.printed["std"])
+            one for one in agreements(material, options) if len(one.values) > 1 and not math.isnan(one.printed["mean"])
         ]
         if not found:
             raise MissingRuns(
@@ -64,7 +64,10 @@ def draw(found: list[Agreement]) -> Figure:
         axes.legend(
             loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=7, frameon=False
         )  # above: no row is covered
-        figure.supxlabel(f"{count(found)}; bold: differs", fontsize=7, color="#666666", x=0.99, ha="right")
+        words = (
+            f"{count(found)}; those in bold differ" if any(one.verdict == "differs" for one in found) else count(found)
+        )
+        figure.supxlabel(words, fontsize=7, color="#666666", x=0.99, ha="right")
     return figure
 
 
@@ -73,8 +76,8 @@ def title(one: Agreement) -> str:
     return f"{one.printed['method']}{labels}, {one.printed['dataset']}"
 
 
-def half_width(deviation: float, n: int) -> float:
-    """Of the 95 % t interval of a mean."""
+def half_width(deviation: float, n: int) -> float | None:
+    """Of the 95 % t interval of a mean; None where no deviation is printed."""
     from benchmark.analysis.statistics import critical_t
 
-    return critical_t(n) * deviation / math.sqrt(n)
+    return None if math.isnan(deviation) else critical_t(n) * deviation / math.sqrt(n)

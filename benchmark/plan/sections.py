@@ -62,6 +62,8 @@ class Train:
     steps: int = setting(0, NOT_NEGATIVE, later=True)  # of an epoch at most, for trials; 0: all of them
     eval_every: int = setting(1, AT_LEAST_ONE)  # epochs between evaluations; the last 2 % always, at least one
     measures: bool = setting(False, later=True)  # every evaluation records top-5, macro, worst class, ECE and NLL too
+    # Whose labels of the training rows are scored: the method's belief, or its network's choice among the candidates.
+    labels_by: Literal["belief", "network"] = setting("belief", later=True)
     holdout: float = setting(0.0, SHARE)  # of the training set, with candidate labels only, for selection without truth
     threads: int = setting(1, AT_LEAST_ONE)  # CPU threads of one run; part of the identity because sums depend on it
 

@@ -35,9 +35,11 @@ class Evaluator:
         self.missing = percent(~self.held_truth) if len(self.held_truth) else 0.0
         self.held_out = held_out
         self.held_out_candidates = candidates[held_out].to(device)
-        self.rows = rows
+        self.rows, self.candidates = rows, candidates
         self.test_logits: Tensor | None = None  # of the last evaluation
+        self.network_belief: Tensor | None = None  # likewise, if training labels are the network's
         self.more = False  # whether an evaluation records all of `benchmark.measures`
+        self.by_network = False  # whether training labels are the network's, not those of the method's belief
 
     def evaluate(self, method: Method, autocast: AbstractContextManager[Any]) -> dict[str, float]:
         """Metrics of the method as it is now; accuracies in percent."""
@@ -45,6 +47,8 @@ class Evaluator:
         method.eval()
         with torch.inference_mode(), autocast:
             result = self._test(method) | self._selection(method)
+            if self.by_network:
+                self.network_belief = self._among_candidates(method)
         with torch.no_grad():
             result |= self._disambiguation(method)
         method.train(was_training)
@@ -81,7 +85,7 @@ class Evaluator:
     def predictions(self, method: Method) -> Predictions:
         """What a run keeps: the logits of the last evaluation, and the method's belief as it is now."""
         assert self.test_logits is not None  # every run ends with an evaluation
-        belief = method.confidence()
+        belief = self._belief(method)
         return Predictions(
             half(self.test_logits.float().cpu().numpy()),
             np.arange(len(self.test_logits), dtype=np.int32),
@@ -93,15 +97,24 @@ class Evaluator:
         """What can be known without true labels, on held-out rows with candidate sets."""
         if not len(self.held_out):
             return {}
-        predict: Callable[[Tensor], Tensor] = method.predict
-        parts = []
-        for start in range(0, len(self.held_out), 256):
-            parts.append(predict(self.inputs.train_views(self.held_out[start : start + 256], ("plain",), 0)[0]))
-        logits = torch.cat(parts)
+        logits = self._logits(method, self.held_out)
         return {
             "covering_rate": covering_rate(logits, self.held_out_candidates),
             "approximated_accuracy": approximated_accuracy(logits, self.held_out_candidates),
         }
+
+    def _logits(self, method: Method, rows: Tensor) -> Tensor:
+        """Of training rows as they are, without augmentation. (n,) -> (n, C)."""
+        predict: Callable[[Tensor], Tensor] = method.predict
+        return torch.cat([predict(self.inputs.train_views(part, ("plain",), 0)[0]) for part in rows.split(256)])
+
+    def _among_candidates(self, method: Method) -> Tensor:
+        """What the network says of the training rows, restricted to their candidates. (N, C)."""
+        return masked_softmax(self._logits(method, self.rows), self.candidates[self.rows].to(self.inputs.device))
+
+    def _belief(self, method: Method) -> Tensor | None:
+        """(N, C) over the labels of the training rows, if there is one."""
+        return self.network_belief if self.by_network else method.confidence()
 
     def _disambiguation(self, method: Method) -> dict[str, float]:
         """How well the method's own belief finds the true labels of the training set, and which ones it has lost.
@@ -111,7 +124,7 @@ class Evaluator:
         """
         result = {"true_labels_missing": self.missing} if self.missing else {}
         truth = self.train_labels[self.known]
-        belief, sets = method.confidence(), method.candidate_sets()
+        belief, sets = self._belief(method), method.candidate_sets()
         if belief is not None and len(truth):
             result["train_accuracy"] = accuracy(belief[self.known], truth)
         if sets is not None and len(truth):

@@ -139,6 +139,7 @@ class Trainer:
         self.optimizer = Optimizer(self.method, self.settings, device)
         self.evaluator = Evaluator(dataset, self.inputs, candidates, self.rows, held_out)
         self.evaluator.more = self.settings.measures
+        self.evaluator.by_network = self.settings.labels_by == "network"
         self.means, self.guard = Means(), Guard(1 if device.type == "cpu" else GUARD_EVERY)
         self.epoch, self.step_in_epoch = 0, 0
         self.pace = checkpoint.Pace(self.hooks.checkpoint_seconds)

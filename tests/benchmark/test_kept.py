@@ -46,6 +46,22 @@ def test_kept_predictions_score_to_the_accuracies_in_the_summary(bench: TinyBenc
     assert np.allclose(found.belief.sum(1), 1, atol=2e-3)
 
 
+def test_training_labels_can_be_the_networks_choice_among_the_candidates(tmp_path: Path) -> None:
+    bench, truth = make_tiny(tmp_path), load(tmp_path, test=1500).train.labels.numpy()
+    for labels_by in ("belief", "network"):
+        bench.run("run", "--methods", "proden,cc", "--seeds", "0", "--set", f"train.labels_by={labels_by}", check=True)
+    runs = store.runs(bench.results).sort_values("overrides", key=lambda column: column.astype(str))
+    assert runs["train_accuracy"].isna().sum() == 1  # CC by belief: it keeps none
+    for _, (own, network) in ((method, part["path"]) for method, part in runs.groupby("method")):
+        weights = {json.loads((Path(path) / "run.json").read_text())["weights_sha256"] for path in (own, network)}
+        assert len(weights) == 1  # looking changes nothing
+        before, found = store.predictions(own), store.predictions(network)
+        assert found is not None and found.belief is not None and before is not None
+        assert before.belief is None or not np.array_equal(before.belief, found.belief)
+        stated = json.loads((Path(network) / "run.json").read_text())["summary"]["train_accuracy"]
+        assert 100 * (found.belief.argmax(1) == truth[found.train_rows]).mean() == pytest.approx(stated, abs=1e-9)
+
+
 def test_a_method_without_belief_keeps_its_logits_alone(bench: TinyBenchmark) -> None:
     found = store.predictions(str(folder_of(bench, "cc")))
     assert found is not None and found.belief is None and found.test_logits.shape == (1500, 10)

@@ -186,7 +186,10 @@ def test_own_sets_without_the_truth_are_refused_or_kept_and_counted(tmp_path, ca
     words = bench.arguments("candidates", "--datasets", f"{tmp_path / 'crowd.npz'},lost")[3:]
     assert cli.main(words) == 3
     refused = capsys.readouterr().err
-    assert "20 rows whose candidates do not contain the true label, the first is row 0; data.missing_truth" in refused
+    assert (
+        "20 rows whose candidates do not contain the true label, the first is row 0; --set data.missing_truth=keep"
+        in refused
+    )
     assert "60 rows whose" in refused and len(refused.splitlines()) == 2
     assert cli.main([*words, "--set", "data.missing_truth=keep"]) == 0
     kept = capsys.readouterr().out

@@ -31,6 +31,25 @@ def test_shared_splits_are_compared_pair_by_pair() -> None:
     assert agreement.agreement(printed(), dict(enumerate(ours)), range(5)).verdict == "agrees"
 
 
+def test_other_splits_are_never_paired_with_theirs() -> None:
+    text, ours = "70.0 80.0 75.0 72.0 78.0", (71.0, 80.5, 76.5, 72.5, 79.0)
+    other = agreement.agreement(printed(values=text), dict(zip(range(5, 10), ours, strict=True)), range(5, 10))
+    assert other.how == "two-sample, 5 and 5" and other.verdict == "agrees"
+
+
+def test_without_any_spread_nothing_is_judged() -> None:
+    one = agreement.agreement(printed(std=math.nan), dict.fromkeys(range(5), 20.0), range(5))
+    assert (one.verdict, one.why) == ("not comparable", "neither side has a spread")
+
+
+def test_a_failed_run_says_why() -> None:
+    titles = {"lost": "Lost"}
+    failed = {"dataset": "lost", "label": "proden", "seed": 0, "status": "failed", "reason": "/x/lost.mat has 7 rows."}
+    runs = pd.DataFrame([failed | {"accuracy": math.nan, "accuracy_last10": math.nan}])
+    (one,) = agreement.agreements("realworld-p20", runs, titles, range(5))
+    assert (one.verdict, one.why) == ("incomplete", "0 of 5 runs are done, seed 0 failed: lost.mat has 7 rows")
+
+
 def test_without_shared_splits_the_printed_spread_decides() -> None:
     ours = [74.0, 79.0, 75.5, 77.0, 73.0]
     low, high, how = agreement.interval(printed(), ours)

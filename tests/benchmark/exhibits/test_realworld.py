@@ -8,8 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from benchmark.analysis import published
+from benchmark.analysis.agreement import Agreement
 from benchmark.analysis.comparisons import mixture_notes
 from benchmark.analysis.table import Table
+from benchmark.cli.training import grouped_runs
 from benchmark.errors import UsageError
 from benchmark.exhibits import agreement, realworld, realworld_all
 from benchmark.exhibits.base import Exhibit, Material, OfComparison
@@ -54,7 +57,9 @@ def test_only_methods_with_a_published_number_are_trained(tmp_path: Path) -> Non
     ("source", "words", "ours"),
     [("f25", "pico,valen", {"pico", "valen"}), ("k25", "POP,cel", {"pop-one-view", "cel-linear"})],
 )
-def test_cells_left_open_run_when_they_are_named(tmp_path: Path, source: str, words: str, ours: set[str]) -> None:
+def test_cells_left_open_run_when_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, words: str, ours: set[str]
+) -> None:
     options = realworld.OfSources(source)
     chosen = material(tmp_path, options, methods=words)
     assert {spec.method for spec in chosen.need.specs} == ours
@@ -66,6 +71,10 @@ def test_cells_left_open_run_when_they_are_named(tmp_path: Path, source: str, wo
     assert left and {(record["verdict"], record["why"]) for record in left} == {
         ("not comparable", "their number is not in results/published")
     }
+    known = published.numbers  # now as if somebody had filled the means in
+    monkeypatch.setattr(published, "numbers", lambda *words: known(*words).fillna({"mean": 60.0}))
+    made = realworld.Realworld().make(material(tmp_path, options, methods=words, datasets="lost"), options)
+    assert {record["verdict"] for record in made.data} <= {"agrees", "differs"}
 
 
 @pytest.mark.parametrize(
@@ -166,6 +175,37 @@ def test_pictures_take_part_when_their_files_or_runs_are_there(tmp_path: Path, m
     assert exhibit.usual(chosen, place).datasets == realworld.USUAL_SETS
     write_store(tmp_path, profile="realworld-l21-fashion", seeds=[0], epochs=2, candidates=False)
     assert exhibit.usual(chosen, place).datasets == (*realworld.USUAL_SETS, "fashion-mnist")
+
+
+def test_no_profile_refuses_a_set_that_is_not_at_hand_for_rows_without_their_true_label() -> None:
+    for source in ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23", "all", "all-linear"):
+        specs = select(f"realworld-{source}", Choice(seeds="0")).specs()
+        kept = {s.dataset: s.config.dataset_settings.get("missing_truth", "refuse") for s in specs}
+        assert "refuse" not in {rule for name, rule in kept.items() if name not in realworld.USUAL_SETS}, (source, kept)
+
+
+def test_a_plan_of_several_sources_names_each_with_its_seeds(tmp_path: Path) -> None:
+    specs = material(tmp_path, realworld.OfSources("p20,v21"), datasets="lost", methods="proden").need.specs
+    assert grouped_runs(specs) == [
+        "To do            lost, realworld-p20: proden, seeds 0, 1, 2, 3, 4",
+        "To do            lost, realworld-v21: proden, seeds 0, 1, 2, 3, 4",
+    ]
+
+
+def test_a_number_without_a_spread_is_a_dot_without_an_interval() -> None:
+    assert agreement.half_width(float("nan"), 5) is None
+    printed = {
+        "source": "X",
+        "method": "m",
+        "dataset": "d",
+        "metric": "test",
+        "mean": 50.0,
+        "std": float("nan"),
+        "n": 5,
+    }
+    figure = agreement.draw([Agreement(printed, (49.0, 51.0), 2, -1.0, 1.0, verdict="agrees")])
+    assert len(figure.axes[0].collections) == 1  # one bar, ours; two dots
+    assert len([line for line in figure.axes[0].lines if line.get_marker() in ("D", "o")]) == 2
 
 
 def test_a_reference_that_is_not_in_the_table_is_refused(tmp_path: Path) -> None:
