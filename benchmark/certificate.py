@@ -27,8 +27,11 @@ from benchmark.device import probe
 from benchmark.files import Lock, is_locked
 from benchmark.plan.profile import load_profile
 from benchmark.plan.resolution import resolve
+from benchmark.run.backends.local import Worker
 from benchmark.run.failures import is_out_of_memory, sentence
-from benchmark.run.provenance import environment, now
+from benchmark.run.options import RunOptions
+from benchmark.run.provenance import driver_version, environment, now
+from benchmark.run.worker import card_number
 from benchmark.speed import model, timing
 from benchmark.speed.bare_loop import BareLoop
 from benchmark.store import RunFolder
@@ -86,6 +89,15 @@ def trained(trainer: Trainer) -> str:
     for _ in range(trainer.epochs):
         trainer.train_epoch()
     return weights_digest(trainer.method)
+
+
+def card(device: torch.device) -> str:
+    """Driver, card, and what torch is built for."""
+    major, minor = torch.cuda.get_device_capability(device)
+    size = torch.cuda.mem_get_info(device)[1] / 1e9
+    made_for = f"torch {torch.__version__} for {', '.join(torch.cuda.get_arch_list())}"
+    name = f"{torch.cuda.get_device_name(device)}, sm_{major}{minor}, {size:.1f} GB"
+    return f"{name}; driver {driver_version() or 'unknown'}; {made_for}"
 
 
 def arithmetic(device: torch.device) -> str:
@@ -295,6 +307,19 @@ def memory(device: torch.device) -> str:
     return "peak in a step: " + ", ".join(said)
 
 
+def fresh_worker(device: torch.device) -> str:
+    """The worker of a slot finds the card that this process calls by the same name, also where it gives no number."""
+    worker = Worker(str(device))
+    try:
+        place, number = worker.do("whereabouts", None, RunOptions(Path(), Path()))
+    finally:
+        worker.retire()
+    if (place, number) != (str(device), card_number(device)):
+        wanted = f"{device} {card_number(device)}".strip()
+        raise Failed(f"the worker of {wanted} computes on {place} {number}".strip())
+    return f"a fresh worker computes on {place} {number}".strip()
+
+
 def _train_in_a_child(device: str) -> str:
     return trained(trainer_on(torch.device(device), "proden"))
 
@@ -340,6 +365,7 @@ def lock_in(folder: Path) -> str:
 
 
 TESTS = (
+    Trial("card", "Card and driver", card),
     Trial("arithmetic", "Products and convolutions are right", arithmetic),
     Trial("golden vectors", "Losses and state updates are the authors'", golden),
     Trial("losses", "First losses are the CPU's", losses),
@@ -350,6 +376,7 @@ TESTS = (
     Trial("mixed precision", "bfloat16 trains", mixed_precision),
     Trial("speed", "Throughput", speed, needs_card=True),
     Trial("memory", "Peak memory", memory, needs_card=True),
+    Trial("fresh worker", "A slot has its card", fresh_worker, needs_card=True),
     Trial("two processes", "Two runs on one card", two_processes, needs_card=True),
 )
 
@@ -380,6 +407,7 @@ def certify(
         "date": now(),
         "environment": environment(str(device)),
         "cards": cards,
+        "architectures": torch.cuda.get_arch_list() if cards else [],
         "tests": rows,
     }
 

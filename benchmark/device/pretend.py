@@ -380,6 +380,7 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
         "is_bf16_supported": True,
         "get_device_name": "pretend",
         "get_device_capability": (8, 0),
+        "get_arch_list": ["sm_80"],
         "mem_get_info": (2**36, 2**36),
         "current_stream": Stream(),
         "get_rng_state": torch.zeros(16, dtype=torch.uint8),
