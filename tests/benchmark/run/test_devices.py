@@ -102,6 +102,25 @@ def test_a_worker_keeps_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     devices._claimed[1].release()
 
 
+def test_a_card_is_one_whatever_a_worker_calls_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker sees cards 4 to 6, the first of them unusable, another one 5 and 6: card 5 goes to one of them."""
+    monkeypatch.setattr(devices.tempfile, "gettempdir", lambda: str(tmp_path))
+    taken = []
+    for visible, found in (("4,5,6", ["cuda:1", "cuda:2"]), ("5,6", ["cuda:0", "cuda:1"])):
+        monkeypatch.setattr(devices, "_claimed", None)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        taken.append(visible.split(",")[int(devices.claim(found)[-1])])
+        assert devices._claimed is not None
+        held = devices._claimed[1]
+        monkeypatch.setattr(devices.Lock, "acquire", _not_held(devices.Lock.acquire, held.path))
+    assert taken == ["5", "6"]
+
+
+def _not_held(acquire: Any, path: Path) -> Any:
+    """In one process a lock does not keep out its holder."""
+    return lambda lock: lock.path != path and acquire(lock)
+
+
 def test_the_clock_of_the_disk_says_whether_a_run_has_just_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
