@@ -31,7 +31,7 @@ CUDA = torch.device("cuda", 0)
 @pytest.mark.parametrize("test", [test for test in TESTS if not test.needs_card], ids=lambda test: test.name)
 def test_what_needs_no_card_passes_on_the_pretend_device(test: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificate, "methods", lambda: FEW)
-    monkeypatch.setattr(certificate, "RESUMED", FEW[:1])
+    monkeypatch.setattr(certificate, "RESUMED", FEW[2:])
     with PretendCuda() as device:
         assert test.run(CUDA)
     assert device.launches or test.run is certificate.card
@@ -49,6 +49,16 @@ def test_what_needs_a_card_runs_to_its_end_without_one(test: Trial, monkeypatch:
         return
     with PretendCuda():
         assert test.run(CUDA)
+
+
+def test_what_must_repeat_draws_the_dropout_masks_of_the_paper() -> None:
+    """`quick` has none, and a card draws from a generator of its own."""
+    drawn = []
+    for draws in (False, True):
+        with PretendCuda() as device:
+            certificate.trained(certificate.trainer_on(CUDA, "cel", draws=draws))
+        drawn.append(sum(count for (name, _), count in device.launches.items() if name == "bernoulli_"))
+    assert drawn[0] == 0 and drawn[1] > 0
 
 
 def test_golden_numbers_are_tried_in_float32() -> None:
