@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from benchmark.cli.options import Request
 from benchmark.cli.training import default_profile
 from benchmark.device import probe
 from benchmark.errors import UsageError
+from benchmark.plan.selection import Choice, select
 from benchmark.run import devices
 from benchmark.run.backends.base import one_command
 from benchmark.run.backends.local import Command, Local
@@ -153,3 +155,15 @@ def test_the_time_to_save_after_a_signal(
         Command(Local(slots), Schedule([], 1), RunOptions(tmp_path, tmp_path, grace=asked), Progress(0)).grace
         == expected
     )
+
+
+@pytest.mark.parametrize(("grace", "saved"), [(0.2, False), (30.0, True)])
+def test_a_checkpoint_that_takes_long_is_waited_for_as_long_as_asked(grace: float, saved: bool, tmp_path: Path) -> None:
+    (spec,) = select("quick", Choice(methods="proden", datasets="digits", seeds="0")).specs()
+    progress = Progress(1, running={0: spec})  # which is saving
+    command = Command(Local(("cpu",)), Schedule([], 1), RunOptions(tmp_path, tmp_path, grace=grace), progress)
+    saving = threading.Timer(1.0, progress.running.clear)
+    saving.start()
+    command._stop_workers()
+    assert bool(progress.running) != saved
+    saving.join()
