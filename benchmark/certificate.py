@@ -26,9 +26,12 @@ from benchmark.contract.examiner import TRAIN, coloured_images, small_task
 from benchmark.device import probe
 from benchmark.files import Lock, is_locked
 from benchmark.plan.profile import load_profile
-from benchmark.plan.resolution import resolve
+from benchmark.plan.resolution import Override, resolve
+from benchmark.run.backends.local import Worker
 from benchmark.run.failures import is_out_of_memory, sentence
-from benchmark.run.provenance import environment, now
+from benchmark.run.options import RunOptions
+from benchmark.run.provenance import driver_version, environment, now
+from benchmark.run.worker import card_number
 from benchmark.speed import model, timing
 from benchmark.speed.bare_loop import BareLoop
 from benchmark.store import RunFolder
@@ -46,7 +49,7 @@ GOLDEN = 1e-5  # of a golden number in float32; where the CPU is further off, te
 LEVELS = 0.005  # of the values of a view may differ: near ties, nearest neighbours round otherwise
 LARGE_LEVELS = 0.02  # of one at 224 px, which a CPU resamples by another kernel
 WAITING = ("nepll",)  # it counts the rows that it forwards
-RESUMED = ("proden", "pico", "cel", "nepll")
+RESUMED = ("proden", "pico", "cel", "nepll", "valen")  # queues, dropout, selected rows, a graph and draws
 TIMED_STEPS = 20
 RECORDED_STEPS = 2  # that the bare loop repeats in turn
 LEAST = 0.7  # of the bare loop's speed; the modelled cards are above 0.8, below it the card waits for the host
@@ -70,12 +73,17 @@ class Trial:
     needs_card: bool = False  # a pretend one will not do
 
 
-def trainer_on(device: torch.device, method: str, hooks: Hooks | None = None, **changes: Any) -> Trainer:
-    """The trainer of a method on the contract's small task."""
+def trainer_on(
+    device: torch.device, method: str, hooks: Hooks | None = None, draws: bool = False, **changes: Any
+) -> Trainer:
+    """The trainer of a method on the contract's small task; `draws`: with the dropout that `quick` leaves out."""
     dataset, candidates = small_task()
-    spec = resolve(load_profile("quick"), discover().get(method), "digits", seed=0)
+    entry = discover().get(method)
+    settings = load(entry).Config
+    dropout = [Override(method, "dropout", f"{settings.dropout:g}")] if draws and hasattr(settings, "dropout") else []
+    spec = resolve(load_profile("quick"), entry, "digits", 0, dropout)
     spec = spec.with_train(**dataclasses.asdict(SHORT) | changes)
-    return Trainer(spec, load(discover().get(method)), dataset, candidates, device, hooks)
+    return Trainer(spec, load(entry), dataset, candidates, device, hooks)
 
 
 def methods() -> list[str]:
@@ -86,6 +94,15 @@ def trained(trainer: Trainer) -> str:
     for _ in range(trainer.epochs):
         trainer.train_epoch()
     return weights_digest(trainer.method)
+
+
+def card(device: torch.device) -> str:
+    """Driver, card, and what torch is built for."""
+    major, minor = torch.cuda.get_device_capability(device)
+    size = torch.cuda.mem_get_info(device)[1] / 1e9
+    made_for = f"torch {torch.__version__} for {', '.join(torch.cuda.get_arch_list())}"
+    name = f"{torch.cuda.get_device_name(device)}, sm_{major}{minor}, {size:.1f} GB"
+    return f"{name}; driver {driver_version() or 'unknown'}; {made_for}"
 
 
 def arithmetic(device: torch.device) -> str:
@@ -167,14 +184,15 @@ def views(device: torch.device) -> str:
 
 def repetition(device: torch.device) -> str:
     for method in methods():
-        if trained(trainer_on(device, method)) != trained(trainer_on(device, method)):
+        once, again = (trained(trainer_on(device, method, draws=True)) for _ in range(2))
+        if once != again:
             raise Failed(f"{method}: two equal trainings end in different weights")
     return f"{len(methods())} methods, each trained twice: equal weights"
 
 
 def resume(device: torch.device) -> str:
     for method in RESUMED:
-        whole = trained(trainer_on(device, method))
+        whole = trained(trainer_on(device, method, draws=True))
         with tempfile.TemporaryDirectory() as folder:
             if stopped_and_gone_on(device, method, RunFolder(Path(folder))) != whole:
                 raise Failed(f"{method}: a training that was stopped and went on ends in other weights")
@@ -187,7 +205,7 @@ def every_second(steps: Iterator[int]) -> bool:
 
 def stopped_and_gone_on(device: torch.device, method: str, folder: RunFolder) -> str:
     for _ in range(50):
-        trainer = trainer_on(device, method, Hooks(stop=partial(every_second, itertools.count(1))))
+        trainer = trainer_on(device, method, Hooks(stop=partial(every_second, itertools.count(1))), draws=True)
         try:
             trainer.run(folder, "certificate")
         except Interrupted:
@@ -201,7 +219,7 @@ def waits(device: torch.device) -> str:
     for method in methods():
         if method in WAITING:
             continue
-        trainer = trainer_on(device, method, epochs=20)
+        trainer = trainer_on(device, method, draws=True, epochs=20)
         trainer.epoch = 15
         trainer.begin_epoch()
         batch = trainer.batch(torch.arange(20))
@@ -295,6 +313,19 @@ def memory(device: torch.device) -> str:
     return "peak in a step: " + ", ".join(said)
 
 
+def fresh_worker(device: torch.device) -> str:
+    """The worker of a slot finds the card that this process calls by the same name, also where it gives no number."""
+    worker = Worker(str(device))
+    try:
+        place, number = worker.do("whereabouts", None, RunOptions(Path(), Path()))
+    finally:
+        worker.retire()
+    if (place, number) != (str(device), card_number(device)):
+        wanted = f"{device} {card_number(device)}".strip()
+        raise Failed(f"the worker of {wanted} computes on {place} {number}".strip())
+    return f"a fresh worker computes on {place} {number}".strip()
+
+
 def _train_in_a_child(device: str) -> str:
     return trained(trainer_on(torch.device(device), "proden"))
 
@@ -340,6 +371,7 @@ def lock_in(folder: Path) -> str:
 
 
 TESTS = (
+    Trial("card", "Card and driver", card),
     Trial("arithmetic", "Products and convolutions are right", arithmetic),
     Trial("golden vectors", "Losses and state updates are the authors'", golden),
     Trial("losses", "First losses are the CPU's", losses),
@@ -350,6 +382,7 @@ TESTS = (
     Trial("mixed precision", "bfloat16 trains", mixed_precision),
     Trial("speed", "Throughput", speed, needs_card=True),
     Trial("memory", "Peak memory", memory, needs_card=True),
+    Trial("fresh worker", "A slot has its card", fresh_worker, needs_card=True),
     Trial("two processes", "Two runs on one card", two_processes, needs_card=True),
 )
 
@@ -380,6 +413,7 @@ def certify(
         "date": now(),
         "environment": environment(str(device)),
         "cards": cards,
+        "architectures": torch.cuda.get_arch_list() if cards else [],
         "tests": rows,
     }
 

@@ -21,6 +21,8 @@ class Own:
 
 
 def run(request: Request, own: Own) -> int:
+    if request.device != "auto" and not own.gpu:
+        raise UsageError(f"--device {request.device} is for doctor --gpu; without it all devices are shown.")
     return certificate(request) if own.gpu else look(request)
 
 
@@ -28,7 +30,7 @@ def certificate(request: Request) -> int:
     """Pass or fail, with reasons, for every card that torch can use."""
     from benchmark.run import devices
 
-    found = devices.cuda_devices()
+    found = [name for name in devices.resolve(request.device) if name != "cpu"]
     if not found:
         raise CandidError("doctor --gpu needs a CUDA card that torch can use, and there is none here.")
     import torch
@@ -120,7 +122,7 @@ COMMANDS = (
         "doctor",
         "what this machine has: device, memory, disk, data sets, versions",
         run,
-        ("results", "data"),
+        ("results", "data", "device"),
         Own,
         writes=False,
     ),

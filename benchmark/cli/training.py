@@ -135,8 +135,9 @@ def say_needs(request: Request, specs: Sequence[RunSpec], slots: Sequence[str]) 
     for name, reason in missing_data(specs, request.data).items():
         print(f"Missing data     {name}: {reason}")
     large = large_runs(specs)
-    if large and slots[0] != "cpu":  # `estimate --dry-run` says it for any device
-        # By name alone: a plan must not take the time that reading the data takes.
+    if large and slots[0] == "cpu":
+        print("Memory           no card is asked for; `estimate --dry-run` counts it, with --assume-memory GB for one")
+    elif large:  # by name alone: a plan must not take the time that reading the data takes
         estimate = Estimate(large, place_of(request), {spec.dataset for spec in large})
         for line in memory_lines(estimate, large, memory_of_a_run(slots)):
             print(line)

@@ -6,7 +6,8 @@
 
 It raises where CUDA raises: tensors of two devices in one call, a CPU generator beside tensors of the device, pinning
 or `.numpy()` of one. With `card=1` it is the second of two, and what goes to another card, or names none, is an error. It counts kernel launches, notes every place where the host waits for the device, and every
-operation whose result on CUDA may differ from run to run. `values=False` computes shapes only, at any size at once.
+operation whose result on CUDA may differ from run to run. `values=False` computes shapes only, at any size at once;
+`lenient=True` notes mixed devices in `mixed` and goes on, so that one training finds them all.
 
 A wrapper's C++ device is `meta`, its Python `device` is cuda:0, the tensor inside is real. What this does not show:
 CUDA's own rounding, CUDA's generators, autocast on CUDA, fused attention (the plain path is taken).
@@ -68,7 +69,8 @@ class Pretend(Tensor):
         return active().on_host(self.held.detach()).tolist()
 
     def numpy(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(f"can't convert {active().place} device type tensor to numpy, at {active().where()}")
+        active().refuse(TypeError, f"can't convert {active().place} device type tensor to numpy")
+        return self.held.detach().numpy()
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self.numpy()
@@ -134,8 +136,12 @@ class PretendCuda(TorchDispatchMode):
     current: ClassVar[PretendCuda | None] = None
     place: torch.device
 
-    def __init__(self, values: bool = True, sources: tuple[Path, ...] = (), card: int = 0) -> None:
+    def __init__(
+        self, values: bool = True, sources: tuple[Path, ...] = (), card: int = 0, lenient: bool = False
+    ) -> None:
         super().__init__()
+        self.lenient = lenient
+        self.mixed: dict[str, str] = {}  # what CUDA refuses, by file:line
         self.place = torch.device("cuda", card)
         self.values = values
         self.sources = tuple(str(path.resolve()) for path in (ROOT, *sources))
@@ -170,16 +176,26 @@ class PretendCuda(TorchDispatchMode):
         self.copied += size
         self.launch(None, name, (), None)
 
+    def refuse(self, error: type[Exception], what: str) -> None:
+        """What CUDA does not do; the first of a line is kept."""
+        if not self.lenient:
+            raise error(f"{what}, at {self.where()}")
+        self.mixed.setdefault(self.where(), what)
+
     # bookkeeping ------------------------------------------------------------------------------------------------------
     def where(self) -> str:
-        """file:line of the innermost frame of the project, or of the further sources."""
+        """file:line of the innermost frame of the further sources, or else of the project."""
         frame: FrameType | None = sys._getframe(1)
+        found = "?"
         while frame is not None:
             file = frame.f_code.co_filename
             if file.startswith(self.sources) and not file.startswith(HERE) and "site-packages" not in file:
-                return f"{file.removeprefix(self.sources[0] + '/')}:{frame.f_lineno}"
+                place = f"{file.removeprefix(self.sources[0] + '/')}:{frame.f_lineno}"
+                if not self.sources[1:] or file.startswith(self.sources[1:]):
+                    return place
+                found = place if found == "?" else found
             frame = frame.f_back
-        return "?"
+        return found
 
     def on_host(self, held: Tensor) -> Tensor:
         """What is inside, to be read; zeros where only shapes are computed."""
@@ -234,7 +250,7 @@ class PretendCuda(TorchDispatchMode):
             return self._on_cpu(func, name, args, kwargs)
         for leaf in leaves:
             if isinstance(leaf, torch.Generator) and leaf.device.type == "cpu":
-                raise MixedDevices(f"Expected a 'cuda' generator but found 'cpu' in {name}, at {self.where()}")
+                self.refuse(MixedDevices, f"Expected a 'cuda' generator but found 'cpu' in {name}")
         if name == "_to_copy":
             return self._copied(args[0], kwargs)
         if name == "copy_" and isinstance(args[0], Pretend) != isinstance(args[1], Pretend):
@@ -276,12 +292,11 @@ class PretendCuda(TorchDispatchMode):
     def _check_one_device(self, name: str, args: Any, tensors: list[Tensor]) -> None:
         for one in tensors:
             if not isinstance(one, Pretend) and one.dim() > 0:
-                if name not in INDEXING or one is args[0]:
-                    raise MixedDevices(
-                        f"Expected all tensors to be on the same device, but found {self.place} and cpu in {name}, "
-                        f"at {self.where()}"
-                    )
-                self.wait("CPU index into a tensor of the device")
+                if name in INDEXING and one is not args[0]:
+                    self.wait("CPU index into a tensor of the device")
+                    continue
+                what = f"Expected all tensors to be on the same device, but found {self.place} and cpu in {name}"
+                self.refuse(MixedDevices, what)
 
     def _to_device(self, source: Tensor, non_blocking: bool) -> None:
         size = source.nelement() * source.element_size()
@@ -380,6 +395,7 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
         "is_bf16_supported": True,
         "get_device_name": "pretend",
         "get_device_capability": (8, 0),
+        "get_arch_list": ["sm_80"],
         "mem_get_info": (2**36, 2**36),
         "current_stream": Stream(),
         "get_rng_state": torch.zeros(16, dtype=torch.uint8),

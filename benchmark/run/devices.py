@@ -68,7 +68,8 @@ def claim(found: Sequence[str]) -> str:
     visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     folder = Path(tempfile.gettempdir()) / f"candid-cards-{os.getuid()}"
     for again in range(MOST_JOBS):
-        for k, device in enumerate(found):
+        for device in found:
+            k = int(device.partition(":")[2])  # not its place in the list, where unusable cards are left out
             lock = Lock(folder / file_name(f"{visible[k] if k < len(visible) else k}-{again}"))
             if lock.acquire():
                 _claimed = device, lock

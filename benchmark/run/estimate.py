@@ -6,7 +6,6 @@ allows. Operations counted from shapes carry what was timed over to the rest; th
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -139,8 +138,9 @@ class Estimate:
         if outline is None:
             return None
         method, network = spec.config.to_json()["method"], spec.backbone.name or outline.backbone
-        frozen = spec.backbone.frozen
-        key = (str(method), network, spec.train.batch, outline.recipe and outline.recipe.size, outline.features, frozen)
+        frozen, train = spec.backbone.frozen, spec.train
+        size = outline.recipe and outline.recipe.size
+        key = (str(method), network, train.batch, train.amp, size, outline.features, frozen)
         if key not in self._needs:
             try:
                 with silenced():
@@ -192,6 +192,7 @@ class Estimate:
 
         from benchmark.run.capture import silenced
         from benchmark.run.pace import pace_of
+        from benchmark.train.device import release
         from benchmark.train.loading import dataset_of
 
         spec = self.first[pair]
@@ -201,7 +202,7 @@ class Estimate:
                 self.paces[pair] = pace_of(spec, dataset, torch.device(self.place.device), self.needs(spec))
         except Exception as error:
             self.problems[pair] = f"{type(error).__name__}: {_line(error)}"
-        gc.collect()  # a trainer holds itself in a cycle, and with it the memory of the device
+        release(self.place.device)
 
     # what follows -------------------------------------------------------------------------------------------------
 
@@ -212,7 +213,7 @@ class Estimate:
         pace, how = self._assumed(spec, needs) if self.tflops else self._pace(spec)
         if pace is None:
             return Cost(0.0, 0.0, memory, "unknown")
-        return Cost(self._seconds(spec, pace), pace.checkpoint_bytes, pace.peak_bytes or memory, how)
+        return Cost(self._seconds(spec, pace), pace.checkpoint_bytes, max(pace.peak_bytes, memory), how)
 
     def _seconds(self, spec: RunSpec, pace: Pace) -> float:
         from benchmark.run.pace import steps_of

@@ -34,11 +34,11 @@ def memory_lines(estimate: Estimate, specs: Sequence[RunSpec], capacity: float) 
     if ordered:
         lines.append(f"Memory           of tensors: {', '.join(f'{name} {_size(largest[name])}' for name in ordered)}")
     if beyond:
+        lower = "--set train.amp=bfloat16 or " if any(spec.train.amp == "off" for spec in specs) else ""
         runs = "; ".join(f"{label} on {', '.join(names)}" for label, names in beyond.items())
         lines.append(
             f"Too large        {runs}: with {_size(OWN_OF_CUDA)} for CUDA and the pictures that are kept there more than the {_size(capacity)} that a "
-            f"run has. Take a larger card or fewer --jobs, or as another run --set train.amp=bfloat16 or a smaller "
-            f"train.batch."
+            f"run has. Take a larger card or fewer --jobs, or as another run {lower}a smaller train.batch."
         )
     return lines
 

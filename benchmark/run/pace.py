@@ -41,7 +41,7 @@ class Pace:
     once: float  # building, and what hooks do once in a run
     evaluation: float
     checkpoint_bytes: float
-    peak_bytes: float = 0.0  # measured; 0 where only a GPU can tell
+    peak_bytes: float = 0.0  # of the timed step, which may be a small one; 0 where only a GPU can tell
 
     def times(self, factor: float) -> Pace:
         """The same on data or with a method of so many times the cost."""
@@ -85,8 +85,6 @@ def pace_of(spec: RunSpec, dataset: Dataset, device: torch.device, needs: Needs 
     rows, tests = len(dataset.train), len(dataset.test)
     shown = max(FEW, int(MOMENT * speed / needs.predict_flops)) if needs and needs.predict_flops else tests
     part = cut(dataset, min(rows, MOST_ROWS), min(tests, shown)) if rows > MOST_ROWS or tests > shown else dataset
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
     started = clock()
     trainer = Sample(without_weights(spec), load(entry_of(spec)), part, plausible_candidates(part), device)
     build = clock() - started
@@ -96,8 +94,7 @@ def pace_of(spec: RunSpec, dataset: Dataset, device: torch.device, needs: Needs 
         few = min(few, max(4, int(few * MOMENT * speed / needs.flops)))
     share = rows / len(part.train)
     hooks, once = _hooks(trainer, share)
-    step = _step(trainer, few)
-    peak = float(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0.0
+    step, peak = _step_and_peak(trainer, few)
     evaluation, first = (seconds * tests / len(part.test) for seconds in _evaluation(trainer))
     kept, of_a_level = (CACHE_LIMIT, 4) if device.type == "cpu" else (CARD_CACHE_LIMIT, 1)
     if dataset.recipe and tests * 3 * dataset.recipe.size**2 * of_a_level > kept:  # prepared anew every time
@@ -109,6 +106,17 @@ def steps_of(spec: RunSpec, rows: int) -> int:
     """Steps of an epoch on so many training rows."""
     kept = rows - round(rows * spec.train.holdout)
     return steps_per_epoch(kept, min(spec.train.batch, kept), spec.train)
+
+
+def _step_and_peak(trainer: Sample, few: int) -> tuple[float, float]:
+    """Seconds of a step, and the most memory that a GPU had for it: beside the pictures, which are counted apart."""
+    if trainer.device.type != "cuda":
+        return _step(trainer, few), 0.0
+    there = torch.cuda.memory_allocated(trainer.device)
+    torch.cuda.reset_peak_memory_stats(trainer.device)
+    step = _step(trainer, few)
+    own = sum(t.numel() * t.element_size() for t in (*trainer.method.state_dict().values(), trainer.candidates))
+    return step, float(torch.cuda.max_memory_allocated(trainer.device) - there + own)
 
 
 def _step(trainer: Sample, few: int) -> float:

@@ -97,8 +97,9 @@ class Unread(Trainer):
 
 
 def needs_of(spec: RunSpec, outline: Outline) -> Needs:
-    """Of a run on data of these shapes."""
-    spec = without_weights(spec).with_train(compile=False, amp="off")
+    """Of a run on data of these shapes; under mixed precision its activations are half as large."""
+    amp = "off" if spec.train.amp == "off" else "bfloat16"  # float16 scales its gradients, which asks for values
+    spec = without_weights(spec).with_train(compile=False, amp=amp)
     candidates = torch.zeros(outline.rows, outline.classes, dtype=torch.bool)
     candidates[:, 0] = True
     trainer = Unread(spec, load(entry_of(spec)), outline.dataset(), candidates, torch.device("cpu"))

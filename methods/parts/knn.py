@@ -76,13 +76,15 @@ def _rerank(features: Tensor, own: Tensor, shortlist: Tensor, k: int) -> Tensor:
 @contextmanager
 def _full_precision(device_type: str) -> Iterator[None]:
     """No autocast and no TF32: three digits do not tell neighbours apart."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    products = (
+        torch.backends.cuda.matmul
+    )  # torch's switch for all devices cannot be mixed with this one, which runs set
+    before, products.allow_tf32 = products.allow_tf32, False
     try:
         with torch.autocast(device_type, enabled=False):
             yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        products.allow_tf32 = before
 
 
 def batch_adjacency(neighbours: Tensor, index: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,8 +42,8 @@ def results(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [record["result"] for record in records]
 
 
-def pictures_of_many_sizes(train: int = 24, test: int = 10) -> tuple[Dataset, Tensor]:
-    """As fine-grained sets are stored: flat pixels with offsets; two classes told apart by brightness."""
+def pictures_of_many_sizes(train: int = 24, test: int = 10, folder: Path | None = None) -> tuple[Dataset, Tensor]:
+    """As fine-grained sets are stored: flat pixels with offsets, in a folder as mapped files; dark and bright ones."""
 
     def split(count: int, seed: int) -> Split:
         generator = torch.Generator().manual_seed(seed)
@@ -54,7 +55,11 @@ def pictures_of_many_sizes(train: int = 24, test: int = 10) -> tuple[Dataset, Te
             torch.randint(0, 128, (n,), generator=generator, dtype=torch.uint8) + 100 * int(label)
             for n, label in zip(pixels.tolist(), labels, strict=True)
         ]
-        return Split(torch.cat(parts), labels, sizes, offsets)
+        flat = torch.cat(parts)
+        if folder is not None:
+            (folder / f"{seed}.bin").write_bytes(flat.numpy().tobytes())
+            flat = torch.from_file(str(folder / f"{seed}.bin"), shared=False, size=len(flat), dtype=torch.uint8)
+        return Split(flat, labels, sizes, offsets)
 
     candidates = torch.ones(train, 2, dtype=torch.bool)
     candidates[: train // 2] = torch.nn.functional.one_hot(torch.arange(train // 2) % 2, 2).bool()

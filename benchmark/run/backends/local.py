@@ -109,7 +109,7 @@ class Worker:
         self._connection: Connection | None = None
         self._retired = False
 
-    def do(self, task: str, spec: RunSpec, options: RunOptions) -> Any:
+    def do(self, task: str, spec: RunSpec | None, options: RunOptions) -> Any:
         """The answer of the function of that name in run/worker.py, or WorkerDied."""
         if self._process is None or not self._process.is_alive():
             self._start()

@@ -47,7 +47,7 @@ def test_a_step_waits_for_nothing(method: str) -> None:
         trainer.step(second)
     assert sum(device.waits.values()) <= WAITS.get(method, 0), device.waits
     launches = sum(device.launches.values())
-    assert launches <= STEP.get(method, launches), f"{launches} launches; if they are needed, say so in STEP"
+    assert launches <= STEP.get(method, 0), f"{launches} launches; if they are needed, say so in STEP"
 
 
 def blocks() -> Iterator[tuple[str, int, Views, torch.Tensor, torch.Tensor | None]]:
@@ -133,14 +133,15 @@ def test_the_host_prepares_a_batch_five_times_as_fast() -> None:
     )
     rows = torch.randperm(160, generator=generator)[:128]
     spent: dict[str, list[float]] = {"padded": [], "packed": []}
-    with pytest.MonkeyPatch.context() as patch, PretendCuda(values=False):
+    with PretendCuda(values=False):
         staged = Staged(split, torch.device("cuda", 0))
-        patch.setattr(pixels, "unpacked", lambda flat, *_: flat)  # its launches are counted elsewhere
-        for _ in range(7):
+    for _ in range(7):
+        start = time.process_time()
+        split.batch(rows)[0].clone()  # pinning copies once more
+        spent["padded"].append(time.process_time() - start)
+        with pytest.MonkeyPatch.context() as patch, PretendCuda(values=False):
+            patch.setattr(pixels, "unpacked", lambda flat, *_: flat)  # its launches are counted elsewhere
             start = time.process_time()
-            split.batch(rows)[0].clone()  # pinning copies once more
-            middle = time.process_time()
             staged.fetch(rows)
-            spent["padded"].append(middle - start)
-            spent["packed"].append(time.process_time() - middle)
+            spent["packed"].append(time.process_time() - start)
     assert min(spent["padded"]) > 5 * min(spent["packed"]), {k: min(v) for k, v in spent.items()}

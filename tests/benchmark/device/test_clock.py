@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
+from benchmark.cli import speed
+from benchmark.cli.options import Request
 from benchmark.device.clock import CARDS, LAUNCH, PCIE, VirtualClock
 from benchmark.speed import model
 
@@ -52,3 +57,19 @@ def test_at_224_px_in_bf16_an_a100_is_idle_for_less_than_a_twentieth(
         seconds, busy, waits = model._pipeline(clock, trainer)
     assert waits == 0
     assert 1 - busy / seconds < 0.05
+
+
+def test_the_command_prints_the_model_as_one_and_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(model, "STEPS", 1)
+    request = Request(results=tmp_path, methods="proden")
+    assert speed.run(request, speed.Own(device_model="A100")) == 0
+    printed = capsys.readouterr().out
+    assert "a virtual clock on shapes, not a measurement" in printed and "modelled: " in printed
+    document = json.loads((tmp_path / "speed" / "model-A100.json").read_text())
+    assert document["kind"] == "model" and [(r["size"], r["precision"]) for r in document["rows"]] == [
+        (size, precision) for size in ("32 px", "224 px") for precision in ("TF32", "bf16")
+    ]
+    assert all(row["idle"] < 0.05 and row["waits_per_step"] + row["waits_per_block"] == 0 for row in document["rows"])
+    assert 0 < document["hours"]["bf16"] < document["hours"]["TF32"] < 30  # 18 runs of PRODEN

@@ -55,9 +55,11 @@ def test_waits_in_a_step_are_named(tmp_path: Path) -> None:
     assert finding.status == "ok" and f"mine.py:{LINE} (a value is read)" in finding.text
     finding = found(tmp_path, "logits = logits + torch.tensor(0.0, device=logits.device)")
     assert f"mine.py:{LINE} (copy to the device)" in finding.text
+    several = "logits = logits * (logits.max().item() > 0); logits.sum().tolist()"
+    assert found(tmp_path, several.replace("; ", "\n        ")).text.count("mine.py:") == 2
 
 
-def test_mixed_devices_are_defects_with_their_line(tmp_path: Path) -> None:
+def test_mixed_devices_are_defects_with_their_lines(tmp_path: Path) -> None:
     for finding, line in (
         (found(tmp_path, "logits = logits + torch.zeros(5)"), LINE),
         (
@@ -67,3 +69,5 @@ def test_mixed_devices_are_defects_with_their_line(tmp_path: Path) -> None:
         (found(tmp_path, hook="data.infer(lambda images: self.network(images) + torch.zeros(5))"), HOOK),
     ):
         assert finding.status == "defect" and finding.where.endswith(f"/mine.py:{line}"), finding
+    finding = found(tmp_path, "logits = logits + torch.zeros(5)", "data.infer(lambda x: self.network(x).numpy())")
+    assert finding.where.endswith(f"/mine.py:{LINE}") and f"; mine.py:{HOOK}: can't convert" in finding.text  # all

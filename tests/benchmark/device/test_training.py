@@ -22,12 +22,15 @@ from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
 from methods.registry import discover
 from tests.support.pretend import pictures_of_many_sizes, plain_attention, results, trainer_on
 
+FEW = ("proden", "pico", "cel", "nepll", "valen")  # with momentum, queues, dropout, selected rows, a graph
+METHODS = [pytest.param(m, marks=() if m in FEW else pytest.mark.soak) for m in discover().entries]
 # Operations that torch makes exact when deterministic algorithms are on, as they are in every run on CUDA; who uses
-# one of them has a reason here, and nobody uses one that has no exact form.
+# one of them has a reason here, and nobody uses one that has no exact form. Ways back start in the optimiser's file.
+BACKWARD = "benchmark/train/optimizers.py"
 REPAIRED_WITH_REASON = {
-    "scatter_add": "the way back of `gather`: every place is written once",
-    "index_add": "VALEN's graph as in the paper: sums over neighbours",
-    "index_put": "the way back of indexing by a tensor",
+    ("scatter_add", BACKWARD): "the way back of `gather`: every place is written once",
+    ("index_put", BACKWARD): "the way back of indexing by a tensor",
+    ("index_add", "methods/valen_paper.py"): "VALEN's graph as in the paper: sums over neighbours",
 }
 
 
@@ -42,11 +45,9 @@ def test_a_whole_training_is_that_of_the_cpu(method: str) -> None:
         on_cpu = trained(trainer_on("cpu", method))
     with PretendCuda() as device:
         on_device = trained(trainer_on("cuda", method))
-    assert on_device[0] == on_cpu[0]
-    assert [set(record) for record in on_device[1]] == [set(record) for record in on_cpu[1]]
-    assert not device.inexact.keys() & REFUSED.keys()
-    unexplained = {one for one in device.inexact if one[0].rstrip("_") not in REPAIRED_WITH_REASON}
-    assert not unexplained
+    assert on_device == on_cpu
+    used = {(name.rstrip("_"), where.partition(":")[0]) for name, where in device.inexact}
+    assert used <= REPAIRED_WITH_REASON.keys() and not {name for name, _ in device.inexact} & REFUSED.keys()
 
 
 def test_the_number_of_the_card_may_be_left_out_and_a_second_card_does_the_same() -> None:
@@ -59,7 +60,7 @@ def test_the_number_of_the_card_may_be_left_out_and_a_second_card_does_the_same(
     assert len(set(digests)) == 1
 
 
-@pytest.mark.parametrize("method", ["proden", "nepll"])
+@pytest.mark.parametrize("method", METHODS)
 def test_stop_and_resume(method: str, tmp_path: Path) -> None:
     with PretendCuda():
         whole = trained(trainer_on("cuda", method))[0]
@@ -77,17 +78,25 @@ def test_stop_and_resume(method: str, tmp_path: Path) -> None:
     pytest.fail("it never came to its end")
 
 
-def test_pictures_of_many_sizes_come_from_their_file() -> None:
+@pytest.mark.parametrize("free", [2**36, 0], ids=["resident", "staged"])
+def test_pictures_of_many_sizes_come_from_their_mapped_file(free: int, tmp_path: Path) -> None:
     """At 224 px the CPU crops by another kernel, so weak views differ here and there; the plain view is the same."""
-    task, rows, names = pictures_of_many_sizes(), torch.arange(8), ("plain", "weak")
+    task, rows, names = pictures_of_many_sizes(folder=tmp_path), torch.arange(8), ("plain", "weak")
     plain, weak = trainer_on("cpu", "proden", task, batch=8).inputs.train_views(rows, names, 0)
-    with PretendCuda():
+    with PretendCuda() as device, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "mem_get_info", lambda *_: (free, free))
         trainer = trainer_on("cuda", "proden", task, batch=8)
         views = [view.cpu() for view in trainer.inputs.train_views(rows, names, 0)]
-        record = trainer.train_epoch()
+        trainer.begin_epoch()
+        device.reset()
+        for batch in trainer.batches(trainer.order(0), 0):
+            trainer.step(batch)
+        assert not device.waits
+        trainer.end_epoch()
+        accuracy = trainer.evaluator.evaluate(trainer.method, trainer.autocast())["test_accuracy"]
     assert torch.equal(views[0], plain)
     assert (views[1] != weak).double().mean() < 0.02
-    assert record["result"]["loss"] > 0
+    assert 0 <= accuracy <= 100
 
 
 def test_the_last_run_leaves_no_memory_behind() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from benchmark.files import Lock
 from benchmark.plan.selection import Choice, select
@@ -20,6 +21,7 @@ from benchmark.plan.spec import RunSpec
 from benchmark.run.annotators import annotators
 from benchmark.run.backends.schedule import Schedule, Sets, Waiting, grouped
 from benchmark.run.progress import Lines, Progress
+from benchmark.run.provenance import cpu_name
 from benchmark.store import RunFolder
 from tests.conftest import TinyBenchmark
 from tests.support.killing import finish, wait_until
@@ -105,6 +107,23 @@ def test_two_commands_make_different_sets_at_the_same_time(forked_benchmark: Mak
     ends = [finish(command) for command in commands]
     assert [code for code, _, _ in ends] == [0, 0]
     assert sum(out.count(" % in ") for _, out, _ in ends) == 2
+
+
+def test_sets_say_where_their_annotator_was_trained_and_travel_to_another_machine(
+    forked_benchmark: Make, tmp_path: Path
+) -> None:
+    here, there = forked_benchmark("here", profile(1)), forked_benchmark("there", profile(1))
+    assert here.run("candidates", "--seeds", "0", "--export", str(tmp_path / "sets")).returncode == 0
+    brought = there.run("candidates", "--seeds", "0", "--import", str(tmp_path / "sets"))
+    assert brought.returncode == 0 and "Imported: " in brought.stdout, brought.stderr
+    assert not list(annotators(there.results))
+    (name,) = sets_of(there)
+    assert sets_of(there)[name] == sets_of(here)[name]
+    for bench in (here, there):
+        with np.load(bench.results / "candidates" / "digits" / name) as arrays:
+            environment = json.loads(arrays["meta"].tobytes())["environment"]
+        assert environment["device"] == "cpu" and environment["device_name"] == cpu_name()
+        assert environment["torch"] == torch.__version__ and environment["code_version"]
 
 
 # The schedule ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from benchmark.cli.options import Request
 from benchmark.cli.training import default_profile
 from benchmark.device import probe
 from benchmark.errors import UsageError
+from benchmark.plan.selection import Choice, select
 from benchmark.run import devices
 from benchmark.run.backends.base import one_command
 from benchmark.run.backends.local import Command, Local
@@ -102,6 +104,25 @@ def test_a_worker_keeps_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     devices._claimed[1].release()
 
 
+def test_a_card_is_one_whatever_a_worker_calls_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker sees cards 4 to 6, the first of them unusable, another one 5 and 6: card 5 goes to one of them."""
+    monkeypatch.setattr(devices.tempfile, "gettempdir", lambda: str(tmp_path))
+    taken = []
+    for visible, found in (("4,5,6", ["cuda:1", "cuda:2"]), ("5,6", ["cuda:0", "cuda:1"])):
+        monkeypatch.setattr(devices, "_claimed", None)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        taken.append(visible.split(",")[int(devices.claim(found)[-1])])
+        assert devices._claimed is not None
+        held = devices._claimed[1]
+        monkeypatch.setattr(devices.Lock, "acquire", _not_held(devices.Lock.acquire, held.path))
+    assert taken == ["5", "6"]
+
+
+def _not_held(acquire: Any, path: Path) -> Any:
+    """In one process a lock does not keep out its holder."""
+    return lambda lock: lock.path != path and acquire(lock)
+
+
 def test_the_clock_of_the_disk_says_whether_a_run_has_just_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,3 +155,15 @@ def test_the_time_to_save_after_a_signal(
         Command(Local(slots), Schedule([], 1), RunOptions(tmp_path, tmp_path, grace=asked), Progress(0)).grace
         == expected
     )
+
+
+@pytest.mark.parametrize(("grace", "saved"), [(0.2, False), (30.0, True)])
+def test_a_checkpoint_that_takes_long_is_waited_for_as_long_as_asked(grace: float, saved: bool, tmp_path: Path) -> None:
+    (spec,) = select("quick", Choice(methods="proden", datasets="digits", seeds="0")).specs()
+    progress = Progress(1, running={0: spec})  # which is saving
+    command = Command(Local(("cpu",)), Schedule([], 1), RunOptions(tmp_path, tmp_path, grace=grace), progress)
+    saving = threading.Timer(1.0, progress.running.clear)
+    saving.start()
+    command._stop_workers()
+    assert bool(progress.running) != saved
+    saving.join()

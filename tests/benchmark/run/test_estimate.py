@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 
+from benchmark.device.pretend import PretendCuda
 from benchmark.plan.selection import Choice, select
 from benchmark.plan.spec import RunSpec
 from benchmark.run import pace
 from benchmark.run.estimate import Estimate, annotators_of, pair_of
 from benchmark.run.memory import memory_lines
 from benchmark.run.options import RunOptions
-from benchmark.run.pace import Pace, Sample
+from benchmark.run.pace import Pace, Sample, pace_of
 from benchmark.run.shapes import Counter, Outline, momentum_bytes, needs_of
 from benchmark.run.worker import execute, prepare
 from benchmark.train.candidates import plausible_candidates
@@ -58,7 +59,42 @@ def test_memory_is_known_without_data_weights_or_gpu_and_held_against_the_card()
     assert lines[0].startswith("Memory           of tensors: nepll 25.") and "proden 4." in lines[0]
     assert lines[1].startswith("Too large        nepll on cub200: with 1.5 GB for CUDA and the pictures")
     assert "more than the 24.0 GB that a run has" in lines[1]
+    assert "train.amp=bfloat16" in lines[1]
     assert len(memory_lines(estimate, specs, 32e9)) == 1
+
+
+def test_mixed_precision_halves_what_a_step_keeps() -> None:
+    """By counting, under autocast; its warning does not advise what is done already."""
+    for profile, most in (("paper", 27), ("paper-bf16", 15)):
+        specs = specs_of(profile, methods="idgp", datasets="cub200", seeds="0")
+        estimate = Estimate(specs, RunOptions(NOWHERE, NOWHERE), {"cub200"})
+        assert most - 3 < estimate.cost(specs[0]).peak_bytes / 1e9 < most
+    assert len(memory_lines(estimate, specs, 24e9)) == 1
+    assert "train.amp" not in memory_lines(estimate, specs, 12e9)[1]
+
+
+def test_memory_of_a_cut_step_is_not_taken_for_that_of_a_whole_one() -> None:
+    """A GPU times heavy methods on a few images of a batch."""
+    (spec,) = specs_of("paper", methods="idgp", datasets="cub200", seeds="0")
+    estimate = Estimate([spec], RunOptions(NOWHERE, NOWHERE), {"cub200"})
+    estimate.paces[pair_of(spec)] = Pace(1.0, 0.0, 0.0, 0.0, 1.0, peak_bytes=4e9)
+    assert estimate.cost(spec).peak_bytes > 20e9
+    estimate.paces[pair_of(spec)] = Pace(1.0, 0.0, 0.0, 0.0, 1.0, peak_bytes=30e9)
+    assert estimate.cost(spec).peak_bytes == 30e9
+
+
+def test_on_a_card_a_run_is_timed_with_waits_and_its_memory_without_the_pictures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (spec,) = specs_of("quick", methods="proden", datasets="digits", seeds="0")
+    dataset = dataset_of(spec, NOWHERE)
+    monkeypatch.setattr(pace, "MOMENT", 0.01)
+    with PretendCuda() as device, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "memory_allocated", lambda _: 7e9)  # of pictures nearly all
+        patch.setattr(torch.cuda, "max_memory_allocated", lambda _: 7.5e9)
+        found = pace_of(spec, dataset, torch.device("cuda", 0), None)
+    assert 0.5e9 < found.peak_bytes < 0.6e9
+    assert any(what == "synchronize" and "run/pace.py" in where for what, where in device.waits)
 
 
 def test_a_speed_to_reckon_with_needs_no_measurement() -> None:
@@ -153,6 +189,7 @@ def test_data_that_are_not_here_stop_a_command_before_anything_trains(tiny_bench
     assert lines[-2].startswith("cifar100 is not here: nothing in") and lines[-1].startswith("cub200 is not here")
     planned = tiny_benchmark.run("run", *words, "--dry-run")
     assert planned.returncode == 0 and planned.stdout.count("Missing data") == 2
+    assert "`estimate --dry-run` counts it" in planned.stdout
 
 
 def test_shapes_of_sets_that_are_not_here_are_known() -> None:
