@@ -29,6 +29,18 @@ def test_the_usual_point_is_trained_once_for_all_axes() -> None:
     assert {spec.data.rate for spec in need.specs if spec.data.generator == "uniform"} == {0.1, 0.3, 0.5, 0.7}
 
 
+@pytest.mark.parametrize(("name", "setting"), [("noise", "data.noise=0.2"), ("imbalance", "data.imbalance=30")])
+def test_an_axis_has_its_own_values_whatever_is_set_and_the_other_axes_keep_what_is_set(
+    name: str, setting: str
+) -> None:
+    need = EXHIBIT.runs(select("quick", Choice("alim", seeds="0", settings=(setting,))), WHOLE)
+    by_digest = {spec.digest: spec.data for spec in need.specs}
+    along = {(value, getattr(by_digest[digest], name)) for digest, axis, value in need.points if axis == name}
+    assert along == {(value, value) for value in AXES[name].values}
+    aside = {getattr(by_digest[digest], name) for digest, axis, _ in need.points if axis != name}
+    assert aside == {float(setting.partition("=")[2])}
+
+
 def test_named_methods_take_the_place_of_the_usual_ones_and_keep_floor_and_ceiling() -> None:
     need = EXHIBIT.runs(select("quick", Choice("cavl", "glyphs", "0")), Robustness.Options(axes="noise"))
     assert {spec.method for spec in need.specs} == {"cavl", *BOUNDS}
