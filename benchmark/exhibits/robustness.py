@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -108,10 +109,11 @@ def curves(
     import numpy as np
     from matplotlib import rc_context
 
-    from benchmark.exhibits.parts.style import RC, canvas, style_of
+    from benchmark.exhibits.parts.style import RC, canvas, styles_of
 
-    columns = min(6, len(methods))
-    height = 2.7 * len(datasets) + 0.3 * (1 + len(methods) // columns)
+    columns = 2 * len(axes_shown)  # of the legend: two fit above an axis
+    height = 2.7 * len(datasets) + 0.2 * (2 + math.ceil(len(methods) / columns))
+    styles = styles_of(methods)
     figure, grid = canvas(len(datasets), len(axes_shown), 3.2 * len(axes_shown) + 0.5, height, sharey="row")
     with rc_context(RC):
         for r, (dataset, title) in enumerate(datasets.items()):
@@ -123,7 +125,7 @@ def curves(
                     if own.empty:
                         continue
                     x = np.array([axis.values.index(value) for value in own.index])
-                    style, bound = style_of(method), method in BOUNDS
+                    style, bound = styles[method], method in BOUNDS
                     axes.plot(
                         x,
                         own["mean"],
