@@ -150,7 +150,9 @@ def print_disk(estimate: Estimate, specs: Sequence[RunSpec], slots: int, results
 
 def print_grounds(estimate: Estimate, specs: Sequence[RunSpec]) -> None:
     """What the numbers rest on."""
-    pairs = {(s.label, s.dataset): estimate.cost(s).how for s in specs}
+    from benchmark.run.estimate import pair_of
+
+    pairs = {pair_of(spec): estimate.cost(spec).how for spec in specs}
     for how, (title, words) in HOW.items():
         found = sorted(f"{label} on {dataset}" for (label, dataset), kind in pairs.items() if kind == how)
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from benchmark.plan.resolution import Override
+    from benchmark.plan.sections import Data
     from benchmark.plan.selection import Selection
 
 # Made for clean sets, for missing truth (ALIM, FREDIS) and for long tails (SoLar), and cheap enough for ten minutes.
@@ -26,7 +28,7 @@ BOUNDS = ("average", "supervised")  # floor and ceiling, always drawn
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that gets harder. At its first value the setting is the profile's own, unless `always` changes it."""
+    """One thing that gets harder, whatever `--set` says of it, and what goes with it."""
 
     key: str  # of [data]
     title: str
@@ -52,12 +54,13 @@ class Robustness(Exhibit):
     def runs(self, selection: Selection, options: Options) -> Need:
         need = Need()
         for dataset in datasets_of(selection):
-            if any(spec.data.generator == "own" for spec in selection.specs(BOUNDS, [dataset])):
+            usual = selection.specs(BOUNDS, [dataset])[0].data
+            if usual.generator == "own":
                 raise UsageError(f"{dataset} brings its own candidate sets; these curves need sets that are made.")
             for name in axes_of(options.axes):
                 for value in AXES[name].values:
-                    specs = selection.specs(methods_of(selection), [dataset], extra=changes(AXES[name], value))
-                    need.vary(specs, name, value)
+                    extra = changes(AXES[name], value, usual)
+                    need.vary(selection.specs(methods_of(selection), [dataset], extra=extra), name, value)
         return need
 
     def make(self, material: Material, options: Options) -> Figure:
@@ -89,12 +92,12 @@ def datasets_of(selection: Selection) -> list[str]:
     return chosen(selection, Robustness.name)
 
 
-def changes(axis: Axis, value: float) -> list[Override]:
-    """What the command line would have to say for this point; nothing where it is the profile's own setting."""
+def changes(axis: Axis, value: float, usual: Data) -> list[Override]:
+    """What the command line would have to say for this point; nothing where it is the usual setting."""
     from benchmark.plan.resolution import Override
 
     words = dict(axis.always)
-    if words or value != axis.values[0]:
+    if words or value != getattr(usual, axis.key):
         words[axis.key] = str(value)
     return [Override("data", key, text) for key, text in words.items()]
 
@@ -106,10 +109,11 @@ def curves(
     import numpy as np
     from matplotlib import rc_context
 
-    from benchmark.exhibits.parts.style import RC, canvas, style_of
+    from benchmark.exhibits.parts.style import RC, canvas, styles_of
 
-    columns = min(6, len(methods))
-    height = 2.7 * len(datasets) + 0.3 * (1 + len(methods) // columns)
+    columns = 2 * len(axes_shown)  # of the legend: two fit above an axis
+    height = 2.7 * len(datasets) + 0.2 * (2 + math.ceil(len(methods) / columns))
+    styles = styles_of(methods)
     figure, grid = canvas(len(datasets), len(axes_shown), 3.2 * len(axes_shown) + 0.5, height, sharey="row")
     with rc_context(RC):
         for r, (dataset, title) in enumerate(datasets.items()):
@@ -121,7 +125,7 @@ def curves(
                     if own.empty:
                         continue
                     x = np.array([axis.values.index(value) for value in own.index])
-                    style, bound = style_of(method), method in BOUNDS
+                    style, bound = styles[method], method in BOUNDS
                     axes.plot(
                         x,
                         own["mean"],

@@ -17,7 +17,7 @@ from benchmark.errors import UsageError
 from benchmark.plan import sections as typed
 from benchmark.plan.profile import VALUE_TABLES, Profile
 from benchmark.plan.sections import AUTO, SECTIONS, Annotator, Data, Network, Train, Views, fields_of
-from benchmark.plan.spec import RunConfig, RunSpec, file_digest
+from benchmark.plan.spec import RunConfig, RunSpec, file_digest, label_of
 from benchmark.store import digest_of
 from datasets import registry
 from datasets.labels.generators import GENERATORS
@@ -241,7 +241,7 @@ class Draft:
             seed=seed,
         )
         shown = self.chosen | ({"backbone.weights": Path(weights).name} if "backbone.weights" in self.chosen else {})
-        label = entry.name + (f"[{','.join(f'{k}={_short(v)}' for k, v in shown.items())}]" if shown else "")
+        label = label_of(entry.name, shown)
         paths = {  # absolute: a worker elsewhere may stand in another folder
             "weights": str(Path(weights).resolve()) if weights else "",
             "dataset": str(Path(self.dataset).expanduser().resolve()) if sha256 else self.dataset,
@@ -316,7 +316,3 @@ def literal(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

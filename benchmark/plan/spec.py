@@ -97,12 +97,18 @@ def _sections(stored: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str,
     return {key: dataclasses.asdict(getattr(whole, key)) for key in SECTIONS}
 
 
+def label_of(method: str, overrides: Mapping[str, Any]) -> str:
+    """The method with what was overridden, "cel[alpha=0.1]"."""
+    words = (f"{key}={f'{value:g}' if isinstance(value, float) else value}" for key, value in overrides.items())
+    return f"{method}[{','.join(words)}]" if overrides else method
+
+
 @dataclass(frozen=True)
 class RunSpec:
     """One run: its configuration, what it is called, and where its files lie here."""
 
     profile: str
-    label: str  # the method with what was overridden, "cel[alpha=0.1]"
+    label: str  # see `label_of`
     config: RunConfig
     provenance: dict[str, str] = field(hash=False, default_factory=dict)
     overrides: dict[str, Any] = field(hash=False, default_factory=dict)

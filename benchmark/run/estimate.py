@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from benchmark.plan.spec import label_of
 from benchmark.run.standing import images_of, passes_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ class Cost:
 
 
 def pair_of(spec: RunSpec) -> Pair:
-    return spec.label, spec.dataset
+    """Steps on other candidate sets, or on fewer rows, take as long: they are one pair."""
+    costly = {key: value for key, value in spec.overrides.items() if not key.startswith("data.")}
+    return spec.label if costly == spec.overrides else label_of(spec.method, costly), spec.dataset
 
 
 def forward_passes(spec: RunSpec, selection: Selection) -> float:
@@ -68,7 +71,7 @@ def annotators_of(specs: Iterable[RunSpec], place: RunOptions) -> list[RunSpec]:
         config = replace(spec.config, method="supervised", method_config={}, train=train, backbone=backbone)
         paths = {**spec.paths, "plugin": ""}
         label = f"annotator of {spec.dataset}"
-        found.setdefault(spec.dataset, replace(spec, label=label, config=config, paths=paths))
+        found.setdefault(spec.dataset, replace(spec, label=label, config=config, overrides={}, paths=paths))
     return list(found.values())
 
 
@@ -108,7 +111,7 @@ class Estimate:
         self.first: dict[Pair, RunSpec] = {}
         for spec in specs:
             self.first.setdefault(pair_of(spec), spec)
-        self.outlines: dict[str, Outline | None] = {}
+        self.outlines: dict[tuple[str, float], Outline | None] = {}
         self.paces: dict[Pair, Pace] = {}
         self.problems: dict[Pair, str] = {}
         self._needs: dict[tuple[object, ...], Needs | None] = {}
@@ -121,13 +124,14 @@ class Estimate:
         from benchmark.train.loading import dataset_of
         from datasets import registry
 
-        if spec.dataset not in self.outlines:
+        key = spec.dataset, spec.data.imbalance
+        if key not in self.outlines:
             if self.is_missing(spec):
                 source = registry.get(spec.dataset)
-                self.outlines[spec.dataset] = Outline.of_source(source, spec.config.dataset_settings)
+                self.outlines[key] = Outline.of_source(source, spec.config.dataset_settings)
             else:
-                self.outlines[spec.dataset] = Outline.of(dataset_of(spec, self.place.data))
-        return self.outlines[spec.dataset]
+                self.outlines[key] = Outline.of(dataset_of(spec, self.place.data))
+        return self.outlines[key]
 
     def needs(self, spec: RunSpec) -> Needs | None:
         """Operations and memory of a step; None where they cannot be counted."""
@@ -238,9 +242,9 @@ class Estimate:
         """Timed, or from what was timed: the method elsewhere, against a method timed there and here."""
         pair = pair_of(spec)
         if pair in self.paces:
-            return self.paces[pair], "timed"
+            return self._resized(self.paces[pair], pair, spec), "timed"
         here = [other for other in self.paces if other[1] == spec.dataset]
-        elsewhere = [other for other in self.paces if other[0] == spec.label]
+        elsewhere = [other for other in self.paces if other[0] == pair[0]]
         for base in here:
             for other in elsewhere:
                 twin = (base[0], other[1])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmark.run.devices import memory_of
+from benchmark.run.estimate import pair_of
 
 if TYPE_CHECKING:
     from benchmark.plan.spec import RunSpec
@@ -24,11 +25,11 @@ def memory_lines(estimate: Estimate, specs: Sequence[RunSpec], capacity: float) 
     """Peak memory of every method, and which runs a device with so many bytes for each cannot hold."""
     largest: dict[str, float] = {}
     beyond: dict[str, list[str]] = {}
-    for spec in {(s.label, s.dataset): s for s in specs}.values():
+    for (label, dataset), spec in {pair_of(spec): spec for spec in specs}.items():
         needed = estimate.cost(spec).peak_bytes
-        largest[spec.label] = max(needed, largest.get(spec.label, 0.0))
+        largest[label] = max(needed, largest.get(label, 0.0))
         if capacity and needed and needed + OWN_OF_CUDA + resident(estimate, spec, capacity) > capacity:
-            beyond.setdefault(spec.label, []).append(spec.dataset)
+            beyond.setdefault(label, []).append(dataset)
     ordered = sorted((label for label in largest if largest[label]), key=lambda label: -largest[label])
     lines = []
     if ordered:

@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from benchmark.errors import UsageError
 from benchmark.exhibits import robustness
 from benchmark.exhibits.robustness import AXES, BOUNDS, USUAL, Robustness
+from benchmark.plan.profile import load_profile
 from benchmark.plan.selection import Choice, select
+from methods.registry import discover
 
 EXHIBIT = Robustness()
 WHOLE = Robustness.Options()
@@ -27,6 +30,18 @@ def test_the_usual_point_is_trained_once_for_all_axes() -> None:
     worst = {(spec.data.noise, spec.data.imbalance) for spec in need.specs if spec.data.generator == "instance"}
     assert {(0.3, 1.0), (0.0, 100.0)} <= worst
     assert {spec.data.rate for spec in need.specs if spec.data.generator == "uniform"} == {0.1, 0.3, 0.5, 0.7}
+
+
+@pytest.mark.parametrize(("name", "setting"), [("noise", "data.noise=0.2"), ("imbalance", "data.imbalance=30")])
+def test_an_axis_has_its_own_values_whatever_is_set_and_the_other_axes_keep_what_is_set(
+    name: str, setting: str
+) -> None:
+    need = EXHIBIT.runs(select("quick", Choice("alim", seeds="0", settings=(setting,))), WHOLE)
+    by_digest = {spec.digest: spec.data for spec in need.specs}
+    along = {(value, getattr(by_digest[digest], name)) for digest, axis, value in need.points if axis == name}
+    assert along == {(value, value) for value in AXES[name].values}
+    aside = {getattr(by_digest[digest], name) for digest, axis, _ in need.points if axis != name}
+    assert aside == {float(setting.partition("=")[2])}
 
 
 def test_named_methods_take_the_place_of_the_usual_ones_and_keep_floor_and_ceiling() -> None:
@@ -52,6 +67,26 @@ def test_own_data_whose_sets_are_made_have_curves(tmp_path: Path) -> None:
     np.savez(path, x=np.zeros((6, 2)), y=np.arange(6) % 3)
     own = Choice(datasets=str(path), seeds="0", settings=("data.generator=uniform",))
     assert {spec.data.noise for spec in EXHIBIT.runs(select("quick", own), WHOLE).specs} == {0, 0.1, 0.2, 0.3}
+
+
+@pytest.mark.parametrize("names", [["noise"], ["noise", "rate"], list(AXES)])
+def test_the_legend_of_all_methods_fits_and_no_two_lines_look_alike(names: list[str]) -> None:
+    profile = load_profile("quick")
+    methods = {name: discover().get(name).title for name in profile.with_extensions}
+    rows = [
+        {"parameter": axis, "value": value, "method": method, "dataset": "fashion", "seed": 0, "accuracy": 50.0}
+        for axis in names
+        for value in AXES[axis].values
+        for method in methods
+    ]
+    figure = robustness.curves(pd.DataFrame(rows), names, {"fashion": "Fashion"}, methods)
+    FigureCanvasAgg(figure).draw()
+    (legend,) = figure.legends
+    box, plot = legend.get_window_extent(), figure.axes[0].get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width and len(legend.get_texts()) == len(methods)
+    assert plot.height > 1.5 * figure.dpi and not box.overlaps(plot)
+    looks = {(line.get_color(), str(line.get_linestyle()), line.get_marker()) for line in figure.axes[0].lines}
+    assert len(looks) == len(methods)
 
 
 def test_every_method_has_a_line_over_the_values_and_a_band_over_the_seeds() -> None:

@@ -131,6 +131,21 @@ def test_one_cheap_method_is_timed_on_every_data_set_first(monkeypatch: pytest.M
     assert {order[2][0], order[3][0]} == {"idgp", "cel"} and len(order) == 6
 
 
+def test_other_candidate_sets_are_not_timed_again_and_fewer_rows_cost_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = ((), ("data.noise=0.2",), ("data.imbalance=100",), ("proden.update=sudden",))
+    specs = [
+        *(specs_of("quick", methods="proden", datasets="digits", seeds="0", settings=words)[0] for words in changes)
+    ]
+    estimate = Estimate(specs, RunOptions(NOWHERE, NOWHERE))
+    order: list[tuple[str, str]] = []
+    monkeypatch.setattr(estimate, "_time", order.append)
+    estimate.measure()
+    assert set(order) == {("proden", "digits"), ("proden[update=sudden]", "digits")} and len(order) == 2
+    estimate.paces = {pair_of(specs[0]): Pace(step=1.0, hooks=9.0, once=0.0, evaluation=0.0, checkpoint_bytes=1.0)}
+    usual, noisy, tail = (estimate.cost(spec) for spec in specs[:3])
+    assert usual == noisy and tail.how == "timed" and 0.2 < tail.seconds / usual.seconds < 0.5
+
+
 class Ticking:
     """A clock that stands still unless somebody works."""
 
