@@ -105,6 +105,7 @@ def table2(
 def _rank_notes(contents: Contents, grid: Grid, paper: Mapping[tuple[str, str], tuple[float, ...]]) -> list[str]:
     """How far the order of the methods is the paper's, per data set."""
     from benchmark.analysis.statistics import rank_correlation
+    from benchmark.exhibits.parts.cells import signed
 
     notes = []
     for d in contents.datasets:
@@ -118,7 +119,7 @@ def _rank_notes(contents: Contents, grid: Grid, paper: Mapping[tuple[str, str], 
         rho, low, high = rank_correlation([ours[t].mean for t in shared], [both[t][0] for t in shared])
         notes.append(
             f"{d.title}: rank correlation (Spearman) of the {len(shared)} methods with the paper's order "
-            f"{rho:.2f}, 95 % interval {low:.2f} to {high:.2f}."
+            f"{signed(rho)}, 95 % interval {signed(low)} to {signed(high)}."
         )
     return notes
 
