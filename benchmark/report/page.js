@@ -36,7 +36,7 @@
   const method = (name) => view.methods.find((m) => m.name === name) || { name, title: name, kind: "unregistered", colour: "#666666", dash: [] };
   const dataset = (name) => view.datasets.find((d) => d.name === name) || { name, title: name };
   const cellOf = (m, d) => view.cells.find((c) => c.m === m && c.d === d);
-  const isMain = (m) => m.kind === "IDPLL" || m.kind === "PLL";
+  const isMain = (m) => !m.apart && (m.kind === "IDPLL" || m.kind === "PLL");
 
   // Colours: those of the figures; on a dark page a colour that would drown is mixed with white until it is seen.
   const dark = () => document.documentElement.dataset.theme === "dark";
@@ -175,9 +175,9 @@
       return [dot(m), m.name === view.reference ? "★ " : "", m.title, m.kind === "unregistered" ? el("span", { class: "tag mid" }, "† not registered") : null];
     },
   });
-  const KINDS = [["main", ""], ["control", "Controls, not ranked"], ["reference", "Reference rows, not ranked"], ["unregistered", "No method file of this checkout defines these (a plug-in, or removed since); not ranked"]];
+  const KINDS = [["main", ""], ["control", "Controls, not ranked"], ["reference", "Reference rows, not ranked"], ["apart", "Extensions, not part of the paper and not ranked"], ["unregistered", "No method file of this checkout defines these (a plug-in, or removed since); not ranked"]];
   function byKind(rows, get) {
-    const kind = (row) => { const m = get(row); return isMain(m) ? "main" : m.kind; };
+    const kind = (row) => { const m = get(row); return isMain(m) ? "main" : m.apart ? "apart" : m.kind; };
     const titles = new Map(KINDS);
     const kinds = [...titles.keys(), ...new Set(rows.map(kind).filter((k) => !titles.has(k)))];
     return kinds.map((k) => ({ title: titles.has(k) ? titles.get(k) : k, rows: rows.filter((row) => kind(row) === k) }));

@@ -403,7 +403,8 @@ def _method(method: MethodInfo, view: View) -> dict[str, Any]:
         "venue": f"{entry.venue} {entry.year}" if entry.year else "", "forwards": entry.forwards, "state": entry.state,
         "views": list(entry.views),
     }  # fmt: skip
-    return {"name": method.name, "title": method.title, "kind": method.kind, **look(style_of(method.name)), **about}
+    drawn = look(style_of(method.name))
+    return {"name": method.name, "title": method.title, "kind": method.kind, "apart": method.apart, **drawn, **about}
 
 
 def look(style: Style) -> dict[str, Any]:

@@ -556,6 +556,19 @@ def test_the_sign_of_a_number_that_opens_takes_no_line_of_its_own(paper: Path, b
 
 
 @pytest.mark.browser
+def test_extensions_stand_below_the_references_under_a_line_of_their_own(
+    tmp_path: Path, browser: chromium.Browser
+) -> None:
+    methods = ["cel", "proden", "average", "solar"]
+    write_store(tmp_path, profile="quick", datasets=["fashion"], methods=methods, candidates=False)
+    browser.open(report(tmp_path))
+    rows = browser.run("[...document.querySelectorAll('#results tbody tr')].map((row) => row.innerText)")
+    where = {name: next(i for i, row in enumerate(rows) if name in row) for name in ("PRODEN", "Average", "SoLar")}
+    line = next(i for i, row in enumerate(rows) if "Extensions" in row)
+    assert where["PRODEN"] < where["Average"] < line < where["SoLar"]
+
+
+@pytest.mark.browser
 def test_the_best_five_are_those_of_the_data_set_unless_somebody_chose(paper: Path, browser: chromium.Browser) -> None:
     page = report(paper)
     browser.open(page)
