@@ -65,7 +65,7 @@ def report_failures(progress: Progress, quiet: bool = True) -> int:
     for spec, outcome in progress.outcomes:
         if outcome.status not in ("done", "claimed"):
             bad.setdefault((spec.dataset, outcome.status, outcome.reason), []).append(spec)
-    alone = len(progress.outcomes) == 1 and not quiet
+    alone = not quiet and [outcome.skipped for _, outcome in progress.outcomes] == [False]
     for (dataset, status, reason), specs in () if alone else bad.items():
         names = ", ".join(f"{spec.label} seed {spec.seed}" for spec in specs[:NAMED])
         more = f" and {plural(len(specs) - NAMED, 'other run')}" if len(specs) > NAMED else ""

@@ -270,7 +270,7 @@ def test_a_profile_beside_the_paper_says_how_it_differs_and_how_far_the_order_is
     contents = Contents("frozen", methods, DATASETS[1:], (0, 1, 2), "cpu", beside="Another encoder.")
     notes = table2(runs, contents).notes
     assert "Another encoder." in notes
-    assert "CUB200: rank correlation (Spearman) of the 5 methods with the paper's order 1.00" in "\n".join(notes)
+    assert "CUB200: rank correlation (Spearman) of the 5 methods with the paper's order +1.00" in "\n".join(notes)
     assert not any(
         "rank correlation" in note for note in table2(runs, replace(contents, profile="quick", beside="")).notes
     )

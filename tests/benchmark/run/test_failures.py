@@ -11,6 +11,7 @@ from benchmark.cli.run import report_failures
 from benchmark.errors import CandidError
 from benchmark.files import ROOT
 from benchmark.run.failures import sentence
+from benchmark.run.options import Outcome
 
 
 def failure(path: Path, code: str, call: str) -> BaseException:
@@ -60,15 +61,14 @@ def test_a_reason_names_no_folder_of_the_machine(text: str, shared: str) -> None
 
 def test_a_single_failure_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     """The line of the run itself says it; of many runs the failures are gathered at the end."""
-    spec, failed = (
-        SimpleNamespace(dataset="digits", label="mine", seed=0),
-        SimpleNamespace(status="failed", reason="why"),
-    )
+    spec = SimpleNamespace(dataset="digits", label="mine", seed=0)
 
-    def told(runs: int, quiet: bool) -> str:
+    def told(runs: int, quiet: bool, skipped: bool = False) -> str:
+        failed = Outcome("failed", "why", skipped=skipped)
         assert report_failures(SimpleNamespace(outcomes=[(spec, failed)] * runs), quiet) == 1  # type: ignore[arg-type]
         return capsys.readouterr().out
 
     assert told(1, quiet=False) == ""
     assert told(1, quiet=True) == "digits mine seed 0: failed: why\n"
+    assert told(1, quiet=False, skipped=True).count("why") == 1, "a neighbour's failure has no line of its own"
     assert told(2, quiet=False).count("why") == 1
