@@ -12,6 +12,7 @@ from benchmark.exhibits.realworld import table as realworld_table
 from benchmark.exhibits.realworld_all import RealworldAll
 from benchmark.exhibits.table2 import Table2
 from benchmark.exhibits.table3 import Table3
+from benchmark.exhibits.table4 import Table4
 from benchmark.files import ROOT
 from benchmark.plan.selection import Choice, select
 from benchmark.run.options import RunOptions
@@ -98,4 +99,5 @@ PARTS = {  # marker in docs/evidence.md -> its content
     "all-methods": all_methods,
     "pictures-table2": lambda: _page(of_frozen(Table2())),
     "pictures-table3": lambda: _page(of_frozen(Table3())),
+    "pictures-table4": lambda: _page(of_frozen(Table4())),
 }
