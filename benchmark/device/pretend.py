@@ -5,9 +5,10 @@
     device.launches, device.waits, device.inexact  # counters of (operation, "file:line")
 
 It raises where CUDA raises: tensors of two devices in one call, a CPU generator beside tensors of the device, pinning
-or `.numpy()` of one. With `card=1` it is the second of two, and what goes to another card, or names none, is an error. It counts kernel launches, notes every place where the host waits for the device, and every
-operation whose result on CUDA may differ from run to run. `values=False` computes shapes only, at any size at once;
-`lenient=True` notes mixed devices in `mixed` and goes on, so that one training finds them all.
+or `.numpy()` of one. With `card=1` it is the second of two, and what goes to another card, or names none, is an error.
+It counts kernel launches, notes every place where the host waits for the device, and every operation whose result on
+CUDA may differ from run to run. `values=False` computes shapes only, at any size at once; `lenient=True` notes mixed
+devices in `mixed` and goes on, so that one training finds them all.
 
 A wrapper's C++ device is `meta`, its Python `device` is cuda:0, the tensor inside is real. What this does not show:
 CUDA's own rounding, CUDA's generators, autocast on CUDA, fused attention (the plain path is taken).
