@@ -23,8 +23,10 @@ from datasets import registry
 from datasets.labels.generators import GENERATORS
 from datasets.own import content_of, is_own, name_of
 from methods.parts import pretrained
-from methods.parts.networks import own_file, takes_weights
+from methods.parts.networks import DIGEST, own_file, takes_weights
 from methods.registry import Catalogue, Entry, Setting, did_you_mean
+
+USER_NETWORKS = (("backbone", "name"), ("annotator", "network"))  # settings that may name a Python file of the user's
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,11 @@ class Draft:
         known = self.known[section]
         if key not in known:
             raise UsageError(f"Profile {self.profile.name}: {section} has no '{key}'.{did_you_mean(key, known)}")
+        if (section, key) in USER_NETWORKS and own_file(str(value)):
+            raise UsageError(
+                f"Profile {self.profile.name}: {section}.{key} is the file {value}; a profile cannot name code. "
+                f"Name it on the command line: --set {section}.{key}={value}."
+            )
         try:
             self.sections[section][key] = known[key].check(value)
         except ValueError as error:
@@ -221,8 +228,13 @@ class Draft:
             self.chosen.pop("data.seed", None)
         weights = sections["backbone"]["weights"]
         network, network_file = named_network(sections["backbone"]["name"])
-        if network_file and "backbone.name" in self.chosen:
-            self.chosen["backbone.name"] = network.partition("#")[0]
+        annotator, annotator_file = named_network(sections["annotator"]["network"])
+        for key, name, file in (
+            ("backbone.name", network, network_file),
+            ("annotator.network", annotator, annotator_file),
+        ):
+            if file and key in self.chosen:
+                self.chosen[key] = name.partition("#")[0]
         config = RunConfig(
             method=entry.name,
             method_config=_identifying(sections["method"], entry.config),
@@ -236,7 +248,7 @@ class Draft:
             backbone=Network(
                 **{**sections["backbone"], "name": network, "weights": file_digest(weights) if weights else ""}
             ),
-            annotator=Annotator(**sections["annotator"]),
+            annotator=Annotator(**{**sections["annotator"], "network": annotator}),
             views=Views(**sections["views"]),
             seed=seed,
         )
@@ -247,6 +259,7 @@ class Draft:
             "dataset": str(Path(self.dataset).expanduser().resolve()) if sha256 else self.dataset,
             "plugin": "" if entry.built_in else str(entry.file.resolve()),
             **({"network": network_file} if network_file else {}),
+            **({"annotator": annotator_file} if annotator_file else {}),
         }
         return RunSpec(self.profile.name, label, config, self.provenance, self.chosen, paths)
 
@@ -262,7 +275,7 @@ def named_network(name: str) -> tuple[str, str]:
     if own is None:
         return name, ""
     path = Path(own[0]).expanduser().resolve()
-    return f"{path.name}:{own[1]}#{file_digest(str(path))[:12]}", f"{path}:{own[1]}"
+    return f"{path.name}:{own[1]}#{file_digest(str(path))[:DIGEST]}", f"{path}:{own[1]}"
 
 
 def resolve(

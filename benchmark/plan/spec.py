@@ -14,6 +14,7 @@ from benchmark.errors import UsageError
 from benchmark.plan import sections as typed
 from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, Views
 from benchmark.store import SCHEMA, digest_of
+from methods.parts.networks import DIGEST, file_digest_of
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,16 @@ class RunSpec:
 
     def network_file(self) -> str:
         """`FILE.py:CLASS` of a network of the user's, or nothing; refused if the file is not the one of the plan."""
-        named = self.paths.get("network", "")
+        return self._user_network("network", self.backbone.name)
+
+    def annotator_file(self) -> str:
+        """The same for the annotator's network."""
+        return self._user_network("annotator", self.annotator.network)
+
+    def _user_network(self, key: str, name: str) -> str:
+        named = self.paths.get(key, "")
         path = named.rpartition(":")[0]
-        if named and not self.backbone.name.endswith(f"#{file_digest(path)[:12]}"):
+        if named and file_digest_of(name) != file_digest(path)[:DIGEST]:
             raise UsageError(f"{path} has changed since the runs were planned; give the command again.")
         return named
 

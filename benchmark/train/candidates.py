@@ -60,6 +60,7 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
                 remedy=USE_A_FILE
                 if own
                 else f"let it start as the run's encoder does: --set annotator.network={of_run}",
+                file=spec.annotator_file(),
             )
         )
         return Classifier(Task(dataset.num_classes, torch.ones(1, dataset.num_classes, dtype=torch.bool), 1, 1, build))

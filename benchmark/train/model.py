@@ -1,7 +1,8 @@
 """A trained model as two files: `model.safetensors` with all tensors, `model.json` with what is needed to use them.
 
-Nothing in either is ever run: the JSON names a method and a network of this program, the tensors are numbers. A third
-file, `labels.npz`, has what the model and the method believe of their own training rows.
+Neither file is executed: the JSON names a method and a network of this program, the tensors are numbers. A network or a
+method of the user's own is loaded only from a file that the caller names. A third file, `labels.npz`, has what the model
+and the method believe of their own training rows.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from benchmark import kept
 from benchmark.errors import CandidError
+from benchmark.plan.spec import file_digest
 from benchmark.train.inputs import ViewLoader
 from benchmark.train.trainer import Trainer, build
 from datasets.base import UNKNOWN, Dataset, Scaling, Split
@@ -31,6 +33,7 @@ from datasets.views.recipes import Recipe
 from methods.base import Backbone, Method, Task
 from methods.blocks import masked_softmax
 from methods.parts.backbones import Layers, factory
+from methods.parts.networks import file_digest_of, own_file
 from methods.registry import Catalogue, MethodError, discover, load
 
 FORMAT = 1
@@ -270,7 +273,7 @@ def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> M
     """The method of a model with fresh weights."""
     said, source = document["method"], document["method"].get("source", "")
     network, inputs = document["network"], document["input"]
-    encoder_name, plugins = _own_network(path, network["name"], plugins)
+    network_file, plugins = _network_file(path, network["name"], plugins)
     catalogue: Catalogue = discover(plugins)
     try:
         entry = catalogue.get(said["name"])
@@ -287,7 +290,8 @@ def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> M
     dim = len(inputs["mean"]) if inputs["kind"] == "features" else 3
     classes, rows = len(document["classes"]), document["task"]["rows"]
     try:
-        encoder = factory(encoder_name, dim, pretrained=False, shape=Layers(**network["layers"]))
+        layers = Layers(**network["layers"])
+        encoder = factory(network["name"], dim, pretrained=False, shape=layers, file=network_file)
         everything = torch.ones(rows, classes, dtype=torch.bool)
 
         def backbone() -> Backbone:
@@ -304,15 +308,23 @@ def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> M
         raise CandidError(f"{path}: its method cannot be built with what the file says: {error}.") from None
 
 
-def _own_network(path: Path, name: str, plugins: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """The name by which a network is built, and the plug-ins without its file: one of the user's is found by content."""
-    named, own, digest = name.partition("#")
-    if not own:
-        return name, plugins
+def _network_file(path: Path, name: str, plugins: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return `FILE.py:CLASS` of a user's network, found among the given files by its content, and the other files.
+
+    The file is "" for a network of this program. The stored name alone never leads to a file.
+    """
+    named = name.partition("#")[0]
+    own = own_file(named)
+    if own is None:
+        return "", plugins
+    digest = file_digest_of(name)
     for plugin in plugins:
-        if Path(plugin).is_file() and hashlib.sha256(Path(plugin).read_bytes()).hexdigest().startswith(digest):
-            return f"{plugin}:{named.rpartition(':')[2]}", tuple(other for other in plugins if other != plugin)
-    raise CandidError(f"{path}: the network is one of your own, {named}; name its unchanged file with --plugin.")
+        if digest and Path(plugin).is_file() and file_digest(plugin).startswith(digest):
+            return f"{plugin}:{own[1]}", tuple(other for other in plugins if other != plugin)
+    raise CandidError(
+        f"{path}: the network {own[1]} is in the file {own[0]} of whoever trained the model; "
+        f"name that file, unchanged, with --plugin (in Python: plugin=)."
+    )
 
 
 def _misfit(method: Method, state: dict[str, Tensor]) -> str:

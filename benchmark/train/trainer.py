@@ -158,12 +158,13 @@ class Trainer:
             self.frozen.adapter
             if self.frozen is not None
             else factory(
-                self.spec.network_file() or network.name or dataset.backbone,
+                network.name or dataset.backbone,
                 3 if features.dtype == torch.uint8 else features.shape[1],
                 network.pretrained,
                 self.spec.weight_file(),
                 Layers(network.width, network.depth, network.order, network.features, network.xavier),
                 asks=f"The encoder on {dataset.name}",
+                file=self.spec.network_file(),
             )
         )
         width = None if features.dtype == torch.uint8 else features.shape[1]

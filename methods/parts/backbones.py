@@ -324,9 +324,12 @@ def factory(
     shape: Layers = USUAL,
     asks: str = "The encoder",
     remedy: str = USE_A_FILE,
+    file: str = "",
 ) -> Callable[[], Backbone]:
-    """A function that builds the named encoder; `input_dim` is channels for images, features for tables.
+    """Return a function that builds the named encoder; `input_dim` is channels for images, features for tables.
 
+    `file` is `FILE.py:CLASS`, named by the user on the command line or in a call; it takes the place of `name`. A name
+    alone never leads to a file: it may come from a stored configuration, and a file runs code.
     `asks` and `remedy` are for the sentence about weights that cannot be had: who needs them, and what to do.
     """
     timm_model = partial(from_timm, pretrained=pretrained, weights=weights, asks=asks, remedy=remedy)
@@ -343,9 +346,10 @@ def factory(
         "mlp": partial(MLP, input_dim, shape),
         "linear": partial(Linear, input_dim, shape),
     }
-    own = own_file(name)
-    if own is not None:
-        return partial(from_file, *own, input_dim)
+    if file:
+        named = own_file(file)
+        assert named is not None, file
+        return partial(from_file, *named, input_dim)
     if name.startswith("timm:"):
         return partial(timm_model, name.removeprefix("timm:"))
     if name not in known:

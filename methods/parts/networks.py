@@ -12,6 +12,7 @@ NAMES = (
     "timm:NAME",
     "FILE.py:CLASS",
 )
+DIGEST = 12  # hexadecimal digits of a file's SHA-256 in the stored name of a user's network
 PRETRAINED = ("small-cnn-characters", "small-cnn-signs", "resnet34-imagenet", "efficientnet-lite0", "timm:")
 
 
@@ -19,6 +20,12 @@ def own_file(name: str) -> tuple[str, str] | None:
     """File and class of a network of the user's, written `path/net.py:Net`; None for any other name."""
     file, colon, attribute = name.rpartition(":")
     return (file, attribute) if colon and file.endswith(".py") and attribute.isidentifier() else None
+
+
+def file_digest_of(name: str) -> str:
+    """Return the SHA-256 prefix in the stored name of a user's network, `net.py:Net#0123456789ab`; "" if it has none."""
+    digest = name.partition("#")[2]
+    return digest if len(digest) == DIGEST and set(digest) <= set("0123456789abcdef") else ""
 
 
 def takes_weights(name: str) -> bool:
