@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from benchmark.analysis.agreement import Agreement, count
 from benchmark.analysis.table import Table, to_markdown
@@ -47,10 +48,16 @@ def summary() -> str:
 
 def _line(source: str, cells: Sequence[Agreement]) -> str:
     models = ", ".join(dict.fromkeys(one.printed["model"].split(" and ")[0] for one in cells))
-    methods = ", ".join(dict.fromkeys(one.printed["method"] for one in cells))
+    methods = ", ".join(dict.fromkeys(_as_here(one.printed) for one in cells))
     apart = [one for one in cells if one.verdict == "differs"]
     words = ", ".join(f"{o.printed['method']} on {o.printed['dataset']} ({number(o.difference)})" for o in apart)
     return f"| {source} | {models} | {methods} | {len(cells)} | {len(cells) - len(apart)} | {words or '–'} |"
+
+
+def _as_here(printed: Mapping[str, Any]) -> str:
+    """Return the source's name of a method, with ours where that is another one."""
+    usual = discover().entries[printed["ours"]].title.lower() == printed["method"].lower()
+    return printed["method"] + ("" if usual else f" (`{printed['ours']}`)")
 
 
 def published_table(options: OfSources) -> str:
