@@ -122,6 +122,21 @@ class Command:
     parts: tuple[Command, ...] = ()  # of a command that is two words, as `plot curves`
 
 
+REMOVED = {  # commands of earlier versions -> what to use instead
+    "show": "read run.json in the run's folder, or click the cell in the page of `report`",
+    "bundle": "pack the run folders with `tar`; see docs/share.md",
+    "merge": "copy run folders with examples/merge_results.py; see docs/share.md",
+    "compare": "compare two folders with pandas; see docs/share.md",
+    "clean": "delete run folders with `rm`; see docs/share.md",
+    "trial": "use `table2 --profile paper-trial`",
+    "speed": "use `./reproduce.sh python -m benchmark.tools.speed`",
+    "measures": "use `export --runs`, which has one row per run with its measures",
+    "overall": "use `comparisons`",
+    "pairs": "use `comparisons`",
+    "variance": "sweep the seeds of data and training: `run --sweep data.seed=0,1,2`",
+}
+
+
 class Parser(argparse.ArgumentParser):
     """One sentence on wrong usage, with a suggestion, instead of a page."""
 
@@ -132,6 +147,8 @@ class Parser(argparse.ArgumentParser):
             word = message.split("invalid choice: ")[1].split("'")[1]
             names = [n for a in self._actions if isinstance(a.choices, dict | list | tuple) for n in a.choices or ()]
             message = f"unknown '{word}'.{did_you_mean(word, names)}"
+            if word in REMOVED and word not in names:
+                message = f"'{word}' was removed: {REMOVED[word]}."
         stop = "" if message.endswith((".", "?")) else "."
         print(f"{self.prog}: {message}{stop} See `{self.prog} --help`.", file=sys.stderr)
         sys.exit(USAGE)
