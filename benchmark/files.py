@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from benchmark.errors import CandidError, UsageError
 from datasets.storage.files import Lock, atomic_write, file_name, is_locked
 
 __all__ = [
-    "ROOT", "Lock", "atomic_write", "check_out", "ensure_writable", "file_name", "is_bundle", "is_locked", "no_link", "refuse_links", "set_aside", "without_paths",
+    "ROOT", "Lock", "atomic_write", "check_out", "ensure_writable", "file_name", "is_bundle", "is_locked", "no_link", "read_regular", "refuse_links", "set_aside", "without_paths",
 ]  # fmt: skip
 
 PART = r"[^\s/'\":,;=()<>\[\]]"  # a character of a folder's name outside quotes
@@ -31,6 +32,19 @@ def check_out(file: Path) -> None:
 def is_bundle(path: Path) -> bool:
     """Whether a name is that of a packed results folder."""
     return path.name.endswith((".tar.gz", ".tgz"))
+
+
+def read_regular(path: Path, limit: int = 1 << 28) -> bytes:
+    """Return the content of a regular file; ValueError for a pipe, a device or a file beyond `limit` bytes.
+
+    A results folder from elsewhere may hold anything, and opening a pipe would wait for ever.
+    """
+    facts = os.stat(path)
+    if not stat.S_ISREG(facts.st_mode):
+        raise ValueError("it is not a regular file")
+    if facts.st_size > limit:
+        raise ValueError(f"it is larger than {limit >> 20} MB")
+    return path.read_bytes()
 
 
 def no_link(path: str, flags: int) -> int:
@@ -64,7 +78,7 @@ def ensure_writable(folder: Path) -> None:
 
 def refuse_links(folder: Path) -> None:
     """Refuse symbolic links that lead out of a results folder: one from a stranger must not choose where we write."""
-    root = folder.resolve()
+    root = Path(os.path.realpath(folder))  # unlike Path.resolve it does not raise on a loop of links
     pending = [str(root)]
     while pending:
         try:
@@ -73,7 +87,7 @@ def refuse_links(folder: Path) -> None:
             continue
         for entry in entries:
             if entry.is_symlink():
-                if not Path(entry.path).resolve().is_relative_to(root):
+                if not Path(os.path.realpath(entry.path)).is_relative_to(root):
                     raise CandidError(
                         f"{entry.path} is a link that leads out of the results folder; remove it, or name the folder "
                         f"that it points to with --results."

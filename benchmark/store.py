@@ -18,6 +18,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from benchmark import kept
 from benchmark.accuracy import ACCURACIES
 from benchmark.errors import CandidError, warn
-from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, set_aside
+from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, read_regular, set_aside
 from benchmark.versions import Versions, Wanted, source_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,18 @@ ANNOTATOR_DOCUMENT = "annotator.json"  # in the folder of an annotator in traini
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
 PACKED = "packed.jsonl.gz"
 SUMMARY = tuple(accuracy.key for accuracy in ACCURACIES)
+PERCENT = re.compile(r"accuracy|covering_rate")  # in the names of results
+KEYS = (
+    "profile",
+    "dataset",
+    "method",
+    "source",
+    "label",
+    "seed",
+    "identity",
+)  # of a run, beside every epoch in `load()`
+RESERVED = {*KEYS, "status", "epoch"}  # names that no metric may have
+FOLDER_NAME = re.compile(r"seed(\d+)-([0-9a-f]{8})")
 
 
 def canonical(value: Any) -> str:
@@ -47,6 +60,23 @@ def canonical(value: Any) -> str:
 
 def digest_of(value: Any) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def identity_of(config_digest: str, candidates_sha256: str) -> str:
+    """Return the identity of a run: its configuration and the candidate labels that it is trained on."""
+    return hashlib.sha256(f"{config_digest}{candidates_sha256}".encode()).hexdigest()
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Parse JSON; ValueError for NaN and infinities, which Python's parser accepts, and for what is nested too deeply."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
 
 
 def profile_name(given: str) -> str:
@@ -61,12 +91,12 @@ def check_document(document: Any) -> None:
     for key in ("summary", "cost", "environment", "overrides", "provenance", "files"):
         if not isinstance(document.get(key) or {}, dict):
             raise ValueError(f"{key} is no table")
-    if not isinstance(document.get("schema", SCHEMA), int):
-        raise ValueError("the schema is no number")
+    if type(document.get("schema", SCHEMA)) is not int:
+        raise ValueError("schema is not an integer")
     if document.get("schema", SCHEMA) != SCHEMA:
         return  # written by another version: `check_schema` says so where it matters
     texts = ("profile", "dataset", "method", "label", "identity", "config_digest")
-    if not all(isinstance(document.get(key), str) for key in texts) or not isinstance(document.get("seed"), int):
+    if not all(isinstance(document.get(key), str) for key in texts) or not is_count(document.get("seed")):
         raise ValueError("a field is missing or of another kind")
     sittings = document.get("sittings", [])
     if not isinstance(sittings, list) or not all(isinstance(sitting, dict) for sitting in sittings):
@@ -74,23 +104,38 @@ def check_document(document: Any) -> None:
     config, time = document.get("config"), document.get("time")
     if not isinstance(config, dict) or not isinstance(time, dict) or not isinstance(config.get("train"), dict):
         raise ValueError("no configuration or no times")
-    if not isinstance(config["train"].get("epochs"), int):
+    if not is_count(config["train"].get("epochs")):
         raise ValueError("no number of epochs")
     optional = ("reason", "candidates_sha256", "weights_sha256", "data_file", "network")
     if not all(isinstance(document.get(key, ""), str) for key in optional):
         raise ValueError("a text is of another kind")
     if not all(isinstance(digest, str) for digest in (document.get("files") or {}).values()):
         raise ValueError("a digest of a file is no text")
-    numbers = [*(document.get("summary") or {}).values(), *(document.get("cost") or {}).values()]
-    if not all(value is None or isinstance(value, int | float) for value in [*numbers, document.get("epochs_done")]):
-        raise ValueError("a number is of another kind")
+    for key, value in {**(document.get("summary") or {}), **(document.get("cost") or {})}.items():
+        if not is_result(key, value):
+            raise ValueError(f"{key} has an impossible value")
+    if not is_count(document.get("epochs_done", 0)):
+        raise ValueError("epochs_done is not a non-negative integer")
     unscored = document.get("scored") is False  # its test rows have no true labels
     if document["status"] == "done" and not unscored and not is_number((document.get("summary") or {}).get("accuracy")):
         raise ValueError("done without a result")
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    """Whether a value is a finite number that a float can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a non-negative integer of ordinary size."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def is_result(key: str, value: Any) -> bool:
+    """Whether a value can be the result of that name: a number or nothing, and an accuracy lies between 0 and 100."""
+    if value is None:
+        return True
+    return is_number(value) and (not PERCENT.search(key) or 0 <= value <= 100)
 
 
 def is_epoch(record: Any, number: int) -> bool:
@@ -100,7 +145,7 @@ def is_epoch(record: Any, number: int) -> bool:
     result, time = record.get("result"), record.get("time")
     if not isinstance(result, dict) or not isinstance(time, dict) or not is_number(time.get("seconds")):
         return False
-    return all(value is None or isinstance(value, int | float) for value in result.values())
+    return not RESERVED & result.keys() and all(is_result(key, value) for key, value in result.items())
 
 
 def printable(value: Any) -> Any:
@@ -144,27 +189,29 @@ class RunFolder:
     def read(self) -> dict[str, Any] | None:
         """run.json, or None if there is none; a damaged one is set aside with one warning."""
         try:
-            document = json.loads(self.document_path.read_text(encoding="utf-8"))
+            document = parse_json(read_regular(self.document_path))
             check_document(document)
         except FileNotFoundError:
             return None
-        except (ValueError, RecursionError):
-            self._set_aside()
+        except ValueError as error:
+            self._set_aside(str(error))
             return None
         except OSError as error:
             warn(f"{self.document_path} cannot be read ({error.strerror}).")
             return None
         return {key: printable(value) for key, value in document.items()}
 
-    def _set_aside(self) -> None:
+    def _set_aside(self, reason: str) -> None:
         try:
             aside = set_aside(self.document_path)
         except FileNotFoundError:
             return  # another process has just done it, and has said so
         except OSError as error:
-            warn(f"{self.document_path} is damaged and cannot be moved ({error.strerror}); it is left out.")
+            warn(f"{self.document_path} is damaged ({reason}) and cannot be moved ({error.strerror}); it is left out.")
         else:
-            warn(f"{self.document_path} is damaged; it was set aside as {aside.name} and the run will be repeated.")
+            warn(
+                f"{self.document_path} is damaged ({reason}); it was set aside as {aside.name} and the run will be repeated."
+            )
 
     def write(self, document: dict[str, Any]) -> None:
         atomic_write(self.document_path, json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
@@ -172,25 +219,37 @@ class RunFolder:
     def epochs(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl that are whole and in sequence: a cut-off tail is not an epoch."""
         try:
-            lines = self.metrics.read_bytes().removesuffix(b"\n").split(b"\n")
+            lines = read_regular(self.metrics).removesuffix(b"\n").split(b"\n")
         except FileNotFoundError:
             return []
+        except (OSError, ValueError) as error:
+            warn(
+                f"{self.metrics} cannot be read ({getattr(error, 'strerror', None) or error}); its epochs are left out."
+            )
+            return []
         try:  # one call to the parser takes half the time of one per line
-            records = json.loads(b"[" + b",".join(lines) + b"]")
-        except (ValueError, RecursionError):
+            records = parse_json(b"[" + b",".join(lines) + b"]")
+        except ValueError:
             records = []
         if len(records) == len(lines) and all(is_epoch(record, k) for k, record in enumerate(records)):
             return records
-        found: list[dict[str, Any]] = []
-        for line in lines:
+        return self._whole_epochs(lines)
+
+    def _whole_epochs(self, lines: list[bytes]) -> list[dict[str, Any]]:
+        """Return the epochs before the first line that is damaged; only a cut-off last line is no reason to warn."""
+        records: list[dict[str, Any]] = []
+        for number, line in enumerate(lines):
             try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                break
-            if not is_epoch(record, len(found)):
-                break
-            found.append(record)
-        return found
+                record = parse_json(line)
+            except ValueError:
+                record = None
+            if is_epoch(record, number):
+                records.append(record)
+                continue
+            if record is not None or number + 1 < len(lines):
+                warn(f"{self.metrics}: line {number + 1} is damaged; the epochs from there on are left out.")
+            break
+        return records
 
     def truncate_epochs(self, count: int) -> None:
         """Keep the first `count` epochs: what a checkpoint does not know of will be run again."""
@@ -258,27 +317,54 @@ def done_elsewhere(results: Path, run: Named, identity: str) -> dict[str, Any] |
 def documents(results: Path, profile: str | None = None) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
     """Every run and its document, in a stable order. A folder copied from elsewhere is just more data."""
     part = file_name(profile_name(profile)) if profile else "*"
+    identities: set[str] = set()
+    strange: list[Path] = []
     for path in sorted((results / "runs").glob(f"{part}/*/*/*/run.json")):
         folder = RunFolder(path.parent)
+        if FOLDER_NAME.fullmatch(path.parent.name) is None:
+            strange.append(path.parent)
+            continue
         document = folder.read()
-        if document is not None:
-            yield folder, document
+        if document is None:
+            continue
+        if not is_at_home(path.parent.name, document) or document["identity"] in identities:
+            strange.append(path.parent)
+            continue
+        identities.add(document.get("identity", str(path)))
+        yield folder, document
     for path in sorted((results / "runs").glob(f"{part}/{PACKED}")):
         for run, document in packed_runs(path):
-            if not run.path.is_dir():
-                yield run, document
+            if run.path.is_dir() or document["identity"] in identities:
+                continue
+            identities.add(document["identity"])
+            yield run, document
+    if strange:
+        more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+        warn(f"{strange[0]}{more}: copies, leftovers or runs whose identity does not fit their content; left out.")
+
+
+def is_at_home(name: str, document: dict[str, Any]) -> bool:
+    """Whether a folder's name and a run's identity follow from its content; not asked of another schema."""
+    if document.get("schema", SCHEMA) != SCHEMA:
+        return True
+    identity = document["identity"]
+    return (
+        name == f"seed{document['seed']}-{identity[:8]}"
+        and document["config_digest"] == digest_of(document["config"])
+        and identity == identity_of(document["config_digest"], document.get("candidates_sha256", ""))
+    )
 
 
 def packed_runs(path: Path) -> Iterator[tuple[PackedRun, dict[str, Any]]]:
     """The runs of a packed file, a line each: {"run": its document, "epochs": its records}."""
     for number, line in enumerate(unpacked(path).splitlines()):
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
             document, records = entry["run"], entry["epochs"]
             check_document(document)
             if not all(is_epoch(record, k) for k, record in enumerate(records)):
                 raise ValueError("an epoch is missing")
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             warn(f"{path}: run {number + 1} is damaged and left out.")
             continue
         document = {key: printable(value) for key, value in document.items()}
@@ -390,16 +476,15 @@ def epoch_frame(runs: Runs) -> pandas.DataFrame:
     """The frame of `load()` of these."""
     import pandas
 
-    keys = ("profile", "dataset", "method", "source", "label", "seed", "identity")
     rows = []
     for folder, document in runs:
-        head = {key: document.get(key) for key in keys}
+        head = {key: document.get(key) for key in KEYS}
         head |= {"source": source_of(document), "status": state_of(folder, document)}
         for record in folder.epochs():
             rows.append({**head, "epoch": record["epoch"], **record.get("result", {}), **record.get("time", {})})
     frame = pandas.DataFrame(rows)
     if frame.empty:
-        return pandas.DataFrame(columns=[*keys, "status", "epoch", "test_accuracy"])
+        return pandas.DataFrame(columns=[*KEYS, "status", "epoch", "test_accuracy"])
     return frame
 
 

@@ -14,6 +14,7 @@ from benchmark.errors import UsageError
 from benchmark.plan import sections as typed
 from benchmark.plan.sections import SECTIONS, Annotator, Data, Network, Train, Views
 from benchmark.store import SCHEMA, digest_of
+from benchmark.store import identity_of as identity_of
 from methods.parts.networks import DIGEST, file_digest_of
 
 
@@ -190,11 +191,6 @@ class RunSpec:
         for name, section in SECTIONS.items():
             config[name] = section(**config[name])
         return cls(**{**values, "config": RunConfig(**config)})
-
-
-def identity_of(config_digest: str, candidates_sha256: str) -> str:
-    """Run identity: the configuration and the candidate labels it is trained on."""
-    return hashlib.sha256(f"{config_digest}{candidates_sha256}".encode()).hexdigest()
 
 
 def file_digest(path: str) -> str:

@@ -18,13 +18,13 @@ import torch
 from benchmark import kept
 from benchmark.accuracy import in_words
 from benchmark.errors import warn
-from benchmark.plan.spec import RunSpec, identity_of
+from benchmark.plan.spec import RunSpec
 from benchmark.run.capture import captured, silenced
 from benchmark.run.failures import is_out_of_memory, sentence
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.provenance import environment, now
 from benchmark.run.tracking import following
-from benchmark.store import SCHEMA, RunFolder, done_elsewhere, run_folder
+from benchmark.store import SCHEMA, RunFolder, done_elsewhere, identity_of, run_folder
 from benchmark.train import checkpoint
 from benchmark.train.annotating import Keeper
 from benchmark.train.candidates import candidate_set

@@ -98,8 +98,6 @@ def write_run(
 ) -> Path:
     """One run folder; with another status than `done` it has no summary and two thirds of its epochs."""
     identity = identity_of(spec.digest, checksum)
-    folder = run_folder(results, spec, identity)
-    folder.path.mkdir(parents=True, exist_ok=True)
     random = generator_of(spec.dataset, spec.label, spec.seed)
     entry = known_methods().get(spec.method)
     passes = (entry.forwards if entry else "1")[:1]
@@ -122,6 +120,11 @@ def write_run(
     }  # fmt: skip
     if edit is not None:
         edit(document)
+        if document["config"] != spec.config.to_json():  # another configuration is another run
+            document["config_digest"] = digest_of(document["config"])
+            document["identity"] = identity_of(document["config_digest"], document["candidates_sha256"])
+    folder = run_folder(results, spec, document["identity"])
+    folder.path.mkdir(parents=True, exist_ok=True)
     if document["status"] != "done":
         document.pop("summary")
         document["epochs_done"] = epochs = max(1, 2 * epochs // 3)

@@ -188,7 +188,7 @@ def test_runs_of_mixed_code_are_marked(store: Path) -> None:
 
 def test_runs_of_an_earlier_form_of_the_profile_are_marked(store: Path) -> None:
     def other(document: dict[str, Any]) -> None:
-        document["config_digest"] = "0" * 64
+        document["config"]["train"]["lr"] = 9.0
 
     write_store(store, profile="quick", methods=["cc"], datasets=["fashion"], epochs=4, edit=other)
     assert any("3 runs were made with other values" in note for note in view_of(store)["notes"])

@@ -1,0 +1,142 @@
+"""Copies, leftovers, impossible values and odd files in a results folder change no number and hang no command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark import store
+from benchmark.cli import main as cli
+from tests.support.fake_store import write_store
+
+READERS = (
+    ("status",),
+    ("list", "runs"),
+    ("export", "--out", "x.csv"),
+    ("table2", "--no-run", "--profile", "quick", "--methods", "cc,proden", "--datasets", "fashion"),
+    (
+        "table3",
+        "--no-run",
+        "--profile",
+        "quick",
+        "--methods",
+        "cc,proden",
+        "--datasets",
+        "fashion",
+        "--reference",
+        "cc",
+    ),
+    ("plot", "curves"),
+)
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_store(tmp_path / "r", profile="quick", methods=["cc", "proden"], datasets=["fashion"], epochs=3)
+    return tmp_path / "r"
+
+
+def run_folders(results: Path) -> list[Path]:
+    return sorted(path.parent for path in results.glob("runs/*/*/*/*/run.json"))
+
+
+def edit(path: Path, change: Any) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("name", ["{}.bak", "{} (copy)", ".{}.c_by98u1", "zz", "seed7-00000000"])
+def test_copies_and_leftovers_do_not_count(results, capfd, name):
+    before, epochs = store.runs(results), store.load(results)
+    folder = run_folders(results)[0]
+    copy = folder.with_name(name.format(folder.name))
+    shutil.copytree(folder, copy)
+    edit(copy / "run.json", lambda d: d["summary"].update(accuracy=99.9))
+    assert store.runs(results).equals(before) and store.load(results).equals(epochs)
+    assert str(copy) in capfd.readouterr().err
+
+
+def test_no_frame_has_two_runs_of_one_identity(results, capfd):
+    before = len(store.runs(results))
+    shutil.copytree(results / "runs" / "quick", results / "runs" / "other")
+    assert len(store.runs(results)) == before == store.runs(results)["identity"].nunique()
+
+
+@pytest.mark.parametrize("value", [150, -50, True, int("9" * 400), 1e308, float("nan"), float("inf"), "high"])
+@pytest.mark.parametrize("field", ["summary", "config"])
+def test_impossible_values_in_a_document_are_refused_with_the_file_name(results, capfd, value, field):
+    if field == "config" and not isinstance(value, float):
+        pytest.skip("any finite JSON value may be part of a configuration; its digest then decides")
+    folder = run_folders(results)[0]
+    key = "accuracy" if field == "summary" else "rate"
+    edit(folder / "run.json", lambda d: d[field].update({key: value}))
+    for words in READERS:
+        code = cli.main([*words, "--results", str(results)])
+        assert code in (0, 3), words
+    assert str(folder) in capfd.readouterr().err
+    runs = store.runs(results)
+    assert str(folder) not in set(runs["path"]) and len(runs) == 5
+
+
+@pytest.mark.parametrize("value", [int("9" * 400), 150, True, "high", [1]])
+def test_impossible_values_in_metrics_are_refused_with_the_file_name(results, capfd, value):
+    folder = run_folders(results)[0]
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    record = json.loads(lines[1])
+    record["result"]["test_accuracy"] = value
+    lines[1] = json.dumps(record)
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert len(store.RunFolder(folder).epochs()) == 1
+    assert str(folder / "metrics.jsonl") in capfd.readouterr().err
+    for words in READERS:
+        assert cli.main([*words, "--results", str(results)]) in (0, 3), words
+
+
+@pytest.mark.parametrize("name", ["method", "seed", "epoch", "status"])
+def test_a_metric_cannot_take_the_name_of_a_column(results, capfd, name):
+    folder = run_folders(results)[0]
+    record = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
+    record["result"][name] = 5
+    (folder / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    assert store.RunFolder(folder).epochs() == [] and str(folder) in capfd.readouterr().err
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_device_link(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def make_loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("file", ["run.json", "metrics.jsonl"])
+@pytest.mark.parametrize("make", [make_fifo, make_device_link, make_folder, make_loop])
+def test_odd_files_hang_no_command(results, capfd, file, make):
+    folder = run_folders(results)[0]
+    (folder / file).unlink()
+    make(folder / file)
+    for words in READERS:
+        assert cli.main([*words, "--results", str(results)]) in (0, 1, 3), words
+    assert len(store.runs(results)) == (5 if file == "run.json" else 6)
+
+
+def test_a_loop_of_links_is_a_sentence(tmp_path, capfd):
+    (tmp_path / "loop").symlink_to("loop")
+    for words in (("report",), ("export",), ("table2", "--no-run")):
+        assert cli.main([*words, "--results", str(tmp_path / "loop")]) in (1, 2), words
+        assert str(tmp_path / "loop") in capfd.readouterr().err
