@@ -14,6 +14,7 @@ from benchmark.store import profile_name
 from methods.registry import did_you_mean
 
 PROFILES = Path(__file__).parent / "profiles"
+LONGEST_PATH = 1000  # characters; the operating system refuses much longer names with an error of its own
 TUNING = "-tuning"  # runs of a grid search are kept under the profile's name with this ending, apart from its own
 VARIANCE = "-variance"  # so are runs that take a table's randomness apart
 APART = (TUNING, VARIANCE)  # shown when they are named, not between the results
@@ -126,10 +127,10 @@ def _check_kinds(base: str, raw: Mapping[str, Any]) -> None:
 
 def _read_profile(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
     path = Path(name) if name.endswith(".toml") else PROFILES / f"{name}.toml"
-    if not path.is_file():
+    if len(name) > LONGEST_PATH or not path.is_file():
         known = profile_names()
         raise UsageError(
-            f"Unknown profile '{name}'.{did_you_mean(name, known)} Known: {', '.join(known)}, or a .toml file."
+            f"Unknown profile '{name[:80]}'.{did_you_mean(name, known)} Known: {', '.join(known)}, or a .toml file."
         )
     if str(path) in seen:
         raise UsageError(f"Profile {path} includes itself.")
@@ -138,7 +139,10 @@ def _read_profile(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(f"Profile {path} is not valid TOML: {error}") from None
     merged: dict[str, Any] = {}
-    for included in own.pop("include", []):
+    includes = own.pop("include", [])
+    if not isinstance(includes, list) or not all(isinstance(included, str) for included in includes):
+        raise UsageError(f"Profile {path}: 'include' must be a list of names of profiles, not {includes!r}.")
+    for included in includes:
         _merge(merged, _read_profile(included, (*seen, str(path))))
     _merge(merged, own)
     return merged

@@ -25,7 +25,9 @@ from torch import Tensor
 
 from benchmark import kept
 from benchmark.errors import CandidError
+from benchmark.files import read_regular
 from benchmark.plan.spec import file_digest
+from benchmark.store import is_count, is_number, parse_json
 from benchmark.train.inputs import ViewLoader
 from benchmark.train.trainer import Trainer, build
 from datasets.base import UNKNOWN, Dataset, Scaling, Split
@@ -37,6 +39,7 @@ from methods.parts.networks import file_digest_of, own_file
 from methods.registry import Catalogue, MethodError, discover, load
 
 FORMAT = 1
+MOST_THREADS = 1024  # that a model may ask for; far beyond that the OpenMP library ends the process
 BATCH = 256  # rows that are predicted at once; as in an evaluation, so that the numbers are the same
 
 
@@ -159,7 +162,12 @@ class Model:
                 parts = [self.method.predict(rows.to(self.device)).float().cpu() for rows in self._batches(x)]
         finally:
             torch.set_num_threads(threads)
-        return torch.cat(parts).numpy() if parts else np.zeros((0, len(self.classes)), dtype=np.float32)
+        logits = torch.cat(parts).numpy() if parts else np.zeros((0, len(self.classes)), dtype=np.float32)
+        if not np.isfinite(logits).all():
+            raise CandidError(
+                "the model predicts values that are not finite; its weights are damaged, so fit it again."
+            )
+        return logits
 
     def probabilities(self, x: np.ndarray | Split) -> np.ndarray:
         return probabilities(self.logits(x))
@@ -229,18 +237,18 @@ def read_document(folder: Path) -> dict[str, Any]:
     """model.json, held to its form, and to its SHA-256 where run.json has it."""
     path = folder / kept.MODEL
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except FileNotFoundError:
         raise CandidError(
             f"{folder} holds no {kept.MODEL}: train with `fit`, or with --keep-model, and name the folder that it prints."
         ) from None
-    except OSError as error:
-        raise CandidError(f"{path} cannot be read ({error.strerror}).") from None
+    except (OSError, ValueError) as error:
+        raise CandidError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
     wanted = recorded(folder).get(kept.MODEL)
     if wanted is not None and hashlib.sha256(content).hexdigest() != wanted:
         raise CandidError(f"{path} is not the file that the run wrote: its SHA-256 is not the one in run.json.")
     try:
-        document = json.loads(content)
+        document = parse_json(content)
         if document["format"] != FORMAT:
             raise CandidError(f"{path} has format {document['format']}, this program reads format {FORMAT}.")
         sizes = (document["task"]["rows"], document["task"]["epochs"], document["task"]["steps_per_epoch"])
@@ -248,12 +256,18 @@ def read_document(folder: Path) -> dict[str, Any]:
         fine = all(type(size) is int and 0 < size < 1 << 40 for size in sizes)
         fine &= all(isinstance(name, str) for name in (*names, *document["classes"])) and len(document["classes"]) > 1
         fine &= document["input"]["kind"] in ("features", "images") and isinstance(document["method"]["config"], dict)
-        fine &= isinstance(document["config"]["train"]["threads"], int)
+        train = document["config"]["train"]
+        fine &= is_count(train["threads"]) and 0 < train["threads"] <= MOST_THREADS
+        fine &= train["amp"] in ("off", "bfloat16", "float16")
         if document["input"]["kind"] == "features":
-            fine &= len(document["input"]["mean"]) == len(document["input"]["scale"]) > 0
+            inputs = document["input"]
+            fine &= all(is_number(value) for value in (*inputs["mean"], *inputs["scale"]))
+            fine &= len(inputs["mean"]) == len(inputs["scale"]) > 0
+            fine &= all(isinstance(column, str) for column in inputs["columns"])
+            fine &= len(inputs["columns"]) in (0, len(inputs["mean"]))
         else:
             fine &= 0 < recipe_of(document["input"]).size <= 4096
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         fine = False
     if not fine:
         raise CandidError(f"{path} is damaged or not the description of a model.")

@@ -180,6 +180,19 @@ def test_tampered_models_are_one_sentence(copy, place, capsys):
     assert not (copy.parent / "p.csv").exists()
 
 
+def with_train(document, **changes):
+    config = document["config"]
+    return config | {"train": config["train"] | changes}
+
+
+def test_weights_that_are_not_numbers_are_refused(copy, place, capsys):
+    tensors = load_file(copy / "model.safetensors")
+    tensors = {k: np.full_like(v, np.nan) if v.dtype.kind == "f" else v for k, v in tensors.items()}
+    save_file(tensors, copy / "model.safetensors")
+    rewrite(copy, tensors_sha256=sha256((copy / "model.safetensors").read_bytes()).hexdigest())
+    assert "not finite" in refusal(capsys, "predict", copy, place / "new.csv")
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
@@ -191,6 +204,12 @@ def test_tampered_models_are_one_sentence(copy, place, capsys):
         ({"format": 9}, "has format 9"),
         ({"classes": 3}, "damaged or not the description of a model"),
         ({"task": {}}, "damaged or not the description of a model"),
+        ({"input": lambda d: d["input"] | {"mean": ["a"] * 5}}, "damaged or not the description of a model"),
+        ({"input": lambda d: d["input"] | {"columns": 5}}, "damaged or not the description of a model"),
+        ({"config": lambda d: with_train(d, threads=-1)}, "damaged or not the description of a model"),
+        ({"config": lambda d: with_train(d, threads=True)}, "damaged or not the description of a model"),
+        ({"config": lambda d: with_train(d, threads=10**6)}, "damaged or not the description of a model"),
+        ({"config": lambda d: with_train(d, amp="load")}, "damaged or not the description of a model"),
     ],
 )
 def test_a_wrong_description_is_one_sentence(copy, place, capsys, changes, problem):

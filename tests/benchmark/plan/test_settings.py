@@ -100,6 +100,8 @@ def test_a_slip_of_the_keyboard_is_one_sentence(tmp_path: Path, words: dict[str,
         ("[train]", "[train", "is not valid TOML"),
         ("[train]", '[[values]]\nmethod = "cc"\n[train]', "needs 'dataset'"),
         ('title = "tiny"', 'include = ["tiny.toml"]', "Unknown profile 'tiny.toml'"),
+        ('title = "tiny"', "include = [1]", "'include' must be a list of names"),
+        ('title = "tiny"', f'include = ["{"x" * 100_000}"]', "Unknown profile 'xxx"),
     ],
 )
 def test_a_wrong_profile_is_one_sentence(tmp_path: Path, old: str, new: str, sentence: str) -> None:
