@@ -36,6 +36,7 @@ from benchmark.device.pretend import PretendCuda
 from benchmark.files import ROOT
 from benchmark.store import RunFolder
 from benchmark.train import checkpoint
+from benchmark.train.device import global_state
 from benchmark.train.stray_tensors import stray_tensors
 from benchmark.train.trainer import Hooks, Interrupted, Trainer, TrainingRows, weights_digest
 from methods.base import About, Clock, Method, Step, Task, ViewName
@@ -47,6 +48,7 @@ from methods.supervised import sees_truth
 STOPS = (3, 14, 20, 31)
 WANTED = 50.0  # per cent of the test images; a guess has 20
 HUGE = 1e4
+AT_START = global_state()  # before a method's file is imported
 
 CLAIMS: list[Claim] = []
 
@@ -367,6 +369,27 @@ def trains(subject: Subject) -> None:
 @claim("It keeps no tensor outside parameters and persistent buffers after training either", "trains")
 def memory_after(subject: Subject) -> None:
     _no_stray_tensor(subject, subject.whole.trainer.method)
+
+
+@claim("It leaves the global settings of torch alone", "trains")
+def global_settings(subject: Subject) -> None:
+    for name, value in global_state().items():
+        if value != AT_START[name]:
+            text = (
+                f"{name} has become {value}; other methods' runs would change with it, so leave global settings alone"
+            )
+            raise Defect(text, subject.line(_line_that_sets(subject.tree)))
+
+
+def _line_that_sets(tree: ast.Module) -> int:
+    """Return the first line that looks like a change of global settings of torch, or 1."""
+    for node in ast.walk(tree):
+        name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Assign):
+            name = ast.unparse(node.targets[0])
+        if re.match(r"torch\.(set_|backends\.|use_deterministic)", name):
+            return node.lineno
+    return 1
 
 
 @claim("It does not write into the batch or the task that it is lent", "trains", "training_step")

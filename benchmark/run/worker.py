@@ -28,7 +28,7 @@ from benchmark.store import SCHEMA, RunFolder, done_elsewhere, identity_of, run_
 from benchmark.train import checkpoint
 from benchmark.train.annotating import Keeper
 from benchmark.train.candidates import candidate_set
-from benchmark.train.device import ready, release
+from benchmark.train.device import ChangedState, check_global_state, ready, release
 from benchmark.train.guard import Diverged, peak_memory_mb
 from benchmark.train.loading import dataset_of, entry_of
 from benchmark.train.model import cannot_keep, model_files, write_model
@@ -75,7 +75,9 @@ def prepare(spec: RunSpec, options: RunOptions, wait: bool = False) -> Outcome:
     """
     try:
         with silenced(), contextlib.nullcontext() if wait else without_waiting():
-            _, candidates = made(spec, replace(options, device=str(ready(options.device))))
+            device = ready(options.device)
+            check_global_state(device)
+            _, candidates = made(spec, replace(options, device=str(device)))
             found = doubts(with_accuracy(candidates, options.results / "candidates"))
     except Busy as busy:
         return Outcome("claimed", str(busy.path))
@@ -101,8 +103,10 @@ def made(spec: RunSpec, options: RunOptions) -> tuple[Dataset, CandidateSet]:
 def execute(spec: RunSpec, options: RunOptions) -> Outcome:
     """Do this run, or say why not. Never raises for what a single run can do wrong."""
     try:
-        return _execute(spec, replace(options, device=str(ready(options.device))))
-    except RuntimeError as error:  # torch's word for a device that cannot be used
+        device = ready(options.device)
+        check_global_state(device)
+        return _execute(spec, replace(options, device=str(device)))
+    except (ChangedState, RuntimeError) as error:  # torch's word for a device that cannot be used
         return Outcome("failed", sentence(error))
     finally:
         release(options.device)

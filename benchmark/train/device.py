@@ -7,6 +7,7 @@ import gc
 import torch
 
 from benchmark.device.environment import set_environment
+from benchmark.errors import CandidError
 
 
 def ready(name: str | torch.device, tf32: str = "conv") -> torch.device:
@@ -32,6 +33,51 @@ def ready(name: str | torch.device, tf32: str = "conv") -> torch.device:
     torch.backends.cudnn.allow_tf32 = tf32 != "off"
     torch.backends.cuda.matmul.allow_tf32 = tf32 == "all"
     return device
+
+
+def global_state() -> dict[str, object]:
+    """Return the settings of torch that change the numbers of a CPU run and that any code in the process can set."""
+    return {
+        "torch.get_default_dtype()": torch.get_default_dtype(),
+        "torch.get_default_device()": torch.get_default_device(),
+        "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision(),
+        "torch.backends.mkldnn.enabled": torch.backends.mkldnn.enabled,
+        "torch.is_grad_enabled()": torch.is_grad_enabled(),
+        "torch.is_autocast_enabled('cpu')": torch.is_autocast_enabled("cpu"),
+        "torch.is_anomaly_enabled()": torch.is_anomaly_enabled(),
+        "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+# What torch starts with. The number of threads is a setting of the run, see the trainer; the flags of CUDA are set by
+# `ready` for every run.
+EXPECTED = {
+    "torch.get_default_dtype()": torch.float32,
+    "torch.get_default_device()": torch.device("cpu"),
+    "torch.get_float32_matmul_precision()": "highest",
+    "torch.backends.mkldnn.enabled": True,
+    "torch.is_grad_enabled()": True,
+    "torch.is_autocast_enabled('cpu')": False,
+    "torch.is_anomaly_enabled()": False,
+    "torch.are_deterministic_algorithms_enabled()": False,
+}
+SET_FOR_CUDA = ("torch.get_float32_matmul_precision()", "torch.are_deterministic_algorithms_enabled()")
+
+
+class ChangedState(CandidError):
+    """Global settings of torch are not those that every run starts with."""
+
+
+def check_global_state(device: torch.device) -> None:
+    """Raise ChangedState unless torch is set as every run expects; equal identities then give equal numbers."""
+    for name, value in global_state().items():
+        if device.type == "cuda" and name in SET_FOR_CUDA:
+            continue
+        if value != EXPECTED[name]:
+            raise ChangedState(
+                f"{name} is {value} instead of {EXPECTED[name]} before the run starts, which would change its numbers; "
+                f"code in this process has set it"
+            )
 
 
 def release(device: str | torch.device) -> None:
