@@ -20,7 +20,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,7 +29,6 @@ from benchmark import kept
 from benchmark.accuracy import ACCURACIES
 from benchmark.errors import CandidError, warn
 from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, read_regular, set_aside
-from benchmark.versions import Versions, Wanted, source_of
 
 if TYPE_CHECKING:
     import pandas
@@ -38,6 +37,7 @@ SCHEMA = 1  # of run.json and metrics.jsonl
 ANNOTATOR_DOCUMENT = "annotator.json"  # in the folder of an annotator in training, see run/annotators.py
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
 PACKED = "packed.jsonl.gz"
+SOURCE_LENGTH = 8  # characters of the digest of a plug-in's file
 SUMMARY = tuple(accuracy.key for accuracy in ACCURACIES)
 PERCENT = re.compile(r"accuracy|covering_rate")  # in the names of results
 KEYS = (
@@ -389,25 +389,46 @@ def state_of(folder: RunFolder, document: dict[str, Any]) -> str:
 Runs = Iterable[tuple[RunFolder, dict[str, Any]]]
 
 
-def runs(results: Path | str = "results", profile: str | None = None, versions: Wanted = "newest") -> pandas.DataFrame:
-    """One row per run. See docs/results.md for the columns.
-
-    Of a plug-in that was edited the newest version counts, unless `versions` names the source of a method; with "all"
-    the others are there too, with their date in the label.
-    """
-    return run_frame(chosen(results, profile, versions))
+def runs(results: Path | str = "results", profile: str | None = None) -> pandas.DataFrame:
+    """Return one row per run; of a plug-in that was edited, the newest version. See docs/results.md for the columns."""
+    return run_frame(current_runs(results, profile))
 
 
-def chosen(results: Path | str, profile: str | None = None, versions: Wanted = "newest") -> list[Any]:
-    """The runs whose version of the method counts; what is left out is said."""
-    found = list(documents(existing(results), profile))
-    known = Versions((document for _, document in found), versions)
-    for note in known.notes():
-        warn(note)
-    kept = [(folder, document) for folder, document in found if known.keeps(document)]
-    return [
-        (folder, document | {"label": f"{document.get('label')}{known.mark(document)}"}) for folder, document in kept
-    ]
+def current_runs(
+    results: Path | str, profile: str | None = None, sources: Mapping[str, str] | None = None
+) -> list[Any]:
+    """Return the runs whose version of their method counts, and warn about the others; see `current_sources`."""
+    everything = list(documents(existing(results), profile))
+    current = current_sources((document for _, document in everything), sources)
+    counting = [run for run in everything if source_of(run[1]) == current[str(run[1].get("method"))]]
+    if len(counting) < len(everything):
+        warn(older_versions_note(len(everything) - len(counting)))
+    return counting
+
+
+def source_of(document: Mapping[str, Any]) -> str:
+    """Return the short digest of the plug-in file of a run's method; empty for a built-in method."""
+    config = document.get("config")
+    method = config.get("method") if isinstance(config, dict) else None
+    source = method.get("source") if isinstance(method, dict) else None
+    return source[:SOURCE_LENGTH] if isinstance(source, str) else ""
+
+
+def current_sources(documents: Iterable[Mapping[str, Any]], given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return for each method the version that counts: the given one, else that of the run that was finished last."""
+    newest: dict[str, tuple[bool, str, str]] = {}
+    for document in documents:
+        time = document.get("time")
+        times = time if isinstance(time, dict) else {}
+        last = str(times.get("finished") or times.get("started") or "")
+        method, run = str(document.get("method")), (document.get("status") == "done", last, source_of(document))
+        newest[method] = max(run, newest.get(method, run))
+    current = {method: source for method, (_, _, source) in newest.items()}
+    return current | {method: source[:SOURCE_LENGTH] for method, source in (given or {}).items()}
+
+
+def older_versions_note(runs: int) -> str:
+    return f"{runs} run{'s' if runs > 1 else ''} of older versions of a plug-in {'are' if runs > 1 else 'is'} left out."
 
 
 THEN = " then "
@@ -467,9 +488,9 @@ def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def load(results: Path | str = "results", profile: str | None = None, versions: Wanted = "newest") -> pandas.DataFrame:
+def load(results: Path | str = "results", profile: str | None = None) -> pandas.DataFrame:
     """One tidy frame: a row per run and epoch, the run's keys beside every recorded metric. See docs/results.md."""
-    return epoch_frame(chosen(results, profile, versions))
+    return epoch_frame(current_runs(results, profile))
 
 
 def epoch_frame(runs: Runs) -> pandas.DataFrame:

@@ -21,7 +21,7 @@ def run(request: Request, own: Own) -> int:
     from benchmark import store
     from benchmark.plan.selection import sources_of
 
-    frame = store.load(request.results, request.profile, sources_of(request.plugins))
+    frame = store.epoch_frame(store.current_runs(request.results, request.profile, sources_of(request.plugins)))
     if frame.empty:
         raise CandidError(f"There are no runs in {request.results} to export.")
     text = frame.to_csv(index=False)

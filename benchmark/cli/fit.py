@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OWN = "own"  # the profile for own data
 TAKES = (
     "profile", "results", "data", "device", "plugins", "settings", "epochs", "eval_every", "dry_run", "quiet", "track",
-    "step_seconds", "checkpoint_seconds",
+    "checkpoint_seconds",
 )  # fmt: skip
 COPIED = ("run.json", "metrics.jsonl", kept.PREDICTIONS, kept.MODEL, kept.TENSORS, kept.LABELS)
 

@@ -79,7 +79,7 @@ def _profiles(request: Request) -> Rows:
 
 def _runs(request: Request) -> Rows:
     from benchmark.run.standing import readable
-    from benchmark.versions import source_of
+    from benchmark.store import source_of
 
     rows = []
     for _, document, state in readable(request.results, request.profile):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import importlib
 import io
 import os
 import pkgutil
 import signal
 import sys
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -35,7 +33,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is its result."""
     signal.signal(signal.SIGTERM, _terminate)
-    speak_plainly()
+    replace_unknown_characters()
     try:
         command, request, own = parse(commands(), argv)
         return _run(command, request, own)
@@ -50,29 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def speak_plainly() -> None:
-    """On a terminal that is not UTF-8 signs that it lacks become plain characters: a table is no reason for a traceback."""
-    codecs.register_error("candid", _plain_sign)
+def replace_unknown_characters() -> None:
+    """Print a question mark for each character that the terminal's encoding lacks, instead of a traceback."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and (stream.encoding or "").lower().replace("-", "") != "utf8":
-            stream.reconfigure(errors="candid")
-
-
-SIGNS = {"±": "+/-", "×": "x", "−": "-", "–": "-", "…": "...", "·": ".", "•": "*", "★": "*", "†": "+", "─": "-", "│": "|",
-         "█": "#", "→": "->", "≤": "<=", "≥": ">=", "’": "'", "“": '"', "”": '"', "α": "alpha", "β": "beta", "γ": "gamma",
-         "₁": "1", "₂": "2", "η": "eta", "λ": "lambda", "ρ": "rho", "⌈": "", "⌉": "", "‖": "||", "Δ": "Delta", "σ": "sigma",
-         "°": "^", "‡": "!", "√": "sqrt", "≈": "~", "—": "-", "τ": "tau", "μ": "mu"}  # fmt: skip
-
-
-def _plain_sign(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    signs = error.object[error.start : error.end]
-    return "".join(SIGNS[sign] if sign in SIGNS else _unaccented(sign) for sign in signs), error.end
-
-
-def _unaccented(sign: str) -> str:
-    return unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode() or "?"
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _run(command: Command, request: Request, own: object) -> int:

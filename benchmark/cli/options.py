@@ -86,7 +86,6 @@ class Request:
     no_wait: bool = flag(False, "do not wait for runs that another process is doing")
     retry_diverged: bool = flag(False, "run diverged runs again (same seed, same end)")
     track: str | None = flag(None, "also record curves there (extra `track`)", choices=("tensorboard", "wandb"))
-    step_seconds: float = flag(3600.0, "a step that takes longer is given up as endless", kind=_seconds, metavar="S")
     grace: float | None = flag(
         None, "to save in after Ctrl-C or SIGTERM (default: 7, on GPUs 30)", kind=_seconds, metavar="S"
     )
@@ -103,8 +102,8 @@ class Request:
 CHOICE = ("plugins", "settings", "epochs", "eval_every", "methods", "datasets", "seeds")
 SELECTION = ("profile", "results", "data", "device", *CHOICE)  # what names a set of runs and where they live
 TRAINING = (
-    *SELECTION, "jobs", "backend", "scheduler", "dry_run", "quiet", "no_wait", "retry_diverged", "track", "step_seconds",
-    "grace", "checkpoint_seconds", "keep_model",
+    *SELECTION, "jobs", "backend", "scheduler", "dry_run", "quiet", "no_wait", "retry_diverged", "track", "grace",
+    "checkpoint_seconds", "keep_model",
 )  # fmt: skip
 
 

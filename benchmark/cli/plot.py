@@ -32,7 +32,7 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
     from methods.registry import discover
 
     results = request.results
-    frame = store.load(results, request.profile, sources_of(request.plugins))
+    frame = store.epoch_frame(store.current_runs(results, request.profile, sources_of(request.plugins)))
     if request.profile is None:  # a grid search is drawn when it is named, not between the results
         frame = frame[~frame["profile"].str.endswith(APART)]
     if frame.empty:

@@ -66,7 +66,6 @@ def place_of(request: Request) -> RunOptions:
         checkpoint_seconds=request.checkpoint_seconds,
         retry_diverged=request.retry_diverged,
         track=request.track or "",
-        step_seconds=request.step_seconds,
         grace=request.grace,
         typed=request.typed,
         keep_model=request.keep_model,

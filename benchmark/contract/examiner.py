@@ -12,6 +12,7 @@ import dataclasses
 import io
 import math
 import re
+import signal
 import sys
 import time
 import traceback
@@ -36,7 +37,6 @@ from benchmark.train.guard import Diverged
 from benchmark.train.inputs import ViewLoader
 from benchmark.train.seeding import derive
 from benchmark.train.trainer import Hooks, Trainer, weights_digest
-from benchmark.watchdog import TimeUp, watchdog
 from datasets.base import Dataset, Split
 from datasets.views.recipes import DIGITS
 from methods.base import Batch, Clock, Method, Step, Task
@@ -317,11 +317,31 @@ class Subject:
 # trying claims -------------------------------------------------------------------------------------------------------
 
 
+class TimeUp(BaseException):
+    """A claim took too long. Not an Exception, so that a method's own `except Exception` does not swallow it."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeUp in the running line after so many seconds, and every second after that in case it is swallowed."""
+
+    def on_alarm(*_: object) -> None:
+        raise TimeUp
+
+    previous = signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
 def try_claim(subject: Subject, one: Claim, seconds: float = CLAIM_SECONDS) -> Finding:
     """One claim on one method; whatever the method does becomes a finding."""
     name = subject.entry.name
     try:
-        with watchdog(seconds), contextlib.redirect_stdout(io.StringIO()):
+        with time_limit(seconds), contextlib.redirect_stdout(io.StringIO()):
             remark = one.test(subject)
     except TimeUp as error:
         where = subject.deepest(error) or subject.member(one.member)

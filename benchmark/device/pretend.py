@@ -30,6 +30,7 @@ from torch.fx.experimental import _config as shapes
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from benchmark.device import environment
 from benchmark.device.operations import INDEXING, NO_KERNEL, WAITS, is_inexact, mask_in
 from benchmark.files import ROOT
 
@@ -217,6 +218,7 @@ class PretendCuda(TorchDispatchMode):
             raise RuntimeError("the pretend device is in use already")
         torch.compiler.reset()  # imports the compiler, as optimisers do at their first step: not in here
         PretendCuda.current = self
+        environment.pretended = True
         torch._C._ensureCUDADeviceGuardSet()  # without a driver, "cuda" without a number is asked of nobody
         for owner, name, stand_in in replacements():
             self._replaced.append((owner, name, getattr(owner, name)))

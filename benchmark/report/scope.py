@@ -13,7 +13,6 @@ from benchmark.errors import CandidError, UsageError
 from benchmark.plan.profile import APART, Profile
 from benchmark.plan.resolution import resolve, source_digest
 from benchmark.store import digest_of
-from benchmark.versions import Versions
 from methods.registry import Catalogue, discover
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class Chosen:
 
     runs: Documents
     others: Documents
-    left_out: dict[str, list[str]]  # by profile, a sentence for every older version of a plug-in
+    left_out: dict[str, list[str]]  # by profile, a sentence about runs of older versions of plug-ins
 
 
 def choose(results: Path, scope: Scope, catalogue: Catalogue) -> Chosen:
@@ -80,13 +79,12 @@ def choose(results: Path, scope: Scope, catalogue: Catalogue) -> Chosen:
         _check_known(scope.methods, [document for _, document in (*runs, *others)], results)
         runs, others = ([run for run in part if _named(run[1], scope.methods)] for part in (runs, others))
     given = {e.name: source_digest(e) for e in catalogue.entries.values() if not e.built_in}
-    versions = Versions((document for _, document in runs), given)
-    old: dict[str, list[dict[str, Any]]] = {}
-    for _, document in runs:
-        if not versions.keeps(document):
-            old.setdefault(str(document.get("profile")), []).append(document)
-    left_out = {profile: [v.left_out() for v in Versions(documents).every()] for profile, documents in old.items()}
-    return Chosen([run for run in runs if versions.keeps(run[1])], others, left_out)
+    current = store.current_sources((document for _, document in runs), given)
+    counting = [run for run in runs if store.source_of(run[1]) == current[str(run[1].get("method"))]]
+    old = Counter(str(document.get("profile")) for _, document in runs)
+    old.subtract(str(document.get("profile")) for _, document in counting)
+    left_out = {profile: [store.older_versions_note(many)] for profile, many in old.items() if many}
+    return Chosen(counting, others, left_out)
 
 
 def _named(document: dict[str, Any], names: Collection[str]) -> bool:

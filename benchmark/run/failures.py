@@ -8,7 +8,6 @@ import re
 import traceback
 from pathlib import Path
 
-from benchmark import watchdog
 from benchmark.errors import CandidError
 from benchmark.files import ROOT
 from datasets.base import DataError
@@ -41,8 +40,6 @@ def _told(error: BaseException, plugin: str) -> str:
         return str(error)
     where = ""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename == watchdog.__file__:  # the alarm; the line that it interrupted is the one to name
-            continue
         if "site-packages" not in frame.filename and "/lib/python" not in frame.filename:
             where = f" ({os.path.relpath(frame.filename, ROOT)}:{frame.lineno})"
             break

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+import uuid
+from dataclasses import dataclass, field
 from pathlib import Path
 
 DEATHS_ALLOWED = 2  # of worker processes on one run in one command
@@ -18,9 +20,8 @@ class RunOptions:
     checkpoint_seconds: float | None = None
     retry_diverged: bool = False
     track: str = ""  # "tensorboard" or "wandb"
-    step_seconds: float = 3600.0  # a step or epoch hook that takes longer is taken for endless
-    command: str = ""  # one invocation of the program, on however many workers
-    began: float = 0.0  # when that was, by the clock of the results folder's disk
+    command: str = field(default_factory=lambda: uuid.uuid4().hex)  # one call of the program, on however many workers
+    started: float = field(default_factory=time.time)  # when that was
     typed: str = ""  # its words, for the record of a sitting
     keep_model: bool = False  # a run without its model is done again
     grace: float | None = None  # seconds to save after a signal; None: by the device

@@ -34,7 +34,6 @@ from benchmark.train.loading import dataset_of, entry_of
 from benchmark.train.model import cannot_keep, model_files, write_model
 from benchmark.train.summary import cost_of, summarise
 from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
-from benchmark.watchdog import watchdog
 from datasets.base import UNKNOWN, Dataset
 from datasets.labels.annotator import with_accuracy
 from datasets.labels.candidates import CandidateSet, doubts
@@ -146,8 +145,8 @@ def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> O
         return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
     if status == "diverged" and not options.retry_diverged:
         return Outcome("diverged", reason, skipped=True)
-    if status in ("failed", "oom") and options.began and written(folder) >= options.began:
-        return Outcome(status, reason, skipped=True)  # another process has just tried
+    if status in ("failed", "oom") and folder.document_path.stat().st_mtime >= options.started:
+        return Outcome(status, reason, skipped=True)  # another process has tried it meanwhile
     if deaths(known, options) >= DEATHS_ALLOWED:
         reason = f"its worker process died {DEATHS_ALLOWED} times (out of memory, segmentation fault, or a signal)"
         known |= {"status": "failed", "reason": reason}
@@ -172,16 +171,9 @@ def write_or_warn(folder: RunFolder, document: dict[str, Any]) -> OSError | None
     return None
 
 
-def written(folder: RunFolder) -> float:
-    """When a run's document was written, by the clock of its disk; 0 if it is not there."""
-    with contextlib.suppress(OSError):
-        return folder.document_path.stat().st_mtime
-    return 0.0
-
-
 def deaths(known: dict[str, Any], options: RunOptions) -> int:
     """How many workers of this very command died on a run whose lock is free, the one that left `known` included."""
-    if known["status"] != "running" or not options.command or known["time"].get("command") != options.command:
+    if known["status"] != "running" or known["time"].get("command") != options.command:
         return 0
     return int(known["time"].get("deaths", 0)) + 1
 
@@ -237,23 +229,15 @@ class Attempt:
         return "done", ""
 
     def _train(self) -> None:
-        options, endless = self.options, "a step did not end in time (see --step-seconds)"
-        with (
-            following(options.track, self.folder.path, self.spec, self.identity) as on_epoch,
-            watchdog(options.step_seconds, endless) as restart_watchdog,
-        ):
-
-            def stop() -> bool:  # asked after every step, which is how the watchdog knows that it ended
-                restart_watchdog()
-                return _stop_asked.is_set()
-
+        options = self.options
+        with following(options.track, self.folder.path, self.spec, self.identity) as on_epoch:
             trainer = Trainer(
                 self.spec,
                 load(entry_of(self.spec)),
                 self.dataset,
                 self.candidates.matrix,
                 torch.device(options.device),
-                Hooks(stop, on_epoch, options.checkpoint_seconds),
+                Hooks(_stop_asked.is_set, on_epoch, options.checkpoint_seconds),
             )
             records = trainer.run(self.folder, self.identity)
         self.document["summary"] = summarise(records)

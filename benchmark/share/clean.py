@@ -13,8 +13,7 @@ from benchmark.kept import PREDICTIONS
 from benchmark.report.scope import Scope, choose
 from benchmark.report.sections import outdated, views_of
 from benchmark.share.reading import MODEL_FILES, Held, runs_in
-from benchmark.store import RunFolder
-from benchmark.versions import Versions
+from benchmark.store import RunFolder, current_sources, source_of
 
 
 @dataclass(frozen=True)
@@ -87,15 +86,15 @@ def _outdated(runs: list[Held], results: Path, scope: Scope) -> Iterator[Waste]:
     """Finished runs of another version of a plug-in, or of other values than their profile has today."""
     catalogue = scope.catalogue()
     chosen = choose(results, scope, catalogue)
-    versions = Versions(held.document for held in runs if held.document)
+    sources = current_sources(held.document for held in runs if held.document)
     stale = {digest for view in views_of(chosen, catalogue, scope) for digest in outdated(view)}
     current = {str(folder.path) for folder, _ in chosen.runs}
     for held in runs:
         document = held.document
         if document is None or document["status"] != "done":
             continue
-        if str(held.path) not in current and versions.mark(document):
-            yield Waste(held.path, held.name, f"another version of the plug-in{versions.mark(document)}")
+        if str(held.path) not in current and source_of(document) != sources[document["method"]]:
+            yield Waste(held.path, held.name, "another version of the plug-in")
         elif document["config_digest"] in stale:
             yield Waste(held.path, held.name, f"profile {document['profile']} has other values today")
 

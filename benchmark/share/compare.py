@@ -15,15 +15,14 @@ from benchmark.analysis.comparisons import ALPHA, add_holm
 from benchmark.analysis.contents import TEST_NAMES
 from benchmark.analysis.table import NONE, Row, Table, row
 from benchmark.errors import CandidError
-from benchmark.versions import Wanted
 
 KEYS = ["profile", "dataset", "label"]
 LETTERS = {st.WIN: "B higher", st.TIE: "tie", st.LOSS: "B lower", st.MISSING: NONE}
 
 
-def finished(place: Path, profile: str | None, versions: Wanted) -> pd.DataFrame:
+def finished(place: Path, profile: str | None, sources: Mapping[str, str]) -> pd.DataFrame:
     """Finished runs of a folder."""
-    frame = store.runs(place, profile, versions)
+    frame = store.run_frame(store.current_runs(place, profile, sources))
     store.check_schema(frame)
     return frame[frame["status"] == "done"]
 

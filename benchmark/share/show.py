@@ -17,17 +17,18 @@ from benchmark.plan.spec import values_by_source
 from benchmark.report.scope import Scope
 from benchmark.report.sections import View, command, definition_of, outdated, read_runs
 from benchmark.share.reading import candidate_files, candidate_matrix
-from benchmark.store import RunFolder, digest_of, printable
-from benchmark.versions import Wanted, source_of
+from benchmark.store import RunFolder, digest_of, printable, source_of
 from methods.registry import did_you_mean
 
 Run = tuple[RunFolder, dict[str, Any]]
 INDENT = 14
 
 
-def cell(results: Path, method: str, dataset: str, scope: Scope, versions: Wanted) -> tuple[list[Run], list[str]]:
+def cell(
+    results: Path, method: str, dataset: str, scope: Scope, sources: Mapping[str, str]
+) -> tuple[list[Run], list[str]]:
     """The runs of one cell, and a sentence about each other group of runs that the words could mean."""
-    found = store.chosen(results, scope.profile, versions)
+    found = store.current_runs(results, scope.profile, sources)
     on = [run for run in found if str(run[1]["dataset"]).lower() == dataset.lower()]
     if not on:
         there = sorted({str(document["dataset"]) for _, document in found})

@@ -50,22 +50,17 @@ def edited(tmp_path: Path) -> tuple[Path, Path, str, str]:
     return results, file, before, after
 
 
-def test_frames_hold_the_newest_version_and_name_the_others(
+def test_frames_hold_the_newest_version_and_say_how_many_runs_are_left_out(
     edited: tuple[Path, Path, str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    results, _, before, after = edited
+    results, _, _, after = edited
     runs = store.runs(results)
     own = runs[runs.method == "mine"]
     assert set(own.source) == {after[:8]} and sorted(own.accuracy) == [90.0, 91.0, 92.0]
     assert set(runs[runs.method == "cel"].source) == {""}
-    assert "mine of 2026-11-17 11:40" in capfd.readouterr().err
+    assert "3 runs of older versions" in capfd.readouterr().err
     epochs = store.load(results)
     assert set(epochs[epochs.method == "mine"].source) == {after[:8]}
-    everything = store.runs(results, versions="all")
-    assert set(everything[everything.source == before[:8]].label) == {"mine (of 2026-11-17 11:40)"}
-    assert set(everything[everything.source == after[:8]].label) == {"mine"}
-    chosen = store.runs(results, versions={"mine": before})
-    assert set(chosen[chosen.method == "mine"].source) == {before[:8]}
 
 
 def test_the_version_given_by_plugin_is_exported(
@@ -91,7 +86,7 @@ def test_the_page_has_one_version_and_follows_plugin_and_methods(edited: tuple[P
     (view,) = collect(results, Scope())["views"]
     (cell,) = [c for c in view["cells"] if c["m"] == "mine"]
     assert cell["mean"] == mean([90.0, 91.0, 92.0]) and [c["n"] for c in view["cost"] if c["m"] == "mine"] == [3]
-    assert any(note.startswith("mine of 2026-11-17 11:40") for note in view["notes"])
+    assert any("3 runs of older versions" in note for note in view["notes"])
     assert {m["name"]: m["kind"] for m in view["methods"]}["mine"] == "unregistered"
     (view,) = collect(results, Scope(plugins=(str(file),)))["views"]
     assert {m["name"]: m["kind"] for m in view["methods"]}["mine"] == "PLL" and "mine" in view["compare"]["methods"]

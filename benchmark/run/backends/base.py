@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from benchmark.run.options import RunOptions
@@ -42,17 +39,6 @@ class Backend(ABC):
     def prepare(self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None = None) -> Progress:
         """The candidate sets of these runs without the runs; a back-end that cannot do it leaves them to who reads them."""
         return Progress(0)
-
-
-def one_command(options: RunOptions) -> RunOptions:
-    """The options with the mark of this invocation, by which its workers know each other's deaths and failures.
-
-    When it began is read off a file in the results folder, as is later when a run ended: clocks of two machines differ.
-    """
-    options.results.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=options.results) as probe:
-        began = os.fstat(probe.fileno()).st_mtime
-    return replace(options, command=uuid.uuid4().hex, began=began)
 
 
 def show_while(work: Callable[[], None], show: Callable[[], None]) -> None:

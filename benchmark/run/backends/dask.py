@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.errors import CandidError, UsageError, warn
 from benchmark.files import ROOT, is_locked
 from benchmark.run import devices
-from benchmark.run.backends.base import Backend, one_command, show_while
+from benchmark.run.backends.base import Backend, show_while
 from benchmark.run.backends.schedule import Sets, grouped, say_doubts, shared_key
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.progress import Display, Progress
@@ -50,7 +50,7 @@ class Dask(Backend):
         absolute = replace(options, results=options.results.resolve(), data=options.data.resolve(), device=self.device)
         with self._connect() as client:
             check_workers(client, self.scheduler, absolute.results)
-            work = Work(client, self.scheduler, one_command(absolute), progress)
+            work = Work(client, self.scheduler, absolute, progress)
             work.waiting = {spec.digest: spec for spec in specs} if runs else {}
             follow = following(work.waiting, options.results, progress, display)
             show_while(lambda: work.carry_out(specs), follow)

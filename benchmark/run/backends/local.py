@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.device.environment import set_environment
+from benchmark.device import environment
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError
-from benchmark.run.backends.base import Backend, one_command, show_while
+from benchmark.run.backends.base import Backend, show_while
 from benchmark.run.backends.schedule import Schedule, Sets, Waiting, say_doubts
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.progress import Display, Progress
@@ -59,7 +59,7 @@ class Local(Backend):
         if schedule.sets:
             if self.slots[0] == "cpu":
                 import_before_forking()
-            Command(self, schedule, one_command(options), progress).run(display)
+            Command(self, schedule, options, progress).run(display)
         return progress
 
 
@@ -75,21 +75,14 @@ def import_before_forking() -> None:
     torch.compiler.reset()  # imports the compiler, as optimisers do at their first step, where it takes 0.7 s
 
 
-def can_fork() -> bool:
-    """Whether a forked worker could train: autograd refuses where this process, a notebook perhaps, has used it on a card.
+def start_method(device: str) -> str:
+    """Return "fork" if a forked worker can train on this device, else "spawn", which takes seconds longer.
 
-    Tried by a child, since torch does not tell.
+    CUDA must be touched first in the worker, and once a process has used a GPU no fork of it can train.
     """
     import torch
 
-    child = os.fork()
-    if child == 0:
-        try:
-            torch.ones(1, requires_grad=True).sum().backward()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == 0
+    return "fork" if device == "cpu" and not torch.cuda.is_initialized() and not environment.pretended else "spawn"
 
 
 class WorkerDied(Exception):
@@ -103,8 +96,7 @@ class Worker:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        # CUDA must be touched first in the worker, so GPU workers start fresh; forked ones share what is imported.
-        self._context: Any = multiprocessing.get_context("fork" if device == "cpu" and can_fork() else "spawn")
+        self._context: Any = multiprocessing.get_context(start_method(device))
         self._process: Any = None
         self._connection: Connection | None = None
         self._retired = False
@@ -128,7 +120,7 @@ class Worker:
             if self._retired:
                 raise WorkerDied
             if self.device != "cpu":
-                set_environment()
+                environment.set_environment()
             self._connection, theirs = self._context.Pipe()
             self._process = self._context.Process(target=serve, args=(theirs, os.getpid()))
             self._process.start()

@@ -160,7 +160,7 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(forked_benchmark: Make) -> N
         (("run", "--jobs", "9999999999"), "1024 is the most"),
         (("run", "--scheduler", "tcp://127.0.0.1:8786"), "is for --backend dask"),
         (("run", "--backend", "dask", "--scheduler", "somewhere"), "that is no address"),
-        (("run", "--step-seconds", "0"), "no number of seconds above 0"),
+        (("run", "--grace", "0"), "no number of seconds above 0"),
         (("run", "--device", "gpu"), "choose auto, cpu, cuda or cuda:N"),
         (("run", "--epochs", "many"), "invalid int value"),
         (("run", "--track", "tensorbord"), "unknown 'tensorbord'. Did you mean 'tensorboard'"),

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import gc
 import itertools
-import multiprocessing
 import weakref
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmark.contract.examiner import Subject
+from benchmark.device import environment
 from benchmark.device.operations import REFUSED
 from benchmark.device.pretend import PretendCuda
-from benchmark.run.backends.local import can_fork
+from benchmark.run.backends.local import start_method
 from benchmark.store import RunFolder
 from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
 from methods.registry import discover
@@ -125,14 +123,9 @@ def test_a_second_pass_under_autocast_sees_the_new_weights(method: str) -> None:
     assert len(seen) == 2 and not torch.equal(seen[0], seen[1])
 
 
-@pytest.mark.parametrize(("device", "forks"), [("cuda", False), ("cpu", True)])
-def test_a_process_that_has_trained_on_a_card_does_not_fork_its_workers(device: str, forks: bool) -> None:
-    """In a process of its own: torch decides at the first backward pass, whatever that was, and never again."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as fresh:
-        assert fresh.submit(forks_after_training_on, device).result(timeout=120) is forks
-
-
-def forks_after_training_on(device: str) -> bool:
-    with PretendCuda() if device == "cuda" else nullcontext():
-        trainer_on(device, "proden").train_epoch()
-    return can_fork()
+def test_a_process_that_has_trained_on_a_card_does_not_fork_its_workers() -> None:
+    environment.pretended = False  # as in a new process; the pretend device sets it again
+    assert [start_method(device) for device in ("cpu", "cuda:0")] == ["fork", "spawn"]
+    with PretendCuda():
+        trainer_on("cuda", "proden").train_epoch()
+    assert start_method("cpu") == "spawn"

@@ -1,4 +1,4 @@
-"""Which cards a command takes: those that torch can use, a different one for every worker; and whose clock counts."""
+"""Which cards a command takes: those that torch can use, a different one for every worker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from benchmark.device import probe
 from benchmark.errors import UsageError
 from benchmark.plan.selection import Choice, select
 from benchmark.run import devices
-from benchmark.run.backends.base import one_command
 from benchmark.run.backends.local import Command, Local
 from benchmark.run.backends.schedule import Schedule
 from benchmark.run.options import RunOptions
@@ -123,24 +121,15 @@ def _not_held(acquire: Any, path: Path) -> Any:
     return lambda lock: lock.path != path and acquire(lock)
 
 
-def test_the_clock_of_the_disk_says_whether_a_run_has_just_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_failed_before_the_command_is_tried_again_and_one_that_failed_meanwhile_is_not(
+    tmp_path: Path,
 ) -> None:
-    """Another machine's clock may be an hour off in either direction; what it writes into run.json decides nothing."""
-    folder = RunFolder(tmp_path / "run")
-    document: dict[str, Any] = {
-        "status": "failed",
-        "reason": "no memory",
-        "time": {"finished": "2100-01-01T00:00:00+00:00"},
-    }
+    folder, options = RunFolder(tmp_path / "run"), RunOptions(tmp_path, tmp_path)
+    document: dict[str, Any] = {"status": "failed", "reason": "no memory", "time": {}}
     folder.write(document)
-    monkeypatch.setattr(time, "time", lambda: 0.0)
-    time.sleep(0.02)
-    options = one_command(RunOptions(tmp_path, tmp_path))
-    assert _settled(folder, document, options) is None  # it failed before this command: it is tried again
-    time.sleep(0.02)
-    document["time"]["finished"] = "1970-01-01T00:00:00+00:00"
-    folder.write(document)
+    os.utime(folder.document_path, (options.started - 60,) * 2)
+    assert _settled(folder, document, options) is None
+    os.utime(folder.document_path, (options.started + 60,) * 2)
     settled = _settled(folder, document, options)
     assert settled is not None and settled.skipped and settled.status == "failed"
 
