@@ -176,6 +176,11 @@ class RunSpec:
             raise UsageError(f"{path} has changed since the runs were planned; give the command again.")
         return named
 
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether the run executes a file of the user's: a plug-in, or a network of their own."""
+        return any(self.paths.get(key) for key in ("plugin", "network", "annotator"))
+
     def with_train(self, **changes: Any) -> RunSpec:
         """The same run with other training settings."""
         train = dataclasses.replace(self.train, **changes)

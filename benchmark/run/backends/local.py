@@ -244,6 +244,14 @@ class Command:
             self.progress.outcomes.append((run.spec, Outcome("claimed", "another process is doing it")))
         self.progress.elsewhere = self.schedule.elsewhere()
 
+    def _do(self, task: str, worker: Worker, spec: RunSpec) -> Outcome:
+        """Do one task. What executed a user's file ends its process: that code may have changed anything in it."""
+        try:
+            return worker.do(task, spec, self.options)
+        finally:
+            if spec.runs_user_code:
+                worker.kill()
+
     def _try(self, task: str, slot: int, spec: RunSpec) -> Outcome:
         """One task. After a death of its worker it goes on from the last checkpoint; in the end it is given up."""
         started = time.time()
@@ -251,7 +259,7 @@ class Command:
             if self.schedule.over:
                 break
             with suppress(WorkerDied):
-                return self.workers[slot].do(task, spec, self.options)
+                return self._do(task, self.workers[slot], spec)
         if self.schedule.over:
             return Outcome("interrupted", "stopped")
         who = "its worker process" if task == "execute" else f"the worker process that prepared {spec.dataset}"
