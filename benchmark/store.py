@@ -148,6 +148,11 @@ def is_epoch(record: Any, number: int) -> bool:
     return not RESERVED & result.keys() and all(is_result(key, value) for key, value in result.items())
 
 
+def epochs_digest(records: Iterable[dict[str, Any]]) -> str:
+    """Return the SHA-256 of the lines of metrics.jsonl that hold these records."""
+    return hashlib.sha256("".join(f"{canonical(record)}\n" for record in records).encode()).hexdigest()
+
+
 def printable(value: Any) -> Any:
     """Text without control characters: a document from elsewhere must not steer the terminal that shows it."""
     if isinstance(value, str) and not value.isprintable():

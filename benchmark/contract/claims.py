@@ -480,7 +480,7 @@ def _check_saved_state(trainer: Trainer, folder: RunFolder) -> None:
         return
     except checkpoint.DamagedCheckpoint as error:
         raise Defect(f"its saved state cannot be read: {error}; keep tensors and plain values only") from None
-    reason = trainer.misfit(state, len(folder.epochs()))
+    reason = trainer.misfit(state, folder.epochs())
     if reason:
         raise Defect(f"its saved state does not fit a fresh method: {reason}; buffers must keep their first shape")
 

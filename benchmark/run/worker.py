@@ -24,7 +24,7 @@ from benchmark.run.failures import is_out_of_memory, sentence
 from benchmark.run.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.run.provenance import environment, now
 from benchmark.run.tracking import following
-from benchmark.store import SCHEMA, RunFolder, done_elsewhere, identity_of, run_folder
+from benchmark.store import SCHEMA, RunFolder, done_elsewhere, epochs_digest, identity_of, run_folder
 from benchmark.train import checkpoint
 from benchmark.train.annotating import Keeper
 from benchmark.train.candidates import candidate_set
@@ -241,6 +241,7 @@ class Attempt:
             )
             records = trainer.run(self.folder, self.identity)
         self.document["summary"] = summarise(records)
+        self.document["metrics_sha256"] = epochs_digest(records)
         if "accuracy" not in self.document["summary"]:
             self.document["scored"] = False
         self.document["weights_sha256"] = weights_digest(trainer.method)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from statistics import median
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmark.plan.sections import Train
 from benchmark.plan.spec import RunSpec
-from benchmark.store import RunFolder
+from benchmark.store import RunFolder, epochs_digest
 from benchmark.train import checkpoint
 from benchmark.train.device import ready
 from benchmark.train.evaluation import Evaluator
@@ -311,13 +311,15 @@ class Trainer:
             "means": self.means.state(),
             "epoch": self.epoch,
             "step_in_epoch": self.step_in_epoch,
+            "metrics_sha256": epochs_digest(folder.epochs()[: self.epoch]),
         }
         with self.pace.saving():
             checkpoint.save(folder.path, identity, state)
 
-    def misfit(self, state: Mapping[str, Any], recorded: int) -> str:
-        """Why a saved state cannot be gone on from here, or nothing; `recorded` epochs are in metrics.jsonl."""
-        if set(state) != {"method", "optimizer", "means", "epoch", "step_in_epoch"}:
+    def misfit(self, state: Mapping[str, Any], records: Sequence[dict[str, Any]]) -> str:
+        """Return why training cannot resume from a saved state, or ""; `records` are those of metrics.jsonl."""
+        recorded = len(records)
+        if state.keys() - {"metrics_sha256"} != {"method", "optimizer", "means", "epoch", "step_in_epoch"}:
             return "it lacks a part of the state"
         epoch, step = state["epoch"], state["step_in_epoch"]
         if type(epoch) is not int or type(step) is not int:
@@ -326,14 +328,16 @@ class Trainer:
             return f"its place, epoch {epoch} and step {step}, is not in this training"
         if epoch > recorded:
             return f"it is at epoch {epoch}, but metrics.jsonl holds {recorded} whole epochs"
+        if "metrics_sha256" in state and state["metrics_sha256"] != epochs_digest(records[:epoch]):
+            return "metrics.jsonl has been changed since it was saved"
         if shapes(state["method"]) != shapes(self.method.state_dict()):
             return "its tensors are not those of this method"
         return self.optimizer.misfit(state["optimizer"])
 
     def restore(self, folder: RunFolder, identity: str) -> None:
         """Go to the newest saved step that fits, if there is one."""
-        recorded = len(folder.epochs())
-        state = checkpoint.load(folder.path, identity, lambda found: self.misfit(found, recorded))
+        records = folder.epochs()
+        state = checkpoint.load(folder.path, identity, lambda state: self.misfit(state, records))
         if state is not None:
             self.method.load_state_dict(state["method"])
             self.optimizer.load_state_dict(state["optimizer"])

@@ -258,6 +258,15 @@ def test_a_checkpoint_ahead_of_damaged_records_is_not_used(bench: Bench, tmp_pat
         check(bench, folder)
 
 
+def test_an_epoch_that_was_edited_before_the_resume_is_trained_again(bench: Bench, tmp_path: Path) -> None:
+    folder = bench.copy(tmp_path / "run")
+    first, *rest = (folder / "metrics.jsonl").read_text().splitlines()
+    record = json.loads(first)
+    record["result"]["test_accuracy"] = 99.9
+    (folder / "metrics.jsonl").write_text("\n".join([json.dumps(record), *rest]) + "\n")
+    check(bench, folder)
+
+
 def test_a_folder_in_the_place_of_a_checkpoint_is_set_aside(bench: Bench, tmp_path: Path) -> None:
     folder = bench.copy(tmp_path / "run")
     (folder / checkpoint.CURRENT).unlink()
