@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import CandidError
-from benchmark.files import atomic_write
+from benchmark.files import atomic_write, read_regular
+from datasets.storage.files import UNREADABLE
 
 if TYPE_CHECKING:
     import numpy as np
 
 PREDICTIONS = "predictions.npz"
 MODEL, TENSORS, LABELS = "model.json", "model.safetensors", "labels.npz"  # of a run that keeps its model
+MODEL_FILES = (MODEL, TENSORS, LABELS)
 LIMIT = 1 << 32  # bytes that the arrays of one file may unpack to
 
 
@@ -80,20 +82,28 @@ def write(path: Path, content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def is_whole(folder: Path, name: str, document: Mapping[str, Any]) -> bool:
+    """Whether a run's folder holds the file of that name as the run wrote it."""
+    try:
+        return checked(folder, name, document) is not None
+    except CandidError:
+        return False
+
+
 def checked(folder: Path, name: str, document: Mapping[str, Any]) -> bytes | None:
     """A kept file's content if it is the one that the run wrote; None where the run kept none.
 
-    A file that is gone although run.json names it was removed on purpose, as `clean` does, and counts as not kept.
+    A file that is gone although run.json names it was removed on purpose and counts as not stored.
     """
     wanted = (document.get("files") or {}).get(name)
     if wanted is None:
         return None
     try:
-        content = (folder / name).read_bytes()
+        content = read_regular(folder / name, LIMIT)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise CandidError(f"{folder / name} cannot be read ({error.strerror}).") from None
+    except (OSError, ValueError) as error:
+        raise CandidError(f"{folder / name} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
     if hashlib.sha256(content).hexdigest() != wanted:
         raise CandidError(
             f"{folder / name} is not the file that the run wrote: its SHA-256 is not the one in run.json."
@@ -111,7 +121,7 @@ def unpacked(where: Path, content: bytes) -> dict[str, np.ndarray]:
                 raise CandidError(f"{where} unpacks to more than {LIMIT >> 30} GB; it is not read.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise CandidError(f"{where} is not a readable .npz file of plain arrays: {error}.") from None
 
 

@@ -309,13 +309,14 @@ def find(results: Path, run: Named) -> tuple[RunFolder, dict[str, Any]] | None:
     return None
 
 
-def done_elsewhere(results: Path, run: Named, identity: str) -> dict[str, Any] | None:
+def done_elsewhere(results: Path, run: Named, identity: str) -> tuple[RunFolder, dict[str, Any]] | None:
     """The finished run of this identity that another profile has done."""
     place = "/".join(("*", file_name(run.dataset), file_name(run.method), f"seed{run.seed}-{identity[:8]}", "run.json"))
     for path in sorted((results / "runs").glob(place)):
-        document = RunFolder(path.parent).read()
+        folder = RunFolder(path.parent)
+        document = folder.read()
         if document is not None and document.get("identity") == identity and document["status"] == "done":
-            return document
+            return folder, document
     return None
 
 

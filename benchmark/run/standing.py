@@ -73,8 +73,10 @@ def standing(specs: Sequence[RunSpec], results: Path, keep_model: bool = False) 
     states, reasons, lenders = {}, {}, {}
     for digest, spec in unique.items():
         states[digest] = store.state_of(*known[digest]) if digest in known else "missing"
-        if keep_model and states[digest] == "done" and kept.TENSORS not in (known[digest][1].get("files") or {}):
-            states[digest] = "without its model"
+        if keep_model and states[digest] == "done":
+            folder, document = known[digest]
+            if not all(kept.is_whole(folder.path, name, document) for name in kept.MODEL_FILES):
+                states[digest] = "without its model"
         if digest in known:
             reasons[digest] = known[digest][1].get("reason", "")
             if known[digest][1]["profile"] != spec.profile:

@@ -120,8 +120,8 @@ def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
         return Outcome("failed", sentence(error))
     identity = identity_of(spec.digest, candidates.sha256)
     other = done_elsewhere(options.results, spec, identity)
-    if other is not None and not lacks_model(other, options):
-        return Outcome("done", accuracy=other["summary"].get("accuracy"), skipped=True)
+    if other is not None and not lacks_model(*other, options):
+        return Outcome("done", accuracy=other[1]["summary"].get("accuracy"), skipped=True)
     folder = run_folder(options.results, spec, identity)
     try:
         if not folder.lock.acquire():
@@ -141,7 +141,7 @@ def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
 def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> Outcome | None:
     """The outcome of a run that is not to be tried (again), from its document."""
     status, reason = known["status"], known.get("reason", "")
-    if status == "done" and not lacks_model(known, options):
+    if status == "done" and not lacks_model(folder, known, options):
         return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
     if status == "diverged" and not options.retry_diverged:
         return Outcome("diverged", reason, skipped=True)
@@ -156,9 +156,9 @@ def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> O
     return None
 
 
-def lacks_model(document: dict[str, Any], options: RunOptions) -> bool:
-    """Whether a finished run has to be done again for its model; the numbers will be the same."""
-    return options.keep_model and kept.TENSORS not in (document.get("files") or {})
+def lacks_model(folder: RunFolder, document: dict[str, Any], options: RunOptions) -> bool:
+    """Whether a finished run has to be done again for its model, lost or never stored; the numbers will be the same."""
+    return options.keep_model and not all(kept.is_whole(folder.path, name, document) for name in kept.MODEL_FILES)
 
 
 def write_or_warn(folder: RunFolder, document: dict[str, Any]) -> OSError | None:

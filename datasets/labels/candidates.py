@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import math
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from torch import Tensor
 from datasets.base import UNKNOWN, DataError, Dataset, check_candidates, plural, rows_without_truth
 from datasets.labels import generators
 from datasets.labels.generators import Generator, Rows, Rule
-from datasets.storage.files import atomic_write, file_name, locked
+from datasets.storage.files import UNREADABLE, atomic_write, file_name, locked
 from datasets.views import counter
 
 if TYPE_CHECKING:
@@ -276,7 +275,7 @@ def read_arrays(path: Path, what: str, *names: str) -> list[np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return [arrays[name] for name in names]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (KeyError, *UNREADABLE) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"The {what} file {path} is damaged or not one ({reason}); {DELETE}.") from None
 

@@ -276,3 +276,15 @@ def test_any_script_runs_in_the_environment_with_the_project_on_its_path(tmp_pat
     words = [str(ROOT / "reproduce.sh"), "python", "script.py", "a", "--b"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.stdout == "mine ['a', '--b'] True\n", done.stderr
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json", "labels.npz"])
+def test_a_lost_model_file_is_restored_by_training_again(tmp_path, capsys, name):
+    np.savez(tmp_path / "mine.npz", x=X, candidates=MATRIX)
+    words = ("fit", tmp_path / "mine.npz", "--method", "cc", "--results", tmp_path / "r", "--epochs", "1", "--quiet")
+    assert cli.main([str(word) for word in (*words, "--out", tmp_path / "first")]) == 0
+    (path,) = (tmp_path / "r").glob(f"runs/**/{name}")
+    before = path.read_bytes()
+    path.unlink()
+    assert cli.main([str(word) for word in (*words, "--out", tmp_path / "second")]) == 0
+    assert path.read_bytes() == before == (tmp_path / "second" / name).read_bytes()
