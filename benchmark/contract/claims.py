@@ -388,7 +388,7 @@ def _line_that_sets(tree: ast.Module) -> int:
         if isinstance(node, ast.Assign):
             name = ast.unparse(node.targets[0])
         if re.match(r"torch\.(set_|backends\.|use_deterministic)", name):
-            return node.lineno
+            return getattr(node, "lineno", 1)
     return 1
 
 
