@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 from benchmark.files import Lock
-from tests.conftest import ROOT, TinyBenchmark
+from tests.conftest import ROOT, TinyBenchmark, make_tiny
 from tests.support.fake_store import write_store
-from tests.support.forking import make_forked
 from tests.support.killing import documents, finish, running, wait_until
 from tests.support.plugins import SLOW, write_plugin
 
@@ -272,7 +271,7 @@ def test_status_is_live_from_another_shell(forked_benchmark: Make, tmp_path: Pat
 
 
 def test_a_results_folder_in_use_is_shared_not_refused(tmp_path: Path) -> None:
-    bench = make_forked(tmp_path, MIXED)
+    bench = make_tiny(tmp_path, MIXED)
     words = ("run", "--datasets", "digits", "--no-wait")
     assert bench.run(*words).returncode == 0
     (folder,) = documents(bench)

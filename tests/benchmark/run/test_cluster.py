@@ -18,8 +18,7 @@ import pytest
 
 from benchmark.errors import CandidError
 from benchmark.run.backends.dask import check_workers
-from tests.conftest import ROOT, TinyBenchmark
-from tests.support.forking import make_forked
+from tests.conftest import ROOT, TinyBenchmark, make_tiny
 from tests.support.killing import documents, finish, kill, running, wait_until
 from tests.support.plugins import DIES_LATE, DIES_ONCE, write_plugin
 
@@ -46,7 +45,7 @@ rate = 0.2
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The eight runs of one command on this machine."""
-    bench = make_forked(tmp_path_factory.mktemp("alone"), EIGHT)
+    bench = make_tiny(tmp_path_factory.mktemp("alone"), EIGHT)
     assert bench.run("run").returncode == 0
     return bench.results_only()
 

@@ -18,8 +18,7 @@ import torch
 from benchmark.store import runs
 from benchmark.train import checkpoint
 from benchmark.train.guard import GUARD_EVERY, Diverged, Guard
-from tests.conftest import ROOT, TinyBenchmark
-from tests.support.forking import make_forked
+from tests.conftest import ROOT, TinyBenchmark, make_tiny
 from tests.support.killing import documents
 from tests.support.plugins import BIG_STATE, GREEDY, GREEDY_PYTHON, INFINITE, NAN, write_plugin
 
@@ -72,7 +71,7 @@ def test_a_full_disk_ends_the_run_with_its_reason_and_keeps_the_last_checkpoint(
 ) -> None:
     ballast = small_disk / "ballast"
     plugin = write_plugin(tmp_path, "fills", FILLS.format(path=str(ballast)))
-    bench = make_forked(small_disk, TWO)
+    bench = make_tiny(small_disk, TWO)
     words = ("run", "--plugin", str(plugin), "--methods", "fills", "--jobs", "1", "--checkpoint-seconds", "0")
     done = bench.run(*words)
     assert done.returncode == 1
@@ -92,7 +91,7 @@ def test_a_full_disk_ends_the_run_with_its_reason_and_keeps_the_last_checkpoint(
 def test_a_disk_that_is_full_for_one_run_is_not_so_for_the_next(small_disk: Path, tmp_path: Path) -> None:
     """The second checkpoint of a large method does not fit; what it had written is given back, and others go on."""
     plugin = write_plugin(tmp_path, "big", BIG_STATE)
-    bench = make_forked(small_disk, TWO)
+    bench = make_tiny(small_disk, TWO)
     words = ("run", "--plugin", str(plugin), "--methods", "big,proden,cc", "--jobs", "1", "--checkpoint-seconds", "0")
     done = bench.run(*words)
     states = by_method(bench)
