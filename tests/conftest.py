@@ -16,7 +16,7 @@ import pytest
 
 from benchmark.cli.main import commands
 from benchmark.cli.options import Request
-from tests.support.forking import Command
+from tests.support.forking import Command, Limit
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,25 +70,18 @@ class TinyBenchmark:
         ]
         return [sys.executable, "-m", "benchmark", *words, *options]
 
-    def run(self, *words: str, check: bool = False, folder: Path = ROOT, **options: Any) -> Any:
-        """One command to its end. With options of subprocess it has an interpreter of its own."""
-        if options:
-            return subprocess.run(
-                self.arguments(*words), cwd=folder, text=True, capture_output=True, timeout=600, check=check, **options
-            )
-        command = self.start(*words, folder=folder)
+    def run(
+        self, *words: str, check: bool = False, folder: Path = ROOT, limit: Limit | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """One command to its end."""
+        command = self.start(*words, folder=folder, limit=limit)
         out, err = command.communicate(timeout=600)
         assert not check or command.returncode == 0, out + err
         return subprocess.CompletedProcess(words, command.returncode, out, err)
 
-    def start(self, *words: str, folder: Path = ROOT, **options: Any) -> Any:
+    def start(self, *words: str, folder: Path = ROOT, limit: Limit | None = None) -> Command:
         """The same without waiting, in its own process group."""
-        if options:
-            return subprocess.Popen(
-                self.arguments(*words), cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                start_new_session=True, **options,
-            )  # fmt: skip
-        return Command(self.arguments(*words)[3:], folder)
+        return Command(self.arguments(*words)[3:], folder, limit)
 
     def documents(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/*/*/*/run.json"))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -19,7 +20,12 @@ _context.set_forkserver_preload(
 )
 
 
-def _child(argv: Sequence[str], folder: str, environment: Mapping[str, str], out: str, err: str) -> None:
+Limit = tuple[int, int]  # a resource, such as resource.RLIMIT_FSIZE, and how much of it a command may use
+
+
+def _child(
+    argv: Sequence[str], folder: str, environment: Mapping[str, str], limit: Limit | None, out: str, err: str
+) -> None:
     os.setsid()
     for path, number in ((out, 1), (err, 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
@@ -28,6 +34,8 @@ def _child(argv: Sequence[str], folder: str, environment: Mapping[str, str], out
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    if limit is not None:
+        resource.setrlimit(limit[0], (limit[1], limit[1]))
     from benchmark.cli.main import main
 
     sys.exit(main(argv))
@@ -36,11 +44,11 @@ def _child(argv: Sequence[str], folder: str, environment: Mapping[str, str], out
 class Command:
     """What `subprocess.Popen` is to a program, for a forked command in a session of its own."""
 
-    def __init__(self, argv: Sequence[str], folder: Path) -> None:
+    def __init__(self, argv: Sequence[str], folder: Path, limit: Limit | None = None) -> None:
         assert threading.current_thread() is threading.main_thread()
         self.outputs = tempfile.TemporaryDirectory()
         self.files = [os.path.join(self.outputs.name, name) for name in ("out", "err")]
-        values = (list(argv), str(folder), dict(os.environ), *self.files)
+        values = (list(argv), str(folder), dict(os.environ), limit, *self.files)
         self.process = _context.Process(target=_child, args=values)
         self.process.start()
         self.pid: int = self.process.pid or 0
