@@ -16,6 +16,7 @@ import pytest
 
 from benchmark.cli.main import commands
 from benchmark.cli.options import Request
+from tests.support.forking import Command, Limit
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,7 +49,7 @@ def takes(words: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass
 class TinyBenchmark:
-    """A results folder and a profile that trains in a second or two."""
+    """A results folder and a profile that trains in a second or two. Commands are forked, see tests/support/forking.py."""
 
     folder: Path
     profile: Path
@@ -69,18 +70,18 @@ class TinyBenchmark:
         ]
         return [sys.executable, "-m", "benchmark", *words, *options]
 
-    def run(self, *words: str, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
-        """One command as a real process."""
-        return subprocess.run(
-            self.arguments(*words), cwd=ROOT, text=True, capture_output=True, timeout=600, check=check, **options
-        )
+    def run(
+        self, *words: str, check: bool = False, folder: Path = ROOT, limit: Limit | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """One command to its end."""
+        command = self.start(*words, folder=folder, limit=limit)
+        out, err = command.communicate(timeout=600)
+        assert not check or command.returncode == 0, out + err
+        return subprocess.CompletedProcess(words, command.returncode, out, err)
 
-    def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *words: str, folder: Path = ROOT, limit: Limit | None = None) -> Command:
         """The same without waiting, in its own process group."""
-        return subprocess.Popen(
-            self.arguments(*words), cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True, **options,
-        )  # fmt: skip
+        return Command(self.arguments(*words)[3:], folder, limit)
 
     def documents(self) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/*/*/*/run.json"))]
@@ -111,20 +112,7 @@ def make_tiny(folder: Path, text: str = TINY) -> TinyBenchmark:
 
 @pytest.fixture
 def forked_benchmark(tmp_path: Path) -> Callable[..., TinyBenchmark]:
-    """As `make_benchmark`, with commands that are forked from a process that has imported torch (tests/forking.py)."""
-    from tests.support.forking import make_forked
-
-    def make(name: str, text: str = TINY) -> TinyBenchmark:
-        folder = tmp_path / name
-        folder.mkdir()
-        return make_forked(folder, text)
-
-    return make
-
-
-@pytest.fixture
-def make_benchmark(tmp_path: Path) -> Callable[..., TinyBenchmark]:
-    """Several tiny benchmarks in one test: `make_benchmark("a", text)`."""
+    """Several tiny benchmarks in one test: `forked_benchmark("a", text)`."""
 
     def make(name: str, text: str = TINY) -> TinyBenchmark:
         folder = tmp_path / name

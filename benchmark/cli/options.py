@@ -69,7 +69,6 @@ class Request:
     backend: str = flag(
         backends.DEFAULT,
         ", or ".join(backend.title for backend in backends.BACKENDS.values()),
-        kind=backends.full_name,
         choices=tuple(backends.BACKENDS),
     )
     scheduler: str | None = flag(None, "of the dask cluster, for example tcp://host:8786", metavar="ADDRESS")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ def made(exhibit: Exhibit, options: object, datasets: str | None = None) -> Mate
     return Material(selection, exhibit.runs(selection, options), PLACE)
 
 
+@functools.cache
 def found(options: OfSources) -> list[Agreement]:
     """The numbers that finished runs stand beside."""
     return [one for one in agreements(made(Realworld(), options), options) if one.values]

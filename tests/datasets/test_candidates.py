@@ -432,8 +432,8 @@ def test_every_seed_that_is_named_gets_its_set_and_card(
         return stored, sorted(path.name for path in tiny_benchmark.results.rglob("cards/*.png"))
 
     assert made() == (["seed0"], ["digits.png"])  # the first of the profile's two
-    seeds = ["seed0", "seed1", "seed4"]
-    assert made("--seeds", "0,1,4") == (seeds, [*(f"digits-{seed}.png" for seed in seeds), "digits.png"])
+    seeds = ["seed0", "seed4"]
+    assert made("--seeds", "0,4") == (seeds, [*(f"digits-{seed}.png" for seed in seeds), "digits.png"])
     assert "(uniform, rate 0.2, seed 4)" in capsys.readouterr().out
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import benchmark.files
 from datasets.storage import files
 from tests.conftest import ROOT
 
@@ -32,18 +31,6 @@ from tests.conftest import ROOT
 )
 def test_any_text_becomes_the_name_of_one_visible_file(text: str, name: str) -> None:
     assert files.file_name(text) == name and files.file_name(name) == name
-
-
-def test_the_project_has_one_of_each() -> None:
-    for name in ("Lock", "is_locked", "atomic_write", "file_name"):
-        assert getattr(benchmark.files, name) is getattr(files, name)
-    outside = [
-        path.relative_to(ROOT)
-        for package in ("benchmark", "datasets", "methods")
-        for path in (ROOT / package).rglob("*.py")
-        if any(word in path.read_text(encoding="utf-8") for word in ("import fcntl", "mkstemp("))
-    ]
-    assert outside == [Path("datasets/storage/files.py")]
 
 
 def test_a_file_appears_whole_readable_and_in_a_new_folder(tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def photographs(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_every_method_learns_on_photographs(make_benchmark: Callable[..., TinyBenchmark], tmp_path: Path) -> None:
+def test_every_method_learns_on_photographs(forked_benchmark: Callable[..., TinyBenchmark], tmp_path: Path) -> None:
     data = photographs(tmp_path)
-    bench = make_benchmark("photographs", PROFILE)
+    bench = forked_benchmark("photographs", PROFILE)
     methods = load_profile("quick").methods
     words = ("--methods", ",".join(methods), "--dataset", str(data), "--set", "backbone.name=small-cnn")
     done = bench.run("run", *words)

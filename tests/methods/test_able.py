@@ -15,7 +15,6 @@ from tests.support.tiny import (
     TinyOptimiser,
     assert_finite,
     assert_resume_changes_nothing,
-    assert_step_needs_no_value_of_the_device,
     tiny_batch,
     tiny_task,
     train,
@@ -55,16 +54,6 @@ def test_one_image_has_no_contrast() -> None:
     loss = ambiguity_loss(embeddings, weights, 0.1, 0.07)
     (gradient,) = torch.autograd.grad(loss, embeddings)
     assert loss.item() == pytest.approx(0.0, abs=1e-6) and torch.allclose(gradient, torch.zeros(2, 4), atol=1e-5)
-
-
-@pytest.mark.parametrize("row", [0, 1], ids=["singleton", "full"])
-def test_a_batch_of_one_with_three_classes(row: int) -> None:
-    task = tiny_task()
-    method = ABLE(CONFIG, task).train()
-    step = method.update(tiny_batch(task, [row]), TinyOptimiser(method), CLOCK)
-    assert_finite(method, step.loss)
-    if row == 0:
-        assert method.table[0].tolist() == [0.0, 0.0, 1.0]
 
 
 def test_confidence_stays_a_distribution_on_the_candidates() -> None:
@@ -127,19 +116,6 @@ def test_the_ambiguity_loss_teaches_the_classifier_nothing_directly() -> None:
     assert logits.grad is not None and (logits.grad[4:] == 0).all() and (logits.grad[1:4] != 0).any()
 
 
-def test_bfloat16_autocast_is_finite_and_keeps_state_in_float32() -> None:
-    task = tiny_task()
-    method = ABLE(CONFIG, task).train()
-    batch = tiny_batch(task, range(7))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        step = method.training_step(batch, CLOCK)
-    step.loss.backward()
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        method.after_step(batch, step, CLOCK)
-    assert_finite(method, step.loss)
-    assert step.loss.dtype == method.table.dtype == torch.float32
-
-
 def test_autocast_does_not_lower_the_precision_of_the_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     task = tiny_task()
     method = ABLE(CONFIG, task).train()
@@ -155,9 +131,3 @@ def test_autocast_does_not_lower_the_precision_of_the_losses(monkeypatch: pytest
 @pytest.mark.parametrize("lookup", ["sample", "batch_position"])
 def test_stopping_and_loading_changes_nothing(lookup: Any) -> None:
     assert_resume_changes_nothing(ABLE, replace(CONFIG, confidence_lookup=lookup), tiny_task(), 7, 15)
-
-
-@pytest.mark.parametrize("lookup", ["sample", "batch_position"])
-def test_a_step_never_asks_the_device_for_a_value(lookup: Any) -> None:
-    config = replace(CONFIG, confidence_lookup=lookup)
-    assert_step_needs_no_value_of_the_device(ABLE, config, tiny_task(), CLOCK)

@@ -69,15 +69,6 @@ def test_bfloat16_does_not_lower_the_precision_of_the_loss(method_class: Any) ->
 
 
 @pytest.mark.parametrize("method_class", [AbsMAE, AbsGCE])
-@pytest.mark.parametrize("row", [0, 1], ids=["singleton", "full"])
-def test_a_batch_of_one(method_class: Any, row: int) -> None:
-    task = tiny.tiny_task()
-    method = method_class(method_class.Config(), task).train()
-    step = method.update(tiny.tiny_batch(task, [row], views=1), tiny.TinyOptimiser(method), CLOCK)
-    tiny.assert_finite(method, step.loss)
-
-
-@pytest.mark.parametrize("method_class", [AbsMAE, AbsGCE])
 def test_training_moves_probability_into_the_candidate_sets(method_class: Any) -> None:
     task = tiny.tiny_task()
     torch.manual_seed(0)

@@ -63,14 +63,6 @@ def test_the_second_pass_counts_for_batch_norm_unless_it_is_frozen(bn: Any, upda
     assert method.state_dict()["network.backbone.layers.1.num_batches_tracked"] == updates
 
 
-@pytest.mark.parametrize("row", [0, 1], ids=["singleton", "full"])
-def test_a_batch_of_one(row: int) -> None:
-    task = tiny.tiny_task()
-    method = CAVL(CONFIG, task).train()
-    step = method.update(tiny.tiny_batch(task, [row], views=1), tiny.TinyOptimiser(method), CLOCK)
-    tiny.assert_finite(method, step.loss)
-
-
 def test_training_moves_probability_into_the_candidate_sets() -> None:
     task = tiny.tiny_task()
     torch.manual_seed(0)
@@ -84,7 +76,3 @@ def test_training_moves_probability_into_the_candidate_sets() -> None:
 
 def test_stopping_and_loading_changes_nothing() -> None:
     tiny.assert_resume_changes_nothing(CAVL, CONFIG, tiny.tiny_task(), 7, 15)
-
-
-def test_a_step_never_asks_the_device_for_a_value() -> None:
-    tiny.assert_step_needs_no_value_of_the_device(CAVL, CONFIG, tiny.tiny_task(), CLOCK)

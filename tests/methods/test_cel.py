@@ -28,7 +28,6 @@ from tests.support.tiny import (
     TinyOptimiser,
     assert_finite,
     assert_resume_changes_nothing,
-    assert_step_needs_no_value_of_the_device,
     tiny_batch,
     tiny_task,
 )
@@ -193,36 +192,6 @@ def test_extreme_logits_stay_finite(config: CEL.Config, scale: float) -> None:
         assert_finite(method, method.update(tiny_batch(task, range(8)), optimiser, SECOND).loss)
     sums = method.confidence().sum(1)
     torch.testing.assert_close(sums, torch.ones_like(sums))
-
-
-def test_half_precision_keeps_loss_and_state_in_float32() -> None:
-    task = tiny_task()
-    torch.manual_seed(0)
-    method = CEL(CONFIG, task)
-    optimiser = TinyOptimiser(method)
-    for _ in range(3):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            step = method.update(tiny_batch(task, range(6)), optimiser, SECOND)
-        assert step.loss.dtype == torch.float32
-        assert_finite(method, step.loss)
-    norms = method.prototypes[method.prototypes.any(1)].norm(dim=1)
-    torch.testing.assert_close(norms, torch.ones_like(norms))
-
-
-@pytest.mark.parametrize("config", [CONFIG, RELEASED, replace(CONFIG, prototype_mode="sequential", selection="global")])
-def test_a_step_asks_for_no_value_from_the_device(config: CEL.Config) -> None:
-    assert_step_needs_no_value_of_the_device(CEL, config, tiny_task(), SECOND)
-
-
-def test_a_single_image_is_predicted_without_side_effect() -> None:
-    task = tiny_task()
-    method = CEL(CONFIG, task).eval()
-    before = {key: value.clone() for key, value in method.state_dict().items()}
-    with torch.no_grad():
-        together = method.predict(tiny_batch(task, [0, 1]).views[0])
-        alone = method.predict(tiny_batch(task, [0]).views[0])
-    torch.testing.assert_close(alone, together[:1])
-    assert all(torch.equal(before[key], value) for key, value in method.state_dict().items())
 
 
 def test_half_precision_does_not_touch_the_sums_behind_losses_and_prototypes() -> None:

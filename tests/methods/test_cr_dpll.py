@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from methods import cr_dpll
-from methods.base import Batch, Clock
+from methods.base import Clock
 from methods.cr_dpll import CrDpll
 from tests.support import tiny
 
@@ -73,20 +73,6 @@ def test_losses_and_gradients_are_finite_for_any_logits(order: str, scale: float
     assert torch.allclose(target.sum(1), torch.ones(6))
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_step_in_bfloat16_keeps_loss_and_target_in_float32(order: Literal["stored", "online"]) -> None:
-    task = tiny.tiny_task()
-    method = CrDpll(CrDpll.Config(target_order=order), task).train()
-    batch = tiny.tiny_batch(task, range(6), views=3)
-    with torch.autocast("cpu", torch.bfloat16):
-        step = method.training_step(batch, CLOCK)
-    step.loss.backward()
-    with torch.no_grad():
-        method.after_step(batch, step, CLOCK)
-    assert step.loss.dtype == method.target.dtype == torch.float32
-    tiny.assert_finite(method, step.loss)
-
-
 def test_the_loss_reads_the_stored_target_and_replaces_only_the_rows_of_the_batch() -> None:
     task = tiny.tiny_task()
     method = CrDpll(CrDpll.Config(), task).train()
@@ -111,14 +97,6 @@ def test_the_consistency_weight_is_zero_in_the_first_epoch_and_full_after_half_o
     assert weights[0] == 0.0 and weights[5:] == [2.0] * 5 and weights[1] == pytest.approx(0.4)
 
 
-def test_a_batch_of_one_in_eval_mode() -> None:
-    task = tiny.tiny_task()
-    method = CrDpll(CrDpll.Config(), task).eval()
-    step = method.training_step(tiny.tiny_batch(task, [2], views=3), CLOCK)
-    step.loss.backward()
-    tiny.assert_finite(method, step.loss)
-
-
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_stop_in_the_middle_changes_nothing(order: Literal["stored", "online"]) -> None:
     task = tiny.tiny_task()
@@ -140,19 +118,3 @@ def test_a_stop_in_the_middle_changes_nothing(order: Literal["stored", "online"]
         results.append(method.state_dict())
     for key, value in results[0].items():
         assert torch.equal(results[1][key], value), key
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_step_reads_no_value_back_from_the_device(order: Literal["stored", "online"]) -> None:
-    config = CrDpll.Config(target_order=order)
-    tiny.assert_step_needs_no_value_of_the_device(CrDpll, config, tiny.tiny_task(), CLOCK)
-
-
-def test_views_of_a_batch_are_not_changed() -> None:
-    task = tiny.tiny_task()
-    method = CrDpll(CrDpll.Config(), task).train()
-    batch = tiny.tiny_batch(task, range(4), views=3)
-    copies = Batch(tuple(v.clone() for v in batch.views), batch.candidates.clone(), batch.index.clone())
-    method.update(batch, tiny.TinyOptimiser(method), CLOCK)
-    assert all(torch.equal(a, b) for a, b in zip(batch.views, copies.views, strict=True))
-    assert torch.equal(batch.candidates, copies.candidates)

@@ -15,7 +15,6 @@ from tests.support.tiny import (
     TinyOptimiser,
     assert_finite,
     assert_resume_changes_nothing,
-    assert_step_needs_no_value_of_the_device,
     tiny_batch,
     tiny_task,
     train,
@@ -162,38 +161,6 @@ def test_only_the_student_is_trained_and_the_teacher_follows_it() -> None:
     method.update(tiny_batch(task, range(6), 3), TinyOptimiser(method), LATER)
     expected = 0.75 * before + 0.25 * method.student.head.weight
     torch.testing.assert_close(method.teacher.head.weight, expected)
-
-
-@pytest.mark.parametrize("scale", [1e4, -1e4])
-@pytest.mark.parametrize("clock", [FIRST, LATER])
-def test_extreme_logits_stay_finite(scale: float, clock: Clock) -> None:
-    task = tiny_task()
-    method = DIRK(CONFIG, task)
-    with torch.no_grad():
-        for network in (method.student, method.teacher):
-            network.head.bias.copy_(torch.tensor([scale, 0.0, -scale]))
-    optimiser = TinyOptimiser(method)
-    for _ in range(2):
-        assert_finite(method, method.update(tiny_batch(task, range(8), 3), optimiser, clock).loss)
-
-
-@pytest.mark.parametrize("clock", [FIRST, LATER])
-def test_half_precision_keeps_loss_and_state_in_float32(clock: Clock) -> None:
-    task = tiny_task()
-    method = DIRK(CONFIG, task)
-    optimiser = TinyOptimiser(method)
-    for _ in range(3):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            step = method.update(tiny_batch(task, range(6), 3), optimiser, clock)
-        assert step.loss.dtype == torch.float32
-        assert_finite(method, step.loss)
-    norms = method.queue_features.norm(dim=1)
-    torch.testing.assert_close(norms, torch.ones(16))
-
-
-@pytest.mark.parametrize("clock", [FIRST, LATER])
-def test_a_step_asks_for_no_value_from_the_device(clock: Clock) -> None:
-    assert_step_needs_no_value_of_the_device(DIRK, CONFIG, tiny_task(), clock)
 
 
 def test_a_batch_of_one_has_its_own_key_as_positive() -> None:

@@ -111,32 +111,6 @@ def test_soft_targets_stay_distributions_on_the_candidates_and_move_from_the_fir
     assert (torch.isclose(lengths, torch.ones(4), atol=1e-5) | (lengths == 0)).all()
 
 
-@pytest.mark.parametrize("clock", [FIRST, LATER], ids=["first", "later"])
-@pytest.mark.parametrize("row", [0, 1], ids=["singleton", "full"])
-def test_a_batch_of_one(clock: Clock, row: int) -> None:
-    task = tiny.tiny_task()
-    method = PaPi(CONFIG, task).train()
-    step = method.update(tiny.tiny_batch(task, [row]), tiny.TinyOptimiser(method), clock)
-    tiny.assert_finite(method, step.loss)
-    if row == 0:
-        assert torch.allclose(method.targets[0], torch.tensor([0.0, 0.0, 1.0]))
-        assert method.prototypes[2].any() and not method.prototypes[:2].any()
-
-
-@pytest.mark.parametrize("clock", [FIRST, LATER], ids=["first", "later"])
-def test_bfloat16_autocast_is_finite_and_keeps_state_in_float32(clock: Clock) -> None:
-    task = tiny.tiny_task()
-    method = PaPi(CONFIG, task).train()
-    batch = tiny.tiny_batch(task, range(7))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        step = method.training_step(batch, clock)
-    step.loss.backward()
-    with torch.no_grad():
-        method.after_step(batch, step, clock)
-    tiny.assert_finite(method, step.loss)
-    assert step.loss.dtype == method.prototypes.dtype == method.targets.dtype == torch.float32
-
-
 def test_training_moves_probability_into_the_candidate_sets() -> None:
     task = tiny.tiny_task(epochs=30)
     torch.manual_seed(0)
@@ -151,12 +125,6 @@ def test_training_moves_probability_into_the_candidate_sets() -> None:
 @pytest.mark.parametrize("cut", [3, 8])
 def test_stopping_and_loading_changes_nothing(cut: int) -> None:
     tiny.assert_resume_changes_nothing(PaPi, CONFIG, tiny.tiny_task(), cut, 15)
-
-
-@pytest.mark.parametrize("normalise", ["batch", "sample"])
-def test_a_step_never_asks_the_device_for_a_value(normalise: Any) -> None:
-    config = replace(CONFIG, prototype_normalise=normalise)
-    tiny.assert_step_needs_no_value_of_the_device(PaPi, config, tiny.tiny_task(), LATER)
 
 
 @pytest.mark.parametrize("wrong", [{"tau": 0.0}, {"mixup_alpha": -1.0}])

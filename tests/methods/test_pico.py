@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from tests.support.tiny import (
     TinyOptimiser,
     assert_finite,
     assert_resume_changes_nothing,
-    assert_step_needs_no_value_of_the_device,
     tiny_batch,
     tiny_task,
     train,
@@ -131,20 +129,6 @@ def test_extreme_logits_and_empty_projections_stay_finite(clock: Clock, eps: flo
     assert batch.candidates.gather(1, method.queue_labels[:4, None]).all(), "a pseudo-label left its candidate set"
 
 
-@pytest.mark.parametrize("clock", [WARM, LATER], ids=["warm", "later"])
-def test_bfloat16_autocast_is_finite_and_keeps_state_in_float32(clock: Clock) -> None:
-    task = tiny_task()
-    method = PiCO(CONFIG, task).train()
-    batch = tiny_batch(task, range(7))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        step = method.training_step(batch, clock)
-    step.loss.backward()
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        method.after_step(batch, step, clock)
-    assert_finite(method, step.loss)
-    assert step.loss.dtype == method.queue.dtype == method.prototypes.dtype == method.targets.dtype == torch.float32
-
-
 def test_autocast_does_not_lower_the_precision_of_the_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     task = tiny_task()
     method = PiCO(CONFIG, task).train()
@@ -232,9 +216,3 @@ def test_the_released_queue_start_is_scaled_along_columns() -> None:
     ours, released = PiCO(CONFIG, task), PiCO(replace(CONFIG, queue_init="columns"), task)
     assert torch.allclose(ours.queue.norm(dim=1), torch.ones(16))
     assert torch.allclose(released.queue.norm(dim=0), torch.ones(4))
-
-
-@pytest.mark.parametrize("normalise", ["batch", "sample"])
-@pytest.mark.parametrize("clock", [WARM, LATER], ids=["warm", "later"])
-def test_a_step_never_asks_the_device_for_a_value(normalise: Any, clock: Clock) -> None:
-    assert_step_needs_no_value_of_the_device(PiCO, replace(CONFIG, prototype_normalise=normalise), tiny_task(), clock)

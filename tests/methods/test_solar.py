@@ -15,13 +15,11 @@ from torch import nn
 from methods.base import Clock
 from methods.blocks import uniform_confidence
 from methods.solar import SoLar, sinkhorn, trusted, trusted_in_turn
-from tests.support.tiny import TinyOptimiser, assert_step_needs_no_value_of_the_device, tiny_batch, tiny_task
+from tests.support.tiny import TinyOptimiser, tiny_task
 from tests.support.tiny_epochs import (
     TinyData,
     assert_stopping_changes_nothing,
     assert_trains_finitely,
-    huge_head,
-    loss_and_gradients_are_finite,
     run,
     start,
 )
@@ -142,22 +140,8 @@ def test_the_second_stage_starts_anew_but_for_the_prior() -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, {"absent_class": "skip"}, {"queue_size": 0}, {"gamma2": 1.0}])
-@pytest.mark.parametrize("how", [{}, {"autocast": True}, {"size": 2}])
-def test_training_stays_finite(changes: dict[str, Any], how: dict[str, Any]) -> None:
-    assert_trains_finitely(SoLar, replace(CONFIG, **changes), tiny_task(epochs=4, steps=2), **how)
-
-
-def test_logits_of_ten_thousand_stay_finite() -> None:
-    task = tiny_task(epochs=4, steps=1)
-    method, _ = start(SoLar, CONFIG, task)
-    huge_head(method.network.head)
-    batch = tiny_batch(task, range(task.num_samples), 2)
-    for epoch in range(4):
-        clock = Clock(epoch, epoch, 4, 1)
-        step = method.training_step(batch, clock)
-        loss_and_gradients_are_finite(method, step.loss)
-        with torch.no_grad():
-            method.after_step(batch, step, clock)
+def test_training_stays_finite(changes: dict[str, Any]) -> None:
+    assert_trains_finitely(SoLar, replace(CONFIG, **changes), tiny_task(epochs=4, steps=2))
 
 
 def test_stopping_and_going_on_equals_not_stopping() -> None:
@@ -177,10 +161,6 @@ def test_the_copy_for_the_second_stage_is_saved() -> None:
         assert torch.equal(other.state_dict()[key], value), key
     trained = {id(p) for group in TinyOptimiser(method).sgd.param_groups for p in group["params"]}
     assert trained == {id(p) for p in method.network.parameters()}
-
-
-def test_a_step_reads_no_value_of_the_device() -> None:
-    assert_step_needs_no_value_of_the_device(SoLar, CONFIG, tiny_task(), Clock(1, 5, 4, 5))
 
 
 @pytest.mark.parametrize("wrong", [{"iterations": 0}, {"estimate": 1.0}])

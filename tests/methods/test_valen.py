@@ -299,22 +299,6 @@ def test_the_classifier_and_the_encoder_get_gradients_from_their_own_terms_only(
 
 
 @every_form
-@pytest.mark.parametrize("clock", [Clock(0, 0, 4, 5), SECOND_STAGE], ids=["warm-up", "second stage"])
-def test_a_step_in_bfloat16_is_finite_and_its_loss_is_float32(form: type[Method], config: Any, clock: Clock) -> None:
-    trainer = Trainer(form, config, tiny.tiny_task())
-    method = trainer.method
-    batch = tiny.tiny_batch(trainer.task, range(6), views=len(method.views))
-    with torch.autocast("cpu", torch.bfloat16):
-        method.on_epoch_start(clock, trainer)
-        step = method.training_step(batch, clock)
-    step.loss.backward()
-    with torch.no_grad():
-        method.after_step(batch, step, clock)
-    assert step.loss.dtype == torch.float32
-    tiny.assert_finite(method, step.loss)
-
-
-@every_form
 @pytest.mark.parametrize("samples", [1, 2, 20])
 def test_a_batch_of_one_in_eval_mode_and_fewer_samples_than_neighbours(
     form: type[Method], config: Any, samples: int
@@ -328,9 +312,3 @@ def test_a_batch_of_one_in_eval_mode_and_fewer_samples_than_neighbours(
     with torch.no_grad():
         trainer.method.after_step(batch, step, SECOND_STAGE)
     tiny.assert_finite(trainer.method, step.loss)
-
-
-@every_form
-@pytest.mark.parametrize("clock", [Clock(0, 0, 4, 5), SECOND_STAGE], ids=["warm-up", "second stage"])
-def test_a_step_reads_no_value_back_from_the_device(form: type[Method], config: Any, clock: Clock) -> None:
-    tiny.assert_step_needs_no_value_of_the_device(form, config, tiny.tiny_task(), clock)

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 
 from benchmark.files import is_locked
 from tests.conftest import TinyBenchmark
+from tests.support.forking import Command
 
 THIRTEEN = "cel,dirk,nepll,pop,idgp,able,valen,pico,cr-dpll,lws,rc,cc,proden"
 EPOCHS = 6
@@ -60,7 +60,7 @@ def epochs_recorded(folder: Path) -> int:
 
 
 def kill_workers(
-    bench: TinyBenchmark, command: subprocess.Popen[str], per_run: int, rng: random.Random, seconds: float = 0.04
+    bench: TinyBenchmark, command: Command, per_run: int, rng: random.Random, seconds: float = 0.04
 ) -> Counter[str]:
     """Kill the worker of every run `per_run` times, each at a random moment, until the command ends; kills by method.
 
@@ -116,7 +116,7 @@ def locked(bench: TinyBenchmark) -> list[Path]:
     return [folder for folder in documents(bench) if is_locked(folder / "lock")]
 
 
-def finish(command: subprocess.Popen[str], seconds: float = 120) -> tuple[int, str, str]:
+def finish(command: Command, seconds: float = 120) -> tuple[int, str, str]:
     """Exit code and both outputs."""
     out, err = command.communicate(timeout=seconds)
     return command.returncode, out, err

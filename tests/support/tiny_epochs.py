@@ -28,9 +28,7 @@ class TinyData:
         raise AssertionError("these methods keep their momentum")
 
 
-def run(
-    method: Method, task: Task, optimiser: TinyOptimiser, steps: range, autocast: bool = False, size: int = 5
-) -> list[Step]:
+def run(method: Method, task: Task, optimiser: TinyOptimiser, steps: range, size: int = 5) -> list[Step]:
     """The steps of that range with the epoch hooks around them; randomness depends on the step's number only."""
     data, done, per_epoch = TinyData(task), [], task.steps_per_epoch
     for step in steps:
@@ -38,12 +36,11 @@ def run(
         torch.manual_seed(step)
         order = torch.randperm(task.num_samples)[:size]
         method.train()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-            if step % per_epoch == 0:
-                method.on_epoch_start(clock, data)
-            done.append(method.update(tiny_batch(task, order.tolist(), len(method.views)), optimiser, clock))
-            if (step + 1) % per_epoch == 0:
-                method.on_epoch_end(clock, data)
+        if step % per_epoch == 0:
+            method.on_epoch_start(clock, data)
+        done.append(method.update(tiny_batch(task, order.tolist(), len(method.views)), optimiser, clock))
+        if (step + 1) % per_epoch == 0:
+            method.on_epoch_end(clock, data)
     return done
 
 
@@ -70,10 +67,10 @@ def assert_stopping_changes_nothing(method_class: type[Method], config: Any, tas
             assert torch.equal(resumed.state_dict()[key], value), f"{key} differs after a stop before step {cut}"
 
 
-def assert_trains_finitely(method_class: type[Method], config: Any, task: Task, **how: Any) -> Any:
+def assert_trains_finitely(method_class: type[Method], config: Any, task: Task) -> Any:
     """The whole training; returns the method."""
     method, optimiser = start(method_class, config, task)
-    for step in run(method, task, optimiser, range(task.epochs * task.steps_per_epoch), **how):
+    for step in run(method, task, optimiser, all_steps(task)):
         assert_finite(method, step.loss)
     return method
 

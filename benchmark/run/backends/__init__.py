@@ -19,8 +19,3 @@ def _found() -> dict[str, type[Backend]]:
 
 BACKENDS = _found()
 DEFAULT = "local"
-
-
-def full_name(word: str) -> str:
-    """The name of the back-end that a word on the command line means; an unknown word stays as it is."""
-    return next((name for name, found in BACKENDS.items() if word in found.other_names), word)

@@ -28,7 +28,6 @@ class Backend(ABC):
     device: str = "auto"  # as typed, for machines that choose their own
 
     name: ClassVar[str]
-    other_names: ClassVar[tuple[str, ...]] = ()
     title: ClassVar[str]
     needs_scheduler: ClassVar[bool] = False
 

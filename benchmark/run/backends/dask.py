@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from benchmark.plan.spec import RunSpec
 
+CONNECT_SECONDS = 10  # for the scheduler to answer
 WORKERS_SECONDS = 60  # for the first worker to come
 FOLLOW_SECONDS = 1.0  # between two looks at which runs are being trained
 
@@ -70,7 +71,7 @@ class Dask(Backend):
             raise CandidError("--backend dask needs the extra `cluster`: pip install dask distributed.") from None
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost scheduler is one sentence of ours
         try:
-            return Client(self.scheduler, timeout="10s")
+            return Client(self.scheduler, timeout=CONNECT_SECONDS)
         except (OSError, TimeoutError, ValueError) as error:
             raise CandidError(f"No dask scheduler answers at {self.scheduler} ({type(error).__name__}).") from None
 

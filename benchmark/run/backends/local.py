@@ -45,7 +45,6 @@ class Local(Backend):
     """Worker processes on this machine."""
 
     name = "local"
-    other_names = ("loky",)
     title = "worker processes here"
 
     def run(self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None = None) -> Progress:

@@ -10,12 +10,9 @@ from benchmark.contract.claims import CLAIMS
 from benchmark.contract.examiner import Claim, Subject, try_claim
 from methods.registry import discover
 from methods.supervised import sees_truth
+from tests.support.methods import every_method
 
 CATALOGUE = discover()
-DEFAULT = ("cel", "nepll", "pico", "proden", "valen")  # with two networks, a queue, a neighbour graph, label weights
-METHODS = [
-    pytest.param(name, marks=() if name in DEFAULT else pytest.mark.contract) for name in sorted(CATALOGUE.entries)
-]
 
 
 @lru_cache(maxsize=1)  # claims on one method follow each other and share its trainings
@@ -29,7 +26,7 @@ def test_every_file_of_the_folder_is_readable() -> None:
 
 
 @pytest.mark.parametrize("one", CLAIMS, ids=[one.name for one in CLAIMS])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", every_method())
 def test_the_contract_holds(name: str, one: Claim) -> None:
     finding = try_claim(subject(name), one, seconds=120)
     assert finding.status == "ok", f"{finding.where}: {finding.text}"

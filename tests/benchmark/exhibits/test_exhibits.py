@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmark.accuracy import ACCURACIES, Accuracy
+from benchmark.cli.main import main
 from benchmark.exhibits.base import Material, Need, all_exhibits
 from benchmark.exhibits.table2 import table2
 from benchmark.plan.selection import Choice, select
@@ -125,11 +126,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("table", ["table2", "table3"])
 @pytest.mark.parametrize("accuracy", ACCURACIES, ids=lambda accuracy: accuracy.word)
-def test_every_accuracy_can_be_asked_for(store: Path, table: str, accuracy: Accuracy) -> None:
+def test_every_accuracy_can_be_asked_for(
+    store: Path, table: str, accuracy: Accuracy, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ("--no-run", "--profile", "quick", "--methods", "cel,proden", "--results", str(store))
-    done = candid(ROOT, table, "--accuracy", accuracy.word, *words)
-    assert done.returncode == 0, done.stderr
-    text = " ".join(done.stdout.split())
+    assert main([table, "--accuracy", accuracy.word, *words]) == 0
+    text = " ".join(capsys.readouterr().out.split())
     assert accuracy.caption in text
     loud = "ORACLE: best test epoch, chosen with test labels; not a result." in text
     assert loud == (accuracy.word == "oracle")
@@ -138,10 +140,13 @@ def test_every_accuracy_can_be_asked_for(store: Path, table: str, accuracy: Accu
     assert f'"accuracy": "{accuracy.key}"' in (store / "tables" / "quick" / f"{stem}.json").read_text()
 
 
-def test_plots_take_names_in_any_case_and_a_reference_that_is_there(store: Path) -> None:
+def test_plots_take_names_in_any_case_and_a_reference_that_is_there(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def plot(name: str, *words: str) -> str:
-        done = candid(ROOT, "plot", name, "--profile", "quick", "--results", str(store), *words)
-        return done.stdout if done.returncode == 0 else f"{done.returncode} {done.stderr}"
+        code = main(["plot", name, "--profile", "quick", "--results", str(store), *words])
+        output = capsys.readouterr()
+        return output.out if code == 0 else f"{code} {output.err}"
 
     # neither replaces the usual plot's file
     assert "curves-test_accuracy-proden-cel-proden.png" in plot(

@@ -46,6 +46,9 @@ annotator = { network = "small-cnn", epochs = EPOCHS, batch = 8 }
 """
 
 
+EPOCHS = 30  # enough for three interruptions
+
+
 def profile(epochs: int) -> str:
     return PROFILE.replace("EPOCHS", str(epochs))
 
@@ -64,7 +67,7 @@ def sets_of(bench: TinyBenchmark) -> dict[str, str]:
 
 
 def test_an_annotator_killed_in_every_way_makes_the_same_sets_and_runs(forked_benchmark: Make) -> None:
-    whole, killed = forked_benchmark("whole", profile(40)), forked_benchmark("killed", profile(40))
+    whole, killed = forked_benchmark("whole", profile(EPOCHS)), forked_benchmark("killed", profile(EPOCHS))
     words = ("run", "--jobs", "1", "--seeds", "0", "--methods", "proden", "--checkpoint-seconds", "0.1")
     assert whole.run(*words).returncode == 0
     seen = 0
@@ -81,19 +84,19 @@ def test_an_annotator_killed_in_every_way_makes_the_same_sets_and_runs(forked_be
         # A killed worker is gone, and its lock with it, a moment after the command.
         wait_until(lambda: next(annotators(killed.results)).status == "interrupted", 10, "the lock of the killed")
         (found,) = annotators(killed.results)
-        assert seen < found.epochs_done < 40
+        assert seen < found.epochs_done < EPOCHS
         seen = found.epochs_done
     assert killed.run(*words).returncode == 0
     assert sets_of(killed) == sets_of(whole) and len(sets_of(whole)) == 2
     assert killed.results_only() == whole.results_only()
     (done,) = annotators(killed.results)
-    assert done.status == "done" and done.epochs_done == 40
+    assert done.status == "done" and done.epochs_done == EPOCHS
     assert not list(killed.results.rglob("checkpoint*"))
 
 
 def test_two_commands_make_different_sets_at_the_same_time(forked_benchmark: Make) -> None:
     """The second passes over what the first is at, instead of waiting for it."""
-    first_set = profile(60)
+    first_set = profile(EPOCHS)
     second_set = first_set[first_set.index("[data.digits]") :].replace("digits", "glyphs").replace("1200", "100")
     text = first_set.replace('["digits"]', '["digits", "glyphs"]') + second_set.replace(
         "test =", "train = 600, classes = 5, side = 16, test ="

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 from benchmark.plan.selection import select
-from benchmark.run import backends
 from benchmark.run.backends import dask
 from benchmark.run.options import RunOptions
 from tests.conftest import ROOT, TinyBenchmark
@@ -46,12 +44,6 @@ def test_a_file_is_a_back_end_that_the_command_line_offers(tmp_path: Path) -> No
     assert "torch" not in done.stderr
 
 
-def test_the_old_word_for_this_machine_is_understood(tiny_benchmark: TinyBenchmark) -> None:
-    assert set(backends.BACKENDS) == {"local", "dask"} and backends.full_name("loky") == "local"
-    assert tiny_benchmark.run("run", "--backend", "loky", "--dry-run").returncode == 0
-    assert tiny_benchmark.run("run", "--backend", "ray", "--dry-run").returncode == 2
-
-
 def test_a_dask_worker_uses_the_device_that_was_asked_for(tiny_benchmark: TinyBenchmark) -> None:
     options = RunOptions(tiny_benchmark.results, tiny_benchmark.folder / "data", device="cuda:99")
     spec = select(str(tiny_benchmark.profile)).specs()[0]
@@ -59,9 +51,3 @@ def test_a_dask_worker_uses_the_device_that_was_asked_for(tiny_benchmark: TinyBe
     assert outcome["status"] == "failed" and "--device cuda:99" in outcome["reason"]
     prepared = dask.prepare_here({"a": spec.plain()}, dask.as_plain(options), False)
     assert prepared["a"]["status"] == "failed" and "--device cuda:99" in prepared["a"]["reason"]
-
-
-def test_no_private_part_of_joblib_or_dask_is_used() -> None:
-    for path in (ROOT / "benchmark").rglob("*.py"):
-        found = re.search(r"(joblib|distributed)\.(_|externals)|\._processes\b", path.read_text())
-        assert found is None, f"{path}: {found}"

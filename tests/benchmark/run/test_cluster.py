@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from benchmark.errors import CandidError
-from benchmark.run.backends.dask import check_workers
-from tests.conftest import ROOT, TinyBenchmark
-from tests.support.forking import make_forked
+from benchmark.run.backends import dask
+from tests.conftest import ROOT, TinyBenchmark, make_tiny
 from tests.support.killing import documents, finish, kill, running, wait_until
 from tests.support.plugins import DIES_LATE, DIES_ONCE, write_plugin
 
@@ -46,7 +45,7 @@ rate = 0.2
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The eight runs of one command on this machine."""
-    bench = make_forked(tmp_path_factory.mktemp("alone"), EIGHT)
+    bench = make_tiny(tmp_path_factory.mktemp("alone"), EIGHT)
     assert bench.run("run").returncode == 0
     return bench.results_only()
 
@@ -205,13 +204,10 @@ def test_dask_workers_of_a_machine_with_two_cards_take_one_each_and_do_what_a_cp
         assert done.returncode == 1 and "this machine has cuda:0, cuda:1" in done.stdout + done.stderr
 
 
-def test_a_scheduler_that_is_not_there_is_one_sentence(forked_benchmark: Make) -> None:
-    bench = forked_benchmark("dask", EIGHT)
-    assert bench.run("run", "--backend", "dask").returncode == 2
-    done = bench.run("run", "--backend", "dask", "--scheduler", f"tcp://127.0.0.1:{free_port()}")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("reproduce.sh: No dask scheduler answers at tcp://127.0.0.1")
-    assert "Traceback" not in done.stderr
+def test_a_scheduler_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask, "CONNECT_SECONDS", 1)
+    with pytest.raises(CandidError, match=r"^No dask scheduler answers at tcp://127\.0\.0\.1:\d+ .*\.$"):
+        dask.Dask(("cpu",), scheduler=f"tcp://127.0.0.1:{free_port()}")._connect()
 
 
 def test_one_worker_does_the_work_itself_and_a_lost_scheduler_is_one_sentence(
@@ -246,7 +242,7 @@ def test_a_cluster_that_cannot_work_is_one_sentence_before_anything_is_sent(answ
             return {"tcp://host:2": answer}
 
     with pytest.raises(CandidError, match=words):
-        check_workers(Client(), "tcp://host:1", Path("/nowhere"))  # type: ignore[arg-type]
+        dask.check_workers(Client(), "tcp://host:1", Path("/nowhere"))  # type: ignore[arg-type]
 
 
 # Slurm ----------------------------------------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ import torch
 from benchmark.store import runs
 from benchmark.train import checkpoint
 from benchmark.train.guard import GUARD_EVERY, Diverged, Guard
-from tests.conftest import ROOT, TinyBenchmark
-from tests.support.forking import make_forked
+from tests.conftest import TinyBenchmark, make_tiny
 from tests.support.killing import documents
 from tests.support.plugins import BIG_STATE, GREEDY, GREEDY_PYTHON, INFINITE, NAN, write_plugin
 
@@ -72,7 +71,7 @@ def test_a_full_disk_ends_the_run_with_its_reason_and_keeps_the_last_checkpoint(
 ) -> None:
     ballast = small_disk / "ballast"
     plugin = write_plugin(tmp_path, "fills", FILLS.format(path=str(ballast)))
-    bench = make_forked(small_disk, TWO)
+    bench = make_tiny(small_disk, TWO)
     words = ("run", "--plugin", str(plugin), "--methods", "fills", "--jobs", "1", "--checkpoint-seconds", "0")
     done = bench.run(*words)
     assert done.returncode == 1
@@ -92,7 +91,7 @@ def test_a_full_disk_ends_the_run_with_its_reason_and_keeps_the_last_checkpoint(
 def test_a_disk_that_is_full_for_one_run_is_not_so_for_the_next(small_disk: Path, tmp_path: Path) -> None:
     """The second checkpoint of a large method does not fit; what it had written is given back, and others go on."""
     plugin = write_plugin(tmp_path, "big", BIG_STATE)
-    bench = make_forked(small_disk, TWO)
+    bench = make_tiny(small_disk, TWO)
     words = ("run", "--plugin", str(plugin), "--methods", "big,proden,cc", "--jobs", "1", "--checkpoint-seconds", "0")
     done = bench.run(*words)
     states = by_method(bench)
@@ -157,11 +156,8 @@ def test_a_file_that_may_not_grow_fails_its_own_run_alone(forked_benchmark: Make
     """The limit on file sizes acts like a full disk for large checkpoints only."""
     plugin = write_plugin(tmp_path, "big", BIG_STATE)
     bench = forked_benchmark("bench", TWO)
-    limit = 3 << 20
-    done = bench.run(
-        "run", "--plugin", str(plugin), "--jobs", "1", "--checkpoint-seconds", "0",
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )  # fmt: skip
+    words = ("run", "--plugin", str(plugin), "--jobs", "1", "--checkpoint-seconds", "0")
+    done = bench.run(*words, limit=(resource.RLIMIT_FSIZE, 3 << 20))
     states = by_method(bench)
     assert done.returncode == 1
     assert states["proden"]["status"] == "done"
@@ -198,12 +194,8 @@ def test_a_loss_that_is_no_number_is_diverged_and_never_a_number_in_a_table(
 def test_exhausted_memory_is_oom_with_its_peak_and_frees_the_slot(forked_benchmark: Make, tmp_path: Path) -> None:
     bench = forked_benchmark("bench", TWO)
     plugins = {name: write_plugin(tmp_path, name, b) for name, b in (("greedy", GREEDY), ("greedy2", GREEDY_PYTHON))}
-    words = [f"--plugin={path}" for path in plugins.values()]
-    limit = 12 << 30
-    done = bench.run(
-        "run", *words, "--methods", "greedy,greedy2,proden", "--jobs", "1",
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-    )  # fmt: skip
+    words = ("run", *(f"--plugin={path}" for path in plugins.values()), "--methods", "greedy,greedy2,proden")
+    done = bench.run(*words, "--jobs", "1", limit=(resource.RLIMIT_AS, 12 << 30))
     assert done.returncode == 1
     states = by_method(bench)
     assert {name: d["status"] for name, d in states.items()} == {"greedy": "oom", "greedy2": "oom", "proden": "done"}
@@ -217,12 +209,7 @@ def test_results_that_cannot_be_written_are_one_sentence(forked_benchmark: Make)
     bench = forked_benchmark("bench", TWO)
     (bench.folder / "file").write_text("")
     for place in (bench.folder / "file" / "results", Path("/proc/candid")):
-        done = subprocess.run(
-            [*bench.arguments("run"), "--results", str(place)],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-        )
+        done = bench.run("run", "--results", str(place))
         assert done.returncode == 1
         assert len(done.stderr.splitlines()) == 1 and "cannot be written" in done.stderr
 

@@ -63,10 +63,10 @@ def screen(text: str, columns: int) -> list[str]:
 
 
 def test_a_terminal_shows_running_jobs_in_place_and_ends_with_a_line_per_run(forked_benchmark: Make) -> None:
-    bench = forked_benchmark("bench", TINY.replace("epochs = 3", "epochs = 99"))
+    bench = forked_benchmark("bench", TINY.replace("epochs = 3", "epochs = 50"))
     code, text = on_terminal(bench.arguments("run", "--seeds", "0", "--jobs", "2"), 24, 60)
     assert code == 0, text
-    assert re.search(r"  digits proden seed 0: epoch \d+/99, test \d+\.\d %, \d+ s left", text)
+    assert re.search(r"  digits proden seed 0: epoch \d+/50, test \d+\.\d %, \d+ s left", text)
     assert "\x1b[3A\x1b[J" in text  # two jobs and the bar, drawn again
     shown = screen(text, 60)
     assert sum(" % in " in line for line in shown) == 2
@@ -93,7 +93,7 @@ def specs_in(folder: Path) -> list[RunSpec]:
 def test_many_jobs_and_a_narrow_terminal_never_scroll_the_display(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((30, 8)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda **_: os.terminal_size((30, 8)))
     specs = specs_in(tmp_path)
     progress = Progress(100, running={slot: specs[slot % 4] for slot in range(50)})
     display = Terminal(tmp_path)

@@ -19,8 +19,7 @@ from benchmark.run.capture import captured
 from benchmark.store import RunFolder, load, runs
 from datasets.base import DataError
 from datasets.labels.candidates import read_arrays
-from tests.conftest import ROOT, TinyBenchmark
-from tests.support.forking import make_forked
+from tests.conftest import ROOT, TinyBenchmark, make_tiny
 from tests.support.killing import documents
 
 Make = Callable[..., TinyBenchmark]
@@ -54,7 +53,7 @@ class Bomb:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results folder with one finished run."""
-    bench = make_forked(tmp_path_factory.mktemp("done"), ONE)
+    bench = make_tiny(tmp_path_factory.mktemp("done"), ONE)
     assert bench.run("run").returncode == 0
     return bench.results
 

@@ -188,20 +188,15 @@ def test_the_quick_profile_is_described_as_it_is() -> None:
 
 
 def test_generated_parts_are_fresh() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmark.tools.docs", "--check"], cwd=ROOT, text=True, capture_output=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert generated.main(["--check"]) == 0
 
 
 def test_a_stale_part_is_noticed() -> None:
     text = generated.README.read_text(encoding="utf-8")
-    assert generated.readme(text) == text
     stale = text.replace("| [`cel`]", "| [`sel`]")
-    assert stale != text and generated.readme(stale) == text
-    assert "12.34" in generated.readme(text, "| a table | 12.34 |")
+    assert stale != text and generated.replaced(stale, "methods", generated.method_list()) == text
     with pytest.raises(ValueError, match="markers"):
-        generated.readme(text.replace("<!-- /methods -->", ""))
+        generated.replaced(text.replace("<!-- /methods -->", ""), "methods", "")
 
 
 # The project says nothing about the machine it was made on ------------------------------------------------------------
@@ -233,19 +228,20 @@ def run_blocks(page: Path, tiny: TinyBenchmark) -> list[str]:
 
     Shell lines are a process each. The Python blocks share one, each with names of its own, after all shell lines.
     """
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", "MPLBACKEND": "Agg"}
     runnable = [block for block in blocks(page) if block.run]
     lines = [line for b in runnable if b.language == "bash" for line in b.text.splitlines() if line.strip()]
-    assert all(line.startswith(COMMAND) for line in lines), f"{name_of(page)}: {lines}"
-    calls = [tiny.arguments(*shlex.split(line.removeprefix(COMMAND))) for line in lines]
+    assert runnable and all(line.startswith(COMMAND) for line in lines), f"{name_of(page)}: {lines}"
+    outputs = []
+    for line in lines:
+        done = tiny.run(*shlex.split(line.removeprefix(COMMAND)), folder=tiny.folder)
+        assert done.returncode == 0, f"{name_of(page)}: {line}\n{done.stdout}\n{done.stderr}"
+        outputs.append(done.stdout)
     python = [block.text for block in runnable if block.language == "python"]
     if python:
-        calls.append([sys.executable, "-c", "\n".join(f"exec({text!r}, {{}})" for text in python)])
-    assert calls, f"{name_of(page)} has nothing to run"
-    outputs = []
-    for call in calls:
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", "MPLBACKEND": "Agg"}
+        call = [sys.executable, "-c", "\n".join(f"exec({text!r}, {{}})" for text in python)]
         done = subprocess.run(call, cwd=tiny.folder, env=environment, text=True, capture_output=True, timeout=300)
-        assert done.returncode == 0, f"{name_of(page)}: {call}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0, f"{name_of(page)}: {done.stdout}\n{done.stderr}"
         outputs.append(done.stdout)
     return outputs
 

@@ -28,6 +28,8 @@ from datasets.views.views import Views
 from methods.parts.backbones import BackboneError, factory, normalisation
 from methods.registry import discover, load
 from tests.conftest import ROOT, TinyBenchmark
+from tests.support.killing import wait_until
+from tests.support.methods import every_method
 
 CPU = torch.device("cpu")
 PROFILE = """
@@ -139,7 +141,7 @@ def test_settings_of_a_frozen_encoder_do_not_touch_other_runs(tmp_path):
     assert specs[0].label == specs[1].label == "proden"
 
 
-@pytest.mark.parametrize("name", sorted(discover().entries))
+@pytest.mark.parametrize("name", every_method())
 def test_every_method_trains_on_frozen_maps(name, tmp_path_factory):
     folder = tmp_path_factory.getbasetemp() / "frozen-methods"
     folder.mkdir(exist_ok=True)
@@ -168,16 +170,14 @@ def test_runs_and_maps_are_estimated_before_any_map_is_made(tmp_path):
 
 
 def test_a_frozen_run_resumes_to_the_same_weights(tmp_path):
-    (tmp_path / "tiny.toml").write_text(PROFILE.replace("epochs = 2", "epochs = 300"))
+    (tmp_path / "tiny.toml").write_text(PROFILE.replace("epochs = 2", "epochs = 150"))
     results = []
     for name in ("whole", "cut"):
         bench = TinyBenchmark(tmp_path / name, tmp_path / "tiny.toml")
         bench.folder.mkdir()
         if name == "cut":
             process = bench.start("run", "--checkpoint-seconds", "0.05")
-            until = time.monotonic() + 60
-            while not list(bench.results.glob("runs/*/*/*/*/checkpoint*")) and time.monotonic() < until:
-                time.sleep(0.01)
+            wait_until(lambda: list(bench.results.glob("runs/*/*/*/*/checkpoint*")), 60, "a checkpoint")  # noqa: B023
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             assert not any(d["status"] == "done" for d in bench.documents())

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from benchmark.train import checkpoint
-from tests.conftest import ROOT, TinyBenchmark
-from tests.support.forking import make_forked
+from tests.conftest import ROOT, TinyBenchmark, make_tiny
 from tests.support.killing import (
     EPOCHS,
     OFTEN,
@@ -48,7 +47,7 @@ def saved_epochs(folder: Path, identity: str) -> list[str]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Thirteen methods in one sweep that nobody disturbs."""
-    bench = make_forked(tmp_path_factory.mktemp("undisturbed"), SMALL)
+    bench = make_tiny(tmp_path_factory.mktemp("undisturbed"), SMALL)
     done = bench.run("run")
     assert done.returncode == 0, done.stdout + done.stderr
     results = by_method(bench)
@@ -186,12 +185,12 @@ def test_alone_in_any_order_and_with_more_jobs_three_methods_give_the_same_bytes
 @pytest.mark.soak
 def test_thirteen_methods_killed_twenty_five_times_each(tmp_path: Path) -> None:
     text = SMALL.replace(f"epochs = {EPOCHS}", "epochs = 160")  # the fastest must not end before its 25th
-    plain = make_forked(tmp_path, text)
+    plain = make_tiny(tmp_path, text)
     assert plain.run("run").returncode == 0
     expected = by_method(plain)
     rng = random.Random(0)
     (tmp_path / "killed").mkdir()
-    bench = make_forked(tmp_path / "killed", text)
+    bench = make_tiny(tmp_path / "killed", text)
     total: dict[str, int] = dict.fromkeys(THIRTEEN.split(","), 0)
     for _ in range(60):
         left = {name for name, count in total.items() if count < 25}
