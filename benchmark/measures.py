@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,23 +10,14 @@ if TYPE_CHECKING:
 BINS = 15  # of equal width, for the calibration error
 
 
-@dataclass(frozen=True)
-class Measure:
-    key: str  # in frames and files; with `test_` before it in metrics.jsonl
-    title: str
-    sentence: str
-
-
-MEASURES = (
-    Measure("accuracy", "Accuracy", "percent of rows whose largest logit is the true label's"),
-    Measure("top5", "Top 5", "percent of rows whose true label is among the five largest"),
-    Measure("macro", "Macro", "mean over the classes of their own accuracy, percent"),
-    Measure("worst_class", "Worst class", "accuracy of the class that has the lowest, percent"),
-    Measure(
-        "ece", "ECE", f"expected calibration error, percent: |confidence − accuracy| over {BINS} bins of equal width"
-    ),
-    Measure("nll", "NLL", "mean negative log-likelihood of the true label, nats"),
-)
+MEASURES = {  # name in frames and files, in metrics.jsonl with `test_` before it -> meaning
+    "accuracy": "percent of rows whose largest logit is the true label's",
+    "top5": "percent of rows whose true label is among the five largest",
+    "macro": "mean over the classes of their own accuracy, percent",
+    "worst_class": "accuracy of the class that has the lowest, percent",
+    "ece": f"expected calibration error, percent: |confidence − accuracy| over {BINS} bins of equal width",
+    "nll": "mean negative log-likelihood of the true label, nats",
+}
 
 
 def measures(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -36,7 +26,7 @@ def measures(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     from scipy.special import log_softmax
 
     if not len(labels):
-        return {measure.key: float("nan") for measure in MEASURES}
+        return dict.fromkeys(MEASURES, float("nan"))
     scores = logits.astype(np.float64)
     logs = log_softmax(scores, axis=1)
     said = scores.argmax(1)

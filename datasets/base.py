@@ -149,7 +149,6 @@ class Source:
     find: Callable[[Path], Availability]
     own_candidates: bool = False  # brings its candidate sets; they are used unless another generator is asked for
     split_by_seed: bool = False  # has no official split: every seed draws another
-    redraw: str = ""  # setting that draws other training and test rows, where all seeds share them
     backbone: str = ""  # of the loaded set, where that network has published weights: a plan says whether they are here
 
 

@@ -81,4 +81,4 @@ def find(root: Path) -> Availability:
     return Availability("found", "inside scikit-learn", "")
 
 
-SOURCES = (Source("digits", "Digits", "Embedded", TOTAL - TEST_SIZE, TEST_SIZE, CLASSES, load, find, redraw="shuffle"),)
+SOURCES = (Source("digits", "Digits", "Embedded", TOTAL - TEST_SIZE, TEST_SIZE, CLASSES, load, find),)

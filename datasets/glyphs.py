@@ -114,8 +114,8 @@ def find(root: Path) -> Availability:
 
 
 SOURCES = (
-    Source("glyphs", "Glyphs", "Embedded", 10_000, 2_000, 100, load, find, redraw="drawing"),
-    Source("glyphs-h", "Glyphs-H", "Embedded", 10_000, 2_000, 100, renamed(load, "glyphs-h"), find, redraw="drawing"),
+    Source("glyphs", "Glyphs", "Embedded", 10_000, 2_000, 100, load, find),
+    Source("glyphs-h", "Glyphs-H", "Embedded", 10_000, 2_000, 100, renamed(load, "glyphs-h"), find),
 )
 
 

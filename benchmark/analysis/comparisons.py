@@ -15,7 +15,7 @@ import pandas as pd
 
 from benchmark.accuracy import LAST, Accuracy
 from benchmark.analysis import statistics as st
-from benchmark.analysis.contents import Contents, MethodInfo
+from benchmark.analysis.contents import MARGIN, Contents, MethodInfo
 from benchmark.errors import MissingRuns
 from benchmark.store import THEN
 from datasets.base import plural
@@ -57,9 +57,8 @@ class Measured:
 
 def relevant(runs: pd.DataFrame, contents: Contents) -> pd.DataFrame:
     """The runs of the contents' profile, data sets and seeds."""
-    kept = runs[(runs["profile"] == contents.profile) & runs["seed"].isin(contents.seeds)]
-    kept = kept[kept["dataset"].isin([d.name for d in contents.datasets])]
-    return kept if contents.identities is None else kept[kept["identity"].isin(contents.identities)]
+    of_profile = runs[(runs["profile"] == contents.profile) & runs["seed"].isin(contents.seeds)]
+    return of_profile[of_profile["dataset"].isin([d.name for d in contents.datasets])]
 
 
 def measure(runs: pd.DataFrame, contents: Contents, dataset: str, label: str, accuracy: Accuracy = LAST) -> Measured:
@@ -170,7 +169,7 @@ def compare_runs(
     test: str = "paired",
     accuracy: Accuracy = LAST,
     alpha: float = ALPHA,
-    margin: float = st.MARGIN,
+    margin: float = MARGIN,
 ) -> list[dict[str, Any]]:
     """The reference against every other main method on every data set, method by method; Holm over those made."""
     runs, reference = relevant(runs, contents), contents.reference
@@ -221,17 +220,17 @@ def differences(record: Mapping[str, Any]) -> list[float]:
 def shown_by(c: st.Comparison, paired: Sequence[float], alpha: float, margin: float, family: int) -> dict[str, Any]:
     """Beyond win, tie and loss: practical equality, what could have been detected, P(reference > method) on a new seed."""
     p_equal = st.equivalence_p(c, margin, alpha)
-    nan = math.nan
-    better = st.probability_better([paired], alpha) if len(paired) > 1 else st.Probability(nan, nan, nan, exact=False)
+    unknown = (math.nan, math.nan, math.nan)
+    better, low, high = st.probability_better([paired], alpha) if len(paired) > 1 else unknown
     return {
         "margin": margin,
         "p_equal": p_equal,
         "verdict": st.verdict_of(c, p_equal, alpha),
         "detectable": st.detectable_difference(c, alpha),
         "detectable_holm": st.detectable_difference(c, alpha, max(1, family)),
-        "p_better": better.value,
-        "p_better_low": better.low,
-        "p_better_high": better.high,
+        "p_better": better,
+        "p_better_low": low,
+        "p_better_high": high,
     }
 
 

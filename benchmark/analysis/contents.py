@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 REFERENCE = "cel"  # the method under study, unless somebody names another
 MAIN_KINDS = ("IDPLL", "PLL")
 MARGIN = 0.5  # accuracy points: methods that differ by less are equal in practice
+LEAST_DATASETS = 5  # for ranks and for signed-rank tests over datasets; with five the least p is 2 / 2^5 = 0.0625
 TEST_NAMES = {
     "paired": "paired t-test by seed",
     "student": "pooled two-sample t-test",
@@ -51,7 +52,6 @@ class Contents:
     datasets: tuple[DatasetInfo, ...]
     seeds: tuple[int, ...]
     device: str
-    identities: frozenset[str] | None = None  # if given, only these runs count
     registered: frozenset[str] | None = None
     reference: str = REFERENCE  # the method that is marked and compared with the others
     beside: str = ""  # the profile's word on how the paper's numbers beside ours differ

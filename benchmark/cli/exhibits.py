@@ -70,7 +70,7 @@ def selection_for(request: Request, chosen: Chosen) -> Selection:
 
 def with_known_reference(options: Any, selection: Selection) -> Any:
     """`--reference` in any case, as the name that it stands for."""
-    if not hasattr(options, "reference"):
+    if getattr(options, "reference", None) is None:
         return options
     return replace(options, reference=selection.known_as(options.reference))
 
@@ -134,7 +134,12 @@ def make_with(selection: Selection, altered: str, request: Request, title: str, 
             print(f"Not drawn: {error}")
             complete = False
             continue
-        show(Made(content, selection.profile.name, exhibit.stem(chosen[exhibit], altered)), request)
+        stem = exhibit.stem(chosen[exhibit], altered)
+        show(Made(content, selection.profile.name, stem), request)
+        named_file = request.out is not None and request.out.suffix  # of the table alone
+        figure = None if named_file else exhibit.figure(material, chosen[exhibit])
+        if figure is not None:
+            show(Made(figure, selection.profile.name, stem), request)
         complete &= content.complete if isinstance(content, Table) else not material.standing.todo
     return COMPLETE if complete else INCOMPLETE
 

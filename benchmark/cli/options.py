@@ -131,7 +131,9 @@ REMOVED = {  # commands of earlier versions -> what to use instead
     "measures": "use `export --runs`, which has one row per run with its measures",
     "overall": "use `comparisons`",
     "pairs": "use `comparisons`",
-    "variance": "sweep the seeds of data and training: `run --sweep data.seed=0,1,2`",
+    "plot agreement": "use `realworld`, which also writes this figure",
+    "plot profiles": "use `comparisons`",
+    "variance": "sweep the seed of the candidate sets: `run --sweep data.seed=0,1,2`",
 }
 
 
@@ -145,8 +147,9 @@ class Parser(argparse.ArgumentParser):
             word = message.split("invalid choice: ")[1].split("'")[1]
             names = [n for a in self._actions if isinstance(a.choices, dict | list | tuple) for n in a.choices or ()]
             message = f"unknown '{word}'.{did_you_mean(word, names)}"
-            if word in REMOVED and word not in names:
-                message = f"'{word}' was removed: {REMOVED[word]}."
+            command = f"{self.prog} {word}".partition(" ")[2]
+            if command in REMOVED:
+                message = f"'{command}' was removed: {REMOVED[command]}."
         stop = "" if message.endswith((".", "?")) else "."
         print(f"{self.prog}: {message}{stop} See `{self.prog} --help`.", file=sys.stderr)
         sys.exit(USAGE)

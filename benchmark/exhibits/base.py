@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from benchmark import accuracy, exhibits
-from benchmark.analysis.contents import MAIN_KINDS, MARGIN, REFERENCE, TEST_NAMES, Contents, contents_of
-from benchmark.errors import MissingRuns, UsageError
+from benchmark.analysis.contents import MAIN_KINDS, REFERENCE, TEST_NAMES, Contents, contents_of
+from benchmark.errors import MissingRuns
 from benchmark.files import file_name
 from benchmark.flags import flag
 from datasets.base import plural
@@ -32,82 +32,31 @@ class NoFlags:
     """An exhibit or command without flags of its own."""
 
 
-@dataclass(frozen=True)
-class OfAccuracy:
-    """Flags of a table of accuracies."""
-
-    accuracy: str = flag("last", choices=accuracy.WORDS)
-
-
-@dataclass(frozen=True)
-class OfRanking:
-    """The flag of what ranks methods."""
-
-    rank_all: bool = flag(False, "rank the extensions of `--methods all` with the rest")
-
-    def competing(self, selection: Selection) -> list[str]:
-        """The methods that are ranked and compared, as `Contents.main_methods` has them."""
-        kinds = {name: selection.entry(name).kind for name in selection.methods}
-        apart = () if self.rank_all else selection.apart
-        return [name for name, kind in kinds.items() if kind in MAIN_KINDS and name not in apart]
+# Options that several exhibits offer; the `Options` of each exhibit lists those that it has.
+def accuracy_flag() -> Any:
+    """Return the field of `--accuracy`."""
+    return flag("last", choices=accuracy.WORDS)
 
 
-@dataclass(frozen=True)
-class OfMarked(OfRanking):
-    """Flags of a figure in which a method stands out."""
-
-    reference: str = flag(REFERENCE, "the method that stands out")
+def rank_all_flag() -> Any:
+    """Return the field of `--rank-all`."""
+    return flag(False, "rank the extensions of `--methods all` with the rest")
 
 
-@dataclass(frozen=True)
-class OfPairs(OfRanking, OfAccuracy):
-    """Flags of a table of ranked methods."""
+def reference_flag(text: str) -> Any:
+    """Return the field of `--reference`; the text says what becomes of the method."""
+    return flag(REFERENCE, text)
 
 
-@dataclass(frozen=True)
-class OfReference(OfPairs):
-    """Flags of a table that has a method under study."""
-
-    reference: str = flag(REFERENCE, "the method that is compared with the others")
+def test_flag() -> Any:
+    """Return the field of `--test`."""
+    return flag("paired", choices=tuple(TEST_NAMES))
 
 
-@dataclass(frozen=True)
-class OfComparison(OfReference):
-    """Flags of a table in which a method is compared with the others."""
-
-    test: str = flag("paired", choices=tuple(TEST_NAMES))
-
-
-@dataclass(frozen=True)
-class OfMargin(OfReference):
-    """Flags of a table that says what a tie is."""
-
-    margin: float = flag(
-        MARGIN, "methods that differ by less are equal in practice (points)", kind=float, metavar="POINTS"
-    )
-
-    def check(self, selection: Selection) -> None:
-        """UsageError unless there is something to compare the reference with, and a margin that means something."""
-        if self.reference not in selection.methods:
-            raise UsageError(
-                f"--reference {self.reference} is not among the methods of this table; take one of "
-                f"{', '.join(selection.methods)}, or add it to --methods."
-            )
-        if not set(self.competing(selection)) - {self.reference}:
-            raise UsageError(
-                f"There is nothing to compare {self.reference} with; name a second method in --methods (controls, "
-                f"references and extensions are not ranked)."
-            )
-        if not 0 < self.margin < 100:
-            raise UsageError(
-                f"--margin {self.margin:g}: no runs can show that two methods are equal to the last digit; give accuracy "
-                f"points above 0 and below 100, for example --margin {MARGIN:g}."
-            )
-
-
-@dataclass(frozen=True)
-class OfEvidence(OfComparison, OfMargin):
-    """Both."""
+def competing_methods(selection: Selection, rank_all: bool) -> list[str]:
+    """Return the methods that are ranked and compared, as `Contents.main_methods` does."""
+    apart = () if rank_all else selection.apart
+    return [name for name in selection.methods if selection.entry(name).kind in MAIN_KINDS and name not in apart]
 
 
 @dataclass
@@ -150,9 +99,9 @@ class Material:
         sets = (replace(d, test_rows=int(rows.get(d.name, 0)) or d.test_rows) for d in plan.datasets)
         return replace(plan, datasets=tuple(sets))
 
-    def ranked(self, options: OfRanking) -> Contents:
-        """The contents, the extensions among the rest where that is asked for."""
-        return self.contents.ranking_all() if options.rank_all else self.contents
+    def ranked(self, rank_all: bool) -> Contents:
+        """Return the contents, the extensions among the rest where that is asked for."""
+        return self.contents.ranking_all() if rank_all else self.contents
 
     @functools.cached_property
     def standing(self) -> Standing:
@@ -267,6 +216,10 @@ class Exhibit:
 
     def make(self, material: Material, options: Any) -> Table | Figure:
         raise NotImplementedError
+
+    def figure(self, material: Material, options: Any) -> Figure | None:
+        """Return the figure that is written beside a table, if there is one."""
+        return None
 
     def stem(self, options: Any, altered: str = "") -> str:
         """Name of its files: what is not as usual, flags and selection, is in it, so that nothing replaces the usual one."""

@@ -1,121 +1,136 @@
-"""Every comparison of the reference in full: the difference, what it shows, what could have been found, and the test rows."""
+"""Every pair of methods over all datasets: difference with intervals, P(A > B), Wilcoxon's test with Holm's correction."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from benchmark.accuracy import by_word
-from benchmark.analysis.contents import TEST_NAMES, Contents
-from benchmark.analysis.table import NONE, Row, Table, row
-from benchmark.exhibits.base import Exhibit, Material, Need, OfEvidence
+from benchmark.analysis.contents import LEAST_DATASETS, Contents
+from benchmark.analysis.table import Cell, Row, Table, row
+from benchmark.errors import UsageError
+from benchmark.exhibits.base import Exhibit, Material, Need, accuracy_flag, competing_methods, rank_all_flag
+from benchmark.flags import flag
+from datasets.base import plural
 
 if TYPE_CHECKING:
-    from benchmark.analysis.rows import Kept
+    from benchmark.analysis.pairs import PairComparisons
     from benchmark.plan.selection import Selection
 
-VERDICTS = {"better": "better", "worse": "worse", "equal": "equal", "undecided": "undecided", "missing": NONE}
+COLUMNS = ("A", "B", "A − B", "95 %, t", "95 %, bootstrap", "P(A > B)", "Ahead/equal/behind", "p", "p Holm")
 
 
 class Comparisons(Exhibit):
-    name, title, kind = "comparisons", "the table of all comparisons", "table"
+    name, title, kind = "comparisons", "the table of all pairs of methods", "table"
     of_paper = False
-    Options = OfEvidence
 
-    def runs(self, selection: Selection, options: OfEvidence) -> Need:
-        options.check(selection)
+    @dataclass(frozen=True)
+    class Options:
+        accuracy: str = accuracy_flag()
+        rank_all: bool = rank_all_flag()
+        reference: str | None = flag(None, "only the pairs with this method", metavar="METHOD")
+
+    def runs(self, selection: Selection, options: Options) -> Need:
+        competing = competing_methods(selection, options.rank_all)
+        if len(competing) < 2:
+            raise UsageError(
+                "A comparison needs two methods; name a second one in --methods (controls, references and extensions are "
+                "not ranked)."
+            )
+        if options.reference is not None and options.reference not in competing:
+            raise UsageError(f"--reference {options.reference} is not ranked here; take one of {', '.join(competing)}.")
         need = Need()
         need.add(selection.specs())
         return need
 
-    def make(self, material: Material, options: OfEvidence) -> Table:
-        from benchmark.analysis.comparisons import compare_runs
-        from benchmark.analysis.rows import add_rows, kept
+    def make(self, material: Material, options: Options) -> Table:
+        from benchmark.analysis.pairs import compare_pairs
 
-        contents = replace(material.ranked(options), reference=options.reference)
-        records = compare_runs(material.runs, contents, options.test, by_word(options.accuracy), margin=options.margin)
-        found = kept(material.need.specs, material.runs, material.place.data)
-        add_rows(records, found)
-        return material.annotated(table(records, contents, options, found))
+        contents = material.ranked(options.rank_all)
+        compared = compare_pairs(material.runs, contents, by_word(options.accuracy), options.reference)
+        return material.annotated(table(compared, contents, options))
 
 
-def table(records: Sequence[Mapping[str, Any]], contents: Contents, options: OfEvidence, found: Kept) -> Table:
-    """One line per method and data set, the methods parted by rules."""
+def table(compared: PairComparisons, contents: Contents, options: Comparisons.Options) -> Table:
+    """Build one line per pair, the pairs of one method below each other."""
     from benchmark.analysis.comparisons import ALPHA
     from benchmark.exhibits.parts import cells
 
     accuracy, titles = by_word(options.accuracy), contents.titles
     lines: list[Row] = []
-    for k, r in enumerate(records):
-        new = k == 0 or r["method"] != records[k - 1]["method"]
+    for k, r in enumerate(compared.records):
+        new = k == 0 or r["method"] != compared.records[k - 1]["method"]
         lines.append(
             row(
                 titles[r["method"]] if new else "",
-                titles[r["dataset"]],
-                cells.points_text(r["mean_difference"]),
+                titles[r["other"]],
+                cells.signed(r["mean_difference"]),
                 cells.range_text(r["ci_low"], r["ci_high"]),
-                cells.p_text(r["p"]),
-                cells.p_text(r["p_holm"]),
-                VERDICTS[r["verdict"]],
-                cells.found_text(r["detectable"]),
-                cells.found_text(r["detectable_holm"]),
+                cells.range_text(r["bootstrap_low"], r["bootstrap_high"]),
                 cells.share_text(r["p_better"], r["p_better_low"], r["p_better_high"]),
-                cells.range_text(r["rows_low"], r["rows_high"]),
-                NONE if not r["mcnemar_p"] else f"{r['mcnemar_significant']}/{len(r['mcnemar_p'])}",
-                rule=new and k > 0 and len(contents.datasets) > 1,
+                f"{r['ahead']}/{r['equal']}/{r['behind']}",
+                cells.p_text(r["p"]),
+                Cell(cells.p_text(r["p_holm"]), bold=r["p_holm"] <= ALPHA),
+                rule=new and k > 0,
             )
         )
-    reference = titles[contents.reference]
     caption = (
-        f"{cells.warned(accuracy)}{reference} against each method, difference in points of test accuracy "
-        f"{accuracy.caption}, {cells.seeds_text(contents)}: {TEST_NAMES[options.test]} at {ALPHA:g}; "
-        f"{cells.test_limits(options.test, len(contents.seeds), ALPHA)}. "
+        f"{cells.warned(accuracy)}Pairs of methods, difference in test accuracy (points) {accuracy.caption}, averaged over "
+        f"{', '.join(titles[name] for name in compared.datasets)}; {cells.seeds_text(contents)}. "
         f"Profile {contents.profile}, device {contents.device}."
     )
-    notes = [
-        f"better, worse: a difference was found; equal: one beyond ±{options.margin:g} points is ruled out; undecided: "
-        f"neither. The paper counts equal and undecided as ties.",
-        "Would find: the smallest true difference that this test finds with probability 0.8 if the spread seen is the "
-        "true one, alone and after Holm."
-        + (" Not known for Wilcoxon's test, whose interval is the paired t-test's." * (options.test == "wilcoxon")),
-        f"P(win): probability that {reference} is ahead on a new seed, with its 95 % bootstrap interval; where all seeds "
-        "agree, Clopper and Pearson's.",
-        *found.notes(titles),
-        *cells.split_note(contents),
-        *missing_notes(records, titles),
-    ]
-    columns = (
-        *("Against", "Data set", "Difference", "95 % over seeds", "p", "p Holm", "Verdict", "Would find", "after Holm"),
-        *("P(win)", "95 % over test rows", "McNemar"),
-    )
     summary = cells.summary_of(contents, accuracy, "comparisons") | {
-        "test": options.test,
         "alpha": ALPHA,
-        "margin": options.margin,
-        "reference": contents.reference,
-        "family": sum(not math.isnan(r["p"]) for r in records),
+        "reference": options.reference,
+        "datasets": list(compared.datasets),
+        "family": sum(not math.isnan(r["p"]) for r in compared.records),
     }
-    complete = all(r["n"] == r["expected"] for r in records)
-    return Table("Comparisons", caption, columns, tuple(lines), tuple(notes), (), tuple(records), summary, complete, 2)
+    notes = tuple(reading_notes(compared, contents, ALPHA))
+    complete = not compared.incomplete
+    return Table(
+        "Comparisons", caption, COLUMNS, tuple(lines), notes, (), compared.records, summary, complete, text_columns=2
+    )
 
 
-def missing_notes(records: Sequence[Mapping[str, Any]], titles: Mapping[str, str]) -> list[str]:
-    """Why a line is empty or odd, one sentence each."""
-    from benchmark.analysis.statistics import MISSING
-    from benchmark.exhibits.parts.cells import named_cells
+def reading_notes(compared: PairComparisons, contents: Contents, alpha: float) -> list[str]:
+    """Explain the columns, and say what is missing or looks wrong."""
+    from benchmark.exhibits.parts import cells
 
-    notes = []
-    absent = [r for r in records if r["outcome"] == MISSING]
-    if absent:
-        notes.append(f"{NONE}: fewer than two common seeds, so no test: {named_cells(absent, titles)}.")
-    unequal = [r for r in records if r["outcome"] != MISSING and r["n"] < r["expected"]]
-    if unequal:
-        notes.append(f"Warning: not all seeds are there on both sides: {named_cells(unequal, titles)}.")
-    flat = [r for r in records if "zero_variance" in r["flags"]]
-    if flat:
-        notes.append(
-            f"Warning: seeds make no difference in {named_cells(flat, titles)}, so no spread; are these runs copies?"
-        )
+    titles, seeds = contents.titles, len(contents.seeds)
+    notes = [
+        "95 %, t: Student's interval over seeds of the difference averaged over datasets. 95 %, bootstrap: seeds resampled "
+        "inside each dataset, which is too narrow with few seeds. Both are about these datasets, not about new ones.",
+        "P(A > B): probability that A is ahead of B on a new seed of one of these datasets, with its 95 % bootstrap "
+        "interval (Clopper and Pearson's where the seeds of every dataset agree).",
+        "Ahead/equal/behind: datasets on which the mean of A is higher than, equal to or lower than that of B.",
+        signed_rank_note(len(compared.datasets), len(compared.records), alpha),
+        *cells.split_note(contents),
+    ]
+    if seeds < 2:
+        notes.append("With one seed there are no intervals over seeds.")
+    if compared.incomplete:
+        listed = ", ".join(titles[name] for name in compared.incomplete)
+        notes.append(f"Incomplete: left out because not all methods have all seeds there: {listed}.")
+    copies = [f"{titles[r['method']]} and {titles[r['other']]}" for r in compared.records if r["equal"] == r["n"]]
+    notes += [f"Warning: {pair} have the same mean on every dataset; are these runs copies?" for pair in copies]
     return notes
+
+
+def signed_rank_note(datasets: int, tests: int, alpha: float) -> str:
+    """Say what Wilcoxon's test can show over this number of datasets."""
+    if datasets < LEAST_DATASETS:
+        return (
+            f"p is not given: Wilcoxon's signed-rank test over datasets needs at least {LEAST_DATASETS} datasets, and this "
+            f"table has {datasets}."
+        )
+    least = 2.0 ** (1 - datasets)
+    adjusted = min(1.0, least * tests)
+    note = (
+        f"p: Wilcoxon's signed-rank test over datasets; bold: significant at {alpha:g} after Holm's correction for "
+        f"{plural(tests, 'pair')}. With {datasets} datasets p is at least {least:.2g}, {adjusted:.2g} after correction"
+    )
+    if adjusted <= alpha:
+        return f"{note}."
+    needed = math.ceil(1 + math.log2(tests / alpha))
+    return f"{note}, so nothing can be significant; {needed} datasets are needed."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmark.analysis.contents import REFERENCE
-from benchmark.exhibits.base import FolderPlot, Material, Need
+from benchmark.exhibits.base import FolderPlot, Material, Need, reference_flag
 from benchmark.files import file_name
 from benchmark.flags import flag
 from benchmark.plan.profile import load_profile, profile_names
@@ -33,7 +33,7 @@ class Curves(FolderPlot):
     @dataclass(frozen=True)
     class Options:
         metric: str = flag("test_accuracy", "any recorded metric")
-        reference: str = flag(REFERENCE, "the method whose line is drawn bold")
+        reference: str = reference_flag("the method whose line is drawn bold")
 
     def runs(self, selection: Selection, options: Options) -> Need:
         need = Need()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmark.analysis.contents import MAIN_KINDS, REFERENCE
-from benchmark.exhibits.base import Exhibit, Material, Need
-from benchmark.flags import flag
+from benchmark.analysis.contents import MAIN_KINDS
+from benchmark.exhibits.base import Exhibit, Material, Need, reference_flag
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +19,7 @@ class Figure4(Exhibit):
 
     @dataclass(frozen=True)
     class Options:
-        reference: str = flag(REFERENCE, "the method that stands out")
+        reference: str = reference_flag("the method that stands out")
 
     def runs(self, selection: Selection, options: Options) -> Need:
         wanted = selection.profile.figures.get(self.name, {}).get("dataset")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from benchmark.exhibits.base import Exhibit, Material, Need, OfMarked
+from benchmark.analysis.contents import LEAST_DATASETS
+from benchmark.errors import MissingRuns, UsageError
+from benchmark.exhibits.base import Exhibit, Material, Need, rank_all_flag, reference_flag
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,19 +19,33 @@ if TYPE_CHECKING:
 
 class Ranks(Exhibit):
     name, title, kind = "ranks", "Average ranks", "plot"
-    Options = OfMarked
 
-    def runs(self, selection: Selection, options: OfMarked) -> Need:
+    @dataclass(frozen=True)
+    class Options:
+        rank_all: bool = rank_all_flag()
+        reference: str = reference_flag("the method that stands out")
+
+    def runs(self, selection: Selection, options: Options) -> Need:
+        many = len(selection.datasets)
+        if many < LEAST_DATASETS:
+            raise UsageError(
+                f"Ranks need at least {LEAST_DATASETS} datasets, and {many} are selected; see `comparisons`."
+            )
         need = Need()
         need.add(selection.specs())
         return need
 
-    def make(self, material: Material, options: OfMarked) -> Figure:
+    def make(self, material: Material, options: Options) -> Figure:
         from benchmark.analysis.comparisons import rank_analysis
 
-        return critical_difference(
-            rank_analysis(material.runs, replace(material.ranked(options), reference=options.reference))
-        )
+        contents = replace(material.ranked(options.rank_all), reference=options.reference)
+        ranks = rank_analysis(material.runs, contents)
+        if len(ranks.datasets) < LEAST_DATASETS:
+            raise MissingRuns(
+                f"Ranks need at least {LEAST_DATASETS} datasets on which all methods have all seeds; these have not: "
+                f"{', '.join(ranks.dropped)}."
+            )
+        return critical_difference(ranks)
 
 
 def critical_difference(ranks: RankAnalysis) -> Figure:

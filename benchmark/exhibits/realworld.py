@@ -18,6 +18,8 @@ from benchmark.plan.profile import load_profile
 from methods.registry import did_you_mean
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from benchmark.analysis.agreement import Agreement
     from benchmark.plan.selection import Selection
     from benchmark.plan.spec import RunSpec
@@ -30,18 +32,14 @@ PICTURES = "fashion-mnist"  # of l21-fashion: takes part when its files or runs 
 SHORT_SOURCES, SHORT_SETS = "p20", ("lost", "msrcv2")
 
 
-@dataclass(frozen=True)
-class OfSources:
-    """Which published tables."""
-
-    sources: str = flag(USUAL_SOURCES, f"comma list of {', '.join(SOURCES)}", metavar="A,B")
-    short: bool = flag(False, "one source and two data sets, minutes")
-
-
 class Realworld(Exhibit):
     name, title, kind = "realworld", "the published real-world tables", "table"
     profile = "realworld"
-    Options = OfSources
+
+    @dataclass(frozen=True)
+    class Options:
+        sources: str = flag(USUAL_SOURCES, f"comma list of {', '.join(SOURCES)}", metavar="A,B")
+        short: bool = flag(False, "one source and two data sets, minutes")
 
     def usual(self, selection: Selection, place: RunOptions) -> Selection:
         """The three sets that most sources have, and any other whose file is there, or whose runs are (pictures)."""
@@ -51,15 +49,23 @@ class Realworld(Exhibit):
             found.add(PICTURES)
         return replace(selection, datasets=tuple(name for name in names if name in found or name in USUAL_SETS))
 
-    def runs(self, selection: Selection, options: OfSources) -> Need:
+    def runs(self, selection: Selection, options: Options) -> Need:
         need = Need()
         for part in parts(selection, options):
             need.add(part.specs)
         return need
 
-    def make(self, material: Material, options: OfSources) -> Table:
+    def make(self, material: Material, options: Options) -> Table:
         made = table(agreements(material, options))
         return material.annotated(replace(made, caption=f"{made.caption} Device {material.contents.device}."))
+
+    def figure(self, material: Material, options: Options) -> Figure | None:
+        """Draw the numbers of the table that both sides have, or nothing without finished runs."""
+        from benchmark.exhibits.parts.agreement import draw
+
+        drawn = [one for one in agreements(material, options) if len(one.values) > 1]
+        drawn = [one for one in drawn if not math.isnan(one.printed["mean"])]
+        return draw(drawn) if drawn else None
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class Part:
     cells: set[tuple[str, str]]  # method here, data set as printed
 
 
-def parts(selection: Selection, options: OfSources) -> list[Part]:
+def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
     """One per source. Cells whose number is left open take part when their method is named, by our name or the source's."""
     from benchmark.analysis import published
 
@@ -107,7 +113,7 @@ def parts(selection: Selection, options: OfSources) -> list[Part]:
     return found
 
 
-def agreements(material: Material, options: OfSources) -> list[Agreement]:
+def agreements(material: Material, options: Realworld.Options) -> list[Agreement]:
     """Every published number of the chosen sources with what came out here."""
     from benchmark.analysis import agreement
     from benchmark.run.standing import frame_of

@@ -5,14 +5,22 @@ Sizes, folds and the tuning are in the profiles realworld, realworld-all and rea
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmark.accuracy import by_word
 from benchmark.analysis.contents import MAIN_KINDS, TEST_NAMES, Contents, DatasetInfo
 from benchmark.analysis.table import NONE, Row, Table, row
 from benchmark.errors import UsageError
-from benchmark.exhibits.base import Exhibit, Material, Need, OfComparison
+from benchmark.exhibits.base import (
+    Exhibit,
+    Material,
+    Need,
+    accuracy_flag,
+    rank_all_flag,
+    reference_flag,
+    test_flag,
+)
 from benchmark.exhibits.realworld import USUAL_SETS
 from benchmark.plan.profile import load_profile
 
@@ -28,7 +36,13 @@ MODELS = {"realworld-all": "MLP", "realworld-all-linear": "linear"}  # profile -
 class RealworldAll(Exhibit):
     name, title, kind = "realworld-all", "the table of all methods on real-world sets", "table"
     profile = "realworld-all"
-    Options = OfComparison
+
+    @dataclass(frozen=True)
+    class Options:
+        accuracy: str = accuracy_flag()
+        rank_all: bool = rank_all_flag()
+        reference: str = reference_flag("the method that is compared with the others")
+        test: str = test_flag()
 
     def usual(self, selection: Selection, place: RunOptions) -> Selection:
         """The three sets that were tuned, and any other whose file is there."""
@@ -36,7 +50,7 @@ class RealworldAll(Exhibit):
         names = [name for name in selection.datasets if name in USUAL_SETS or name in found]
         return replace(selection, datasets=tuple(names))
 
-    def runs(self, selection: Selection, options: OfComparison) -> Need:
+    def runs(self, selection: Selection, options: Options) -> Need:
         need = Need()
         for part in parts(selection):
             need.add(part.specs())
@@ -44,7 +58,7 @@ class RealworldAll(Exhibit):
             raise UsageError(f"--reference {options.reference} is not among the methods of this table.")
         return need
 
-    def make(self, material: Material, options: OfComparison) -> Table:
+    def make(self, material: Material, options: Options) -> Table:
         runs, contents = gathered(material)
         contents = contents.ranking_all() if options.rank_all else contents
         return material.annotated(table(runs, replace(contents, reference=options.reference), options))
@@ -80,7 +94,7 @@ def gathered(material: Material) -> tuple[pd.DataFrame, Contents]:
     return pd.concat(frames, ignore_index=True), whole
 
 
-def table(runs: pd.DataFrame, contents: Contents, options: OfComparison) -> Table:
+def table(runs: pd.DataFrame, contents: Contents, options: RealworldAll.Options) -> Table:
     """Accuracies by model and data set, the average rank, and win/tie/loss against the reference."""
     from benchmark.analysis.comparisons import ALPHA, compare_runs
     from benchmark.exhibits.parts import cells
@@ -157,7 +171,7 @@ def outcomes(records: list[dict[str, Any]], key: str) -> str:
     return counts_text(counted[-1, -1], int(missing[-1, -1]))
 
 
-def average_ranks(runs: pd.DataFrame, contents: Contents, options: OfComparison) -> tuple[dict[str, str], str]:
+def average_ranks(runs: pd.DataFrame, contents: Contents, options: RealworldAll.Options) -> tuple[dict[str, str], str]:
     """The average rank of every ranked method over the complete columns, and Friedman's test in a sentence."""
     from benchmark.analysis.comparisons import rank_analysis
     from benchmark.errors import MissingRuns

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmark.accuracy import LAST, Accuracy, by_word
 from benchmark.analysis.contents import MAIN_KINDS, TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.analysis.table import Row, Table, row
-from benchmark.exhibits.base import Exhibit, Material, Need, OfComparison
+from benchmark.exhibits.base import (
+    Exhibit,
+    Material,
+    Need,
+    accuracy_flag,
+    rank_all_flag,
+    reference_flag,
+    test_flag,
+)
 from datasets.base import plural
 
 if TYPE_CHECKING:
@@ -23,15 +31,21 @@ REFERENCE_MARK, GONE_MARK = "★", "†"
 
 class Table2(Exhibit):
     name, title, kind = "table2", "Table 2", "table"
-    Options = OfComparison
 
-    def runs(self, selection: Selection, options: OfComparison) -> Need:
+    @dataclass(frozen=True)
+    class Options:
+        accuracy: str = accuracy_flag()
+        rank_all: bool = rank_all_flag()
+        reference: str = reference_flag("the method that is compared with the others")
+        test: str = test_flag()
+
+    def runs(self, selection: Selection, options: Options) -> Need:
         need = Need()
         need.add(selection.specs())
         return need
 
-    def make(self, material: Material, options: OfComparison) -> Table:
-        contents = replace(material.ranked(options), reference=options.reference)
+    def make(self, material: Material, options: Options) -> Table:
+        contents = replace(material.ranked(options.rank_all), reference=options.reference)
         return material.annotated(table2(material.runs, contents, options.test, by_word(options.accuracy)))
 
 

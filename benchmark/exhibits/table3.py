@@ -10,7 +10,17 @@ from benchmark.accuracy import LAST, Accuracy, by_word
 from benchmark.analysis.contents import MARGIN, TEST_NAMES, Contents
 from benchmark.analysis.table import NONE, Cell, Row, Table, row
 from benchmark.errors import UsageError
-from benchmark.exhibits.base import Exhibit, Made, Material, Need, OfEvidence
+from benchmark.exhibits.base import (
+    Exhibit,
+    Made,
+    Material,
+    Need,
+    accuracy_flag,
+    competing_methods,
+    rank_all_flag,
+    reference_flag,
+    test_flag,
+)
 from benchmark.flags import flag
 
 if TYPE_CHECKING:
@@ -23,17 +33,24 @@ class Table3(Exhibit):
     name, title, kind = "table3", "Table 3", "table"
 
     @dataclass(frozen=True)
-    class Options(OfEvidence):
+    class Options:
+        accuracy: str = accuracy_flag()
+        rank_all: bool = rank_all_flag()
+        reference: str = reference_flag("the method that is compared with the others")
+        margin: float = flag(
+            MARGIN, "methods that differ by less are equal in practice (points)", kind=float, metavar="POINTS"
+        )
+        test: str = test_flag()
         from_paper: bool = flag(False, "re-derive it from the published Table 2")
 
     def runs(self, selection: Selection, options: Options) -> Need:
-        options.check(selection)
+        check_options(options, selection)
         need = Need()
         need.add(selection.specs())
         return need
 
     def make(self, material: Material, options: Options) -> Table:
-        contents = replace(material.ranked(options), reference=options.reference)
+        contents = replace(material.ranked(options.rank_all), reference=options.reference)
         accuracy = by_word(options.accuracy)
         return material.annotated(table3(material.runs, contents, options.test, accuracy, options.margin))
 
@@ -48,6 +65,25 @@ class Table3(Exhibit):
                 )
         test = "student" if options.test == "paired" else options.test
         return Made(table3_from_paper(test), "published", f"table3-from-paper-{test}")
+
+
+def check_options(options: Table3.Options, selection: Selection) -> None:
+    """Raise UsageError unless there is something to compare the reference with, and a margin that means something."""
+    if options.reference not in selection.methods:
+        raise UsageError(
+            f"--reference {options.reference} is not among the methods of this table; take one of "
+            f"{', '.join(selection.methods)}, or add it to --methods."
+        )
+    if not set(competing_methods(selection, options.rank_all)) - {options.reference}:
+        raise UsageError(
+            f"There is nothing to compare {options.reference} with; name a second method in --methods (controls, "
+            f"references and extensions are not ranked)."
+        )
+    if not 0 < options.margin < 100:
+        raise UsageError(
+            f"--margin {options.margin:g}: no runs can show that two methods are equal to the last digit; give accuracy "
+            f"points above 0 and below 100, for example --margin {MARGIN:g}."
+        )
 
 
 def table3(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmark.accuracy import LAST, Accuracy, by_word
 from benchmark.analysis.contents import Contents
 from benchmark.analysis.table import NONE, Row, Table, row
-from benchmark.exhibits.base import Exhibit, Material, Need, OfAccuracy
+from benchmark.exhibits.base import Exhibit, Material, Need, accuracy_flag
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,15 +33,18 @@ ROWS = tuple((title, label_of(change)) for title, change in ABLATION.items())
 
 class Table4(Exhibit):
     name, title, kind = "table4", "Table 4", "table"
-    Options = OfAccuracy
 
-    def runs(self, selection: Selection, options: OfAccuracy) -> Need:
+    @dataclass(frozen=True)
+    class Options:
+        accuracy: str = accuracy_flag()
+
+    def runs(self, selection: Selection, options: Options) -> Need:
         need = Need()
         for change in ABLATION.values():
             need.add(selection.specs(["cel"], variant=change), label_of(change))
         return need
 
-    def make(self, material: Material, options: OfAccuracy) -> Table:
+    def make(self, material: Material, options: Options) -> Table:
         return material.annotated(table4(material.runs, material.contents, accuracy=by_word(options.accuracy)))
 
 

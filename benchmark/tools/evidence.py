@@ -9,7 +9,7 @@ from typing import Any
 from benchmark.analysis.agreement import Agreement, count
 from benchmark.analysis.table import Table, to_markdown
 from benchmark.exhibits.base import Exhibit, Material
-from benchmark.exhibits.realworld import OfSources, Realworld, agreements, number
+from benchmark.exhibits.realworld import Realworld, agreements, number
 from benchmark.exhibits.realworld import table as realworld_table
 from benchmark.exhibits.realworld_all import RealworldAll
 from benchmark.exhibits.table2 import Table2
@@ -21,7 +21,7 @@ from benchmark.run.options import RunOptions
 from methods.registry import discover
 
 PLACE = RunOptions(ROOT / "results" / "reference", ROOT / "data")
-CHOSEN = OfSources("l21,l21-mlp,x23")  # whose learning rates are not published
+CHOSEN = Realworld.Options("l21,l21-mlp,x23")  # whose learning rates are not published
 SETS = "lost,msrcv2,birdsong"
 
 
@@ -32,14 +32,14 @@ def made(exhibit: Exhibit, options: object, datasets: str | None = None) -> Mate
 
 
 @functools.cache
-def found(options: OfSources) -> list[Agreement]:
+def found(options: Realworld.Options) -> list[Agreement]:
     """The numbers that finished runs stand beside."""
     return [one for one in agreements(made(Realworld(), options), options) if one.values]
 
 
 def summary() -> str:
     """README: how many published numbers agree, source by source, and which do not."""
-    known = found(OfSources())
+    known = found(Realworld.Options())
     lines = ["| source | network | methods | cells | agree | differ |", "|---|---|---|--:|--:|---|"]
     for source in dict.fromkeys(one.printed["source"] for one in known):
         cells = [one for one in known if one.printed["source"] == source and one.verdict in ("agrees", "differs")]
@@ -62,7 +62,7 @@ def _as_here(printed: Mapping[str, Any]) -> str:
     return printed["method"] + ("" if usual else f" (`{printed['ours']}`)")
 
 
-def published_table(options: OfSources) -> str:
+def published_table(options: Realworld.Options) -> str:
     """docs/evidence.md: every number beside ours."""
     return _page(realworld_table(found(options)))
 
@@ -103,7 +103,7 @@ def _page(table: Table) -> str:
 
 
 PARTS = {  # marker in docs/evidence.md -> its content
-    "published": lambda: published_table(OfSources()),
+    "published": lambda: published_table(Realworld.Options()),
     "chosen": lambda: published_table(CHOSEN),
     "all-methods": all_methods,
     "pictures-table2": lambda: _page(of_frozen(Table2())),

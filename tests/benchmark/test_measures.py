@@ -28,7 +28,7 @@ def test_measures_are_those_of_scikit_learn():
     assert found["macro"] == pytest.approx(100 * balanced_accuracy_score(labels, logits.argmax(1)))
     assert found["worst_class"] == pytest.approx(100 * recall_score(labels, logits.argmax(1), average=None).min())
     assert found["nll"] == pytest.approx(log_loss(labels, shares))
-    assert set(found) == {measure.key for measure in MEASURES}
+    assert set(found) == set(MEASURES)
 
 
 def test_the_calibration_error_by_hand():
@@ -44,30 +44,36 @@ def test_classes_without_a_row_and_sets_without_rows():
     assert all(np.isnan(value) for value in measures(np.zeros((0, 3)), np.zeros(0, int)).values())
 
 
-def test_measures_of_kept_runs_and_their_curves(tmp_path, capsys):
+def test_export_has_the_measures_of_saved_predictions_and_empty_cells_elsewhere(tmp_path, capfd):
     bench = make_tiny(tmp_path)
     place = RunOptions(bench.results, tmp_path / "data")
     for method, settings in (("cc", ()), ("proden", ("train.measures=true",))):
         (spec,) = select(str(bench.profile), Choice(method, None, "0", settings=settings)).specs()
         assert execute(spec, place).status == "done"
-    words = bench.arguments("measures", "--methods", "cc", "--seeds", "0")[3:]
-    assert cli.main(words) == 0
-    told = capsys.readouterr().out
-    assert "Worst class" in told and "digits" in told
-    (row,) = pd.read_csv(bench.results / "measures.csv").to_dict("records")
+    words = ["export", "--runs", "--results", str(bench.results), "--data", str(tmp_path / "data")]
+
+    def exported():
+        assert cli.main(words) == 0
+        return pd.read_csv(bench.results / "runs.csv").set_index("method")
+
+    row = exported().loc["cc"]
     document = next(d for d in bench.documents() if d["method"] == "cc")
-    assert row["accuracy"] == pytest.approx(document["summary"]["accuracy"]) and row["top5"] >= row["accuracy"]
-    assert row["worst_class"] <= row["macro"] <= 100 and row["nll"] > 0 and 0 <= row["ece"] <= 100
+    assert row["accuracy"] == pytest.approx(document["summary"]["accuracy"])
+    assert row["top5"] >= row["accuracy"] and row["nll"] > 0 and 0 <= row["ece"] <= 100
+    assert row["worst_class"] <= row["macro"] <= 100
     lines = next(bench.results.glob("runs/*/*/proden/*/metrics.jsonl")).read_text().splitlines()
-    curve = [json.loads(line)["result"] for line in lines]
-    assert all({"test_top5", "test_macro", "test_worst_class", "test_ece", "test_nll"} <= set(r) for r in curve)
+    last = json.loads(lines[-1])["result"]
+    measured = exported().loc["proden", ["top5", "macro", "worst_class", "ece", "nll"]]
+    # predictions are stored in half precision
+    assert list(measured) == pytest.approx([last[f"test_{name}"] for name in measured.index], abs=0.1)
     plain = next(bench.results.glob("runs/*/*/cc/*/metrics.jsonl")).read_text()
     assert "test_ece" not in plain
-    assert cli.main(bench.arguments("measures", "--seeds", "0,1", "--methods", "cc")[3:]) == 3
     next(bench.results.glob("runs/*/*/cc/*/predictions.npz")).unlink()
-    capsys.readouterr()
-    assert cli.main(words) == 1
-    assert "keeps predictions" in capsys.readouterr().err
+    damaged = next(bench.results.glob("runs/*/*/proden/*/predictions.npz"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    rows = exported()
+    assert rows["accuracy"].notna().all() and rows[["top5", "ece", "nll"]].isna().all(axis=None)
+    assert str(damaged) in capfd.readouterr().err
 
 
 def test_a_setting_that_is_off_leaves_identities_as_they_were():

@@ -31,16 +31,8 @@ def signed(value: float) -> str:
     return f"{round(value, 2) + 0.0:+.2f}".replace("-", "−")
 
 
-def points_text(value: float) -> str:
-    return NONE if math.isnan(value) else signed(value)
-
-
 def range_text(low: float, high: float) -> str:
     return NONE if math.isnan(low) or math.isnan(high) else f"{signed(low)} … {signed(high)}"
-
-
-def between_text(low: float, high: float) -> str:
-    return NONE if math.isnan(low) else f"{low:.2f} – {high:.2f}"
 
 
 def p_text(p: float) -> str:
@@ -77,8 +69,7 @@ def test_limits(test: str, n: int, alpha: float) -> str:
         return f"with {n} seeds the least possible p is {least:.3g}{never}"
     if test == "paired":
         return f"with {n} seeds |t| > {st.critical_t(n, alpha):.2f} is needed"
-    df = 2 * n - 2
-    bound = f"|t| > {_critical(df, alpha):.2f}"
+    bound = f"|t| > {st.critical_t(2 * n - 1, alpha):.2f}"
     return f"with {n} seeds each {bound} is needed" + (" at least" if test == "welch" else "")
 
 
@@ -92,10 +83,6 @@ def detectable_text(records: Sequence[Mapping[str, Any]]) -> str:
         f"Smallest difference that would be found with probability {st.POWER:g}: {found_text(single)} points in the median "
         f"comparison, {found_text(adjusted)} after Holm. "
     )
-
-
-def _critical(df: int, alpha: float) -> float:
-    return st.critical_t(df + 1, alpha)
 
 
 def ranks_of(means: Mapping[str, float]) -> dict[str, int]:

@@ -62,10 +62,8 @@ def test_students_sleep_data_comes_out_as_published() -> None:
     assert c.ci_high < 0
 
 
-def test_the_sample_form_is_larger_than_the_population_form_and_undefined_for_one_seed() -> None:
-    x = [75.23, 75.51, 75.79]
-    assert st.sample_std(x) == pytest.approx(0.28)
-    assert st.population_std(x) / st.sample_std(x) == pytest.approx(math.sqrt(2 / 3))
+def test_the_sample_deviation_is_undefined_for_one_seed() -> None:
+    assert st.sample_std([75.23, 75.51, 75.79]) == pytest.approx(0.28)
     assert math.isnan(st.sample_std([75.0]))
     assert st.mean([75.0]) == 75.0
 
@@ -252,10 +250,6 @@ def test_demsars_worked_example_comes_out() -> None:
     assert len(st.nemenyi_groups(f.average_ranks, f.critical_difference)) == 1
     looser = st.friedman(DEMSAR, alpha=0.10).critical_difference
     assert st.nemenyi_groups(f.average_ranks, looser).tolist() == [[0, 1, 1, 1], [1, 0, 1, 0]]
-    control = st.control_comparison(f.average_ranks, 14)
-    assert control.p == pytest.approx([0.019, 0.61, 0.016], abs=2e-3)
-    assert (control.p_holm <= 0.05).tolist() == [True, False, True]
-    assert control.q_bonferroni_dunn == pytest.approx(2.394, abs=5e-4)
 
 
 def test_friedman_on_the_published_table_separates_cel_from_five_methods_only() -> None:
@@ -295,22 +289,6 @@ def test_a_gap_in_the_scores_is_refused() -> None:
 
 def test_bars_of_one_method_are_not_drawn() -> None:
     assert st.nemenyi_groups([1.0, 3.0, 5.0], 1.0).shape == (0, 3)
-
-
-def test_the_exact_bootstrap_enumerates_and_stays_within_the_data() -> None:
-    low, high, count = st.exact_bootstrap_mean([75.2, 75.5, 75.8])
-    assert (low, high, count) == (pytest.approx(75.265), pytest.approx(75.735), 27)
-    t_low, t_high = st.t_interval([75.2, 75.5, 75.8])
-    assert t_low < low and high < t_high
-    with pytest.raises(ValueError, match="1 to 5"):
-        st.exact_bootstrap_mean(range(6))
-
-
-def test_the_bootstrap_over_data_sets_is_deterministic_and_covers_the_mean() -> None:
-    cells = [[70.0, 71.0, 72.0], [80.0, 81.0], [60.0]]
-    assert st.two_level_bootstrap_mean(cells) == st.two_level_bootstrap_mean(cells)
-    low, high = st.two_level_bootstrap_mean(cells)
-    assert 60 <= low < np.mean([71, 80.5, 60]) < high <= 81
 
 
 def test_hedges_correction_at_three_runs() -> None:

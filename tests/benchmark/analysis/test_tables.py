@@ -17,20 +17,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from benchmark import store
 from benchmark.accuracy import ACCURACIES, Accuracy
 from benchmark.analysis import published
 from benchmark.analysis import table as rendering
-from benchmark.analysis.comparisons import compare_runs, device_notes, devices_in_words, rank_analysis
+from benchmark.analysis.comparisons import device_notes, devices_in_words, rank_analysis
 from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo, contents_of
-from benchmark.analysis.overall import aggregate, all_pairs
-from benchmark.analysis.rows import Kept, add_rows
+from benchmark.analysis.pairs import compare_pairs
 from benchmark.analysis.seeds import seeds_table
 from benchmark.analysis.table import Table, row, to_csv, to_json, to_latex, to_markdown, to_text
 from benchmark.errors import MissingRuns, UsageError
-from benchmark.exhibits import comparisons, overall, pairs
-from benchmark.exhibits.base import OfEvidence, OfMargin, OfPairs
+from benchmark.exhibits import comparisons
 from benchmark.exhibits.parts.cells import ranks_of
 from benchmark.exhibits.table1 import table1
 from benchmark.exhibits.table2 import table2
@@ -175,8 +174,6 @@ def test_mixed_code_is_announced() -> None:
 def test_two_finished_runs_of_one_seed_are_announced() -> None:
     runs = pd.concat([make_runs(), make_runs().iloc[[0]].assign(identity="other")])
     assert any("several finished runs" in n for n in table2(runs, plan()).notes)
-    chosen = plan(identities=frozenset(make_runs().identity))
-    assert not any("several finished runs" in n for n in table2(runs, chosen).notes)
 
 
 def test_a_method_that_is_no_longer_registered_is_shown_and_marked() -> None:
@@ -544,43 +541,11 @@ def test_a_caption_names_the_devices_of_the_runs(devices: list[tuple[str, str]],
     assert devices_in_words(devices) == words
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2])
-def test_the_full_comparison_never_prints_nan(lost: int) -> None:
-    """Whole, with one seed of a cell missing, and with two: too few for a test."""
-    runs = make_runs()
-    for seed in range(lost):
-        runs = spoil(runs, "dirk", "cub200", seed, "failed", "out of memory")
-    runs.loc[runs.method == "proden", "accuracy"] = runs.loc[runs.method == "cel", "accuracy"].to_numpy() - 1.0
-    records = compare_runs(runs, plan())
-    add_rows(records, Kept())
-    table = comparisons.table(records, plan(), OfEvidence(), Kept())
-    text = to_text(table) + to_markdown(table) + to_latex(table)
-    assert "nan" not in text.lower()
-    assert "are these runs copies?" in text
-    assert ("Warning: not all seeds" in text) == (lost == 1)
-    assert ("fewer than two common seeds" in text) == (lost == 2)
-    assert table.complete == (lost == 0)
-
-
-def test_a_comparison_by_test_row_has_a_csv_line_per_seed_and_none_is_empty() -> None:
-    rows, right = np.arange(40), np.arange(40) % 2 == 0
-    found = Kept({("cub200", m): dict.fromkeys((0, 1, 2), (rows, right)) for m in ("cel", "dirk")}, without=1)
-    records = compare_runs(make_runs(), plan())
-    add_rows(records, found)
-    lines = csv_lines(comparisons.table(records, plan(), OfEvidence(), found))
-    told = {(line["method"], line["dataset"]): (line["mcnemar_p"], line["mcnemar_significant"]) for line in lines}
-    assert told["dirk", "cub200"] == ("1.0", "0") and told["proden", "cub200"] == ("", "")
-    assert "1 finished run kept no predictions" in " ".join(found.notes({}))
-
-
 def test_a_difference_that_no_accuracies_have_is_not_printed_as_a_number() -> None:
     runs = make_runs()
     runs.loc[runs.method == "cel", "accuracy"] = [20.0, 60.0, 75.0] * 2
     table = table3(runs, plan())
     assert "points in the median comparison, >100 after Holm" in table.caption
-    records = compare_runs(runs, plan())
-    add_rows(records, Kept())
-    assert comparisons.table(records, plan(), OfEvidence(), Kept()).rows[0].cells[8].text == ">100"
 
 
 def test_many_missing_comparisons_are_one_short_sentence() -> None:
@@ -592,14 +557,7 @@ def test_many_missing_comparisons_are_one_short_sentence() -> None:
 def test_where_every_seed_has_its_own_split_the_tables_say_so() -> None:
     own = tuple(replace(d, test_rows=100, split_by_seed=d.name == "cub200") for d in DATASETS)
     contents = replace(plan(), datasets=own)
-    records = compare_runs(make_runs(), contents)
-    add_rows(records, Kept())
-    made = [
-        table2(make_runs(), contents),
-        table3(make_runs(), contents),
-        comparisons.table(records, contents, OfEvidence(), Kept()),
-        overall.table(aggregate(make_runs(), contents), contents, OfMargin()),
-    ]
+    made = [table2(make_runs(), contents), table3(make_runs(), contents), pairs_table(make_runs(), contents)]
     for one in made:
         assert any(n.startswith("CUB200: every seed has its own split") for n in one.notes), one.title
     assert not any("CUB200" in n for n in made[0].notes if "standard error" in n)
@@ -608,74 +566,101 @@ def test_where_every_seed_has_its_own_split_the_tables_say_so() -> None:
     assert not contents_of(one_for_all, "cpu").datasets[0].split_by_seed
 
 
-def test_the_average_over_data_sets_says_what_six_sets_cannot_show() -> None:
-    six = tuple(replace(DATASETS[0], name=f"set{k}", title=f"Set {k}") for k in range(6))
+# Pairs of methods -----------------------------------------------------------------------------------------------------
+def pairs_table(runs: pd.DataFrame, contents: Contents, reference: str | None = None) -> Table:
+    options = comparisons.Comparisons.Options(reference=reference)
+    return comparisons.table(compare_pairs(runs, contents, reference=reference), contents, options)
+
+
+def many_datasets(many: int) -> tuple[pd.DataFrame, Contents]:
+    """Runs of three methods on datasets whose accuracies differ by a point each."""
+    datasets = tuple(replace(DATASETS[0], name=f"set{k}", title=f"Set {k}") for k in range(many))
     part = make_runs().query("dataset == 'cifar100'")
-    runs = pd.concat([part.assign(dataset=d.name, accuracy=part["accuracy"] + k) for k, d in enumerate(six)])
-    contents = replace(plan(), datasets=six)
-    table = overall.table(aggregate(runs, contents), contents, OfMargin())
-    text = to_text(table)
-    assert "with 6 data sets its p is at least 0.031" in text.lower() and "nan" not in text.lower()
-    assert [r["method"] for r in table.data] == ["cel", "dirk", "proden"]
-    assert table.data[1]["difference"] == pytest.approx(1.1, abs=0.02)
-    assert table.data[1]["further_better"] > 0.9
-    assert {"further_better", "further_equal", "further_worse"} <= set(csv_lines(table)[0])
-    two = " ".join(to_text(overall.table(aggregate(make_runs(), plan()), plan(), OfMargin())).split())
-    assert "needs 3 of them or more, not 2" in two and "nothing can be significant" in two
+    runs = pd.concat([part.assign(dataset=d.name, accuracy=part["accuracy"] + k) for k, d in enumerate(datasets)])
+    return runs, replace(plan(), datasets=datasets)
 
 
-def test_an_average_of_one_seed_or_one_data_set_has_no_interval_over_what_did_not_vary() -> None:
-    for contents, lacking, known in (
-        (replace(plan(), seeds=(0,)), "low", "new_low"),
-        (replace(plan(), datasets=DATASETS[:1]), "new_low", "low"),
-    ):
-        table = overall.table(aggregate(make_runs(), contents), contents, OfMargin())
-        assert all(math.isnan(r[lacking]) and not math.isnan(r[known]) for r in table.data)
-        assert any(n.startswith("With one ") for n in table.notes) and "nan" not in to_text(table).lower()
+def test_every_pair_of_methods_has_a_line_and_a_reference_leaves_its_own() -> None:
+    runs, contents = many_datasets(6)
+    table = pairs_table(runs, contents)
+    assert [(r["method"], r["other"]) for r in table.data] == [("cel", "dirk"), ("cel", "proden"), ("dirk", "proden")]
+    assert all((r["ahead"], r["equal"], r["behind"], r["p"]) == (6, 0, 0, 0.03125) for r in table.data)
+    assert [r["p_holm"] for r in table.data] == pytest.approx([3 * 0.03125] * 3)
+    alone = pairs_table(runs, contents, "proden")
+    assert [(r["method"], r["other"]) for r in alone.data] == [("proden", "cel"), ("proden", "dirk")]
+    assert alone.data[0]["mean_difference"] == -table.data[1]["mean_difference"]
+    assert alone.data[0]["p_holm"] == pytest.approx(2 * 0.03125)  # the family is smaller
 
 
-def test_every_pair_of_methods_stands_in_one_square() -> None:
-    six = tuple(replace(DATASETS[0], name=f"set{k}", title=f"Set {k}") for k in range(6))
-    part = make_runs().query("dataset == 'cifar100'")
-    runs = pd.concat([part.assign(dataset=d.name, accuracy=part["accuracy"] + k) for k, d in enumerate(six)])
-    table = pairs.table(all_pairs(runs, replace(plan(), datasets=six)), replace(plan(), datasets=six), OfPairs())
-    text = " ".join(to_text(table).split())
-    assert "at least 0.031, after Holm over 3 tests 0.094: nothing can be significant; 7 data sets are needed" in text
-    assert [(r["method"], r["other"], r["ahead"], r["p"]) for r in table.data] == [
-        ("cel", "dirk", 6, 0.03125), ("cel", "proden", 6, 0.03125), ("dirk", "proden", 6, 0.03125)
-    ]  # fmt: skip
-    assert [cell.text for cell in table.rows[1].cells] == [
-        "DIRK",
-        "0.031",
-        "·",
-        f"{table.data[2]['mean_difference']:.1f}",
-    ]
+def test_the_intervals_of_a_pair_are_those_of_scipy() -> None:
+    runs = make_runs()
+    rng = np.random.default_rng(0)
+    runs["accuracy"] += rng.normal(0, 2, len(runs))
+    record = compare_pairs(runs, plan(), reference="cel").records[0]
+    wide = runs[runs.method.isin(["cel", record["other"]])].pivot_table(
+        index="seed", columns=["method", "dataset"], values="accuracy"
+    )
+    differences = (wide["cel"] - wide[record["other"]]).to_numpy()  # (seeds, datasets)
+    interval = stats.ttest_1samp(differences.mean(axis=1), 0).confidence_interval(0.95)
+    assert (record["ci_low"], record["ci_high"]) == pytest.approx((interval.low, interval.high))
+    drawn = stats.bootstrap(
+        tuple(differences.T), lambda a, b, axis: (a.mean(axis) + b.mean(axis)) / 2, method="percentile", rng=0
+    ).confidence_interval
+    assert (record["bootstrap_low"], record["bootstrap_high"]) == pytest.approx((drawn.low, drawn.high), abs=0.1)
+    assert record["mean_difference"] == pytest.approx(differences.mean())
+    assert record["p_better"] == pytest.approx((differences > 0).mean())
 
 
-def test_pairs_of_little_or_equal_data_say_so_and_have_no_nan() -> None:
+@pytest.mark.parametrize(("many", "given"), [(1, False), (4, False), (5, True), (7, True)])
+def test_signed_ranks_are_given_from_five_datasets_on_and_say_what_they_cannot_show(many: int, given: bool) -> None:
+    table = pairs_table(*many_datasets(many))
+    assert all(math.isnan(r["p"]) != given for r in table.data)
+    text = to_text(table) + to_markdown(table) + to_latex(table)
+    assert "nan" not in text.lower()
+    notes = " ".join(table.notes)
+    assert ("p is not given" in notes) == (not given)
+    assert ("nothing can be significant; 7 datasets are needed" in notes) == (many == 5)
+
+
+def test_one_seed_has_no_interval_over_seeds() -> None:
+    table = pairs_table(make_runs(), replace(plan(), seeds=(0,)))
+    assert all(math.isnan(r["ci_low"]) and math.isnan(r["bootstrap_low"]) for r in table.data)
+    assert all(r["p_better"] == 1 for r in table.data) and "one seed" in " ".join(table.notes)
+
+
+def test_incomplete_datasets_are_left_out_and_copies_are_pointed_out() -> None:
     runs = make_runs()
     runs.loc[runs.method == "dirk", "accuracy"] = runs.loc[runs.method == "cel", "accuracy"].to_numpy()
-    lacking = runs.drop(runs.query("method == 'proden' and dataset == 'cub200'").index[:1])
-    one = replace(plan(), datasets=DATASETS[:1])
-    for frame, contents, sentence in [
-        (runs, plan(), "CEL and DIRK have the same mean on every data set, p is 1; are these runs copies?"),
-        (lacking, plan(), "left out because a method has not all its seeds there"),
-        (runs, one, "With 1 data set its p is at least 1, after Holm over 3 tests 1: nothing can be significant"),
-    ]:
-        table = pairs.table(all_pairs(frame, contents), contents, OfPairs())
-        text = " ".join(to_text(table).split())
-        assert sentence in text and "nan" not in (text + to_csv(table) + to_json(table)).lower()
-    with pytest.raises(MissingRuns, match="a data set on which all have all seeds"):
-        all_pairs(runs[runs.method != "proden"], plan())
+    table = pairs_table(spoil(runs, "proden", "cub200", 0, "failed"), plan())
+    notes = " ".join(table.notes)
+    assert not table.complete and "not all methods have all seeds there: CUB200" in notes
+    assert {tuple(r["datasets"]) for r in table.data} == {("cifar100",)}
+    assert "CEL and DIRK have the same mean on every dataset" in notes
+    with pytest.raises(MissingRuns, match="a dataset on which all methods have all seeds"):
+        pairs_table(runs[runs.method != "proden"], plan())
+
+
+@pytest.mark.parametrize(
+    ("methods", "reference", "sentence"),
+    [
+        ("cel", None, "needs two methods"),
+        ("cel,average", None, "needs two methods"),
+        ("cel,dirk,average", "average", "--reference average is not ranked"),
+    ],
+)
+def test_a_pair_needs_two_ranked_methods(methods: str, reference: str | None, sentence: str) -> None:
+    exhibit = comparisons.Comparisons()
+    with pytest.raises(UsageError, match=sentence):
+        exhibit.runs(select("quick", Choice(methods)), exhibit.Options(reference=reference))
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, math.nan])
 def test_a_margin_of_nothing_is_refused_before_anything_runs(margin: float) -> None:
     with pytest.raises(UsageError, match="equal to the last digit"):
-        OfEvidence(margin=margin).check(select("quick", Choice("cel,dirk")))
+        Table3().runs(select("quick", Choice("cel,dirk")), Table3.Options(margin=margin))
     for methods in ("cel", "cel,average"):
         with pytest.raises(UsageError, match="nothing to compare"):
-            OfEvidence().check(select("quick", Choice(methods)))
+            Table3().runs(select("quick", Choice(methods)), Table3.Options())
 
 
 def test_the_seeds_that_a_difference_needs_come_from_the_spread_seen() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmark.accuracy import ACCURACIES, Accuracy
+from benchmark.cli import main as cli
 from benchmark.cli.main import main
 from benchmark.exhibits.base import Material, Need, all_exhibits
 from benchmark.exhibits.table2 import table2
@@ -152,10 +153,53 @@ def test_plots_take_names_in_any_case_and_a_reference_that_is_there(
     assert "curves-test_accuracy-proden-cel-proden.png" in plot(
         "curves", "--methods", "CEL,Proden", "--reference", "PRODEN"
     )
-    assert "ranks-proden-cel-proden.png" in plot("ranks", "--methods", "CEL,Proden", "--reference", "PRODEN")
-    for name in ("curves", "ranks"):
-        told = plot(name, "--methods", "cel,proden", "--reference", "rc")
-        assert told.startswith("2 ") and "--reference rc is not among the methods" in told
+    told = plot("curves", "--methods", "cel,proden", "--reference", "rc")
+    assert told.startswith("2 ") and "--reference rc is not among the methods" in told
+
+
+def test_ranks_are_drawn_from_five_datasets_on(store: Path, tmp_path: Path) -> None:
+    few = candid(ROOT, "plot", "ranks", "--profile", "quick", "--results", str(store))
+    assert few.returncode == 2 and "at least 5 datasets" in few.stderr
+    write_store(tmp_path, profile="paper", methods=["cel", "proden"], epochs=2, candidates=False)
+    words = ("--profile", "paper", "--methods", "CEL,Proden", "--results", str(tmp_path))
+    made = candid(ROOT, "plot", "ranks", *words, "--reference", "PRODEN")
+    assert made.returncode == 0 and "ranks-proden-cel-proden.png" in made.stdout, made.stderr
+    other = candid(ROOT, "plot", "ranks", *words, "--reference", "rc")
+    assert other.returncode == 2 and "--reference rc is not among the methods" in other.stderr
+    for name in ("cars196", "cub200"):
+        shutil.rmtree(tmp_path / "runs" / "paper" / name)
+    incomplete = candid(ROOT, "plot", "ranks", *words)
+    assert incomplete.returncode == 1 and "cars196, cub200" in incomplete.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (["overall"], "comparisons"),
+        (["pairs"], "comparisons"),
+        (["variance"], "run --sweep data.seed"),
+        (["measures"], "export --runs"),
+        (["plot", "profiles"], "comparisons"),
+        (["plot", "agreement"], "realworld"),
+    ],
+)
+def test_a_removed_command_names_what_to_use_instead(
+    words: list[str], instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(words)
+    assert stopped.value.code == 2 and f"`{instead}" in capsys.readouterr().err
+
+
+def test_realworld_writes_its_figure_beside_its_table(tmp_path: Path) -> None:
+    write_store(tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=2, candidates=False)
+    words = ("realworld", "--short", "--datasets", "lost", "--no-run", "--results", str(tmp_path))
+    assert candid(ROOT, *words).returncode == 0
+    names = {path.name for path in tmp_path.glob("*/realworld/*")}
+    assert {path.rpartition(".")[2] for path in names} == {"csv", "json", "md", "tex", "pdf", "png"}
+    assert len({name.rpartition(".")[0] for name in names}) == 1
+    assert candid(ROOT, *words, "--out", str(tmp_path / "alone.csv")).returncode == 0
+    assert [path.name for path in tmp_path.glob("alone*")] == ["alone.csv"]
 
 
 def test_a_caption_names_the_devices_of_the_runs_not_the_one_that_prints_it(tmp_path: Path) -> None:

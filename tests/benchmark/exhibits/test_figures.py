@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,8 @@ from hypothesis import strategies as some
 from benchmark.accuracy import ACCURACIES
 from benchmark.analysis.comparisons import rank_analysis
 from benchmark.analysis.contents import Contents, DatasetInfo, MethodInfo
-from benchmark.errors import CandidError, MissingRuns
-from benchmark.exhibits import fig5, profiles
+from benchmark.errors import CandidError
+from benchmark.exhibits import fig5
 from benchmark.exhibits.curves import Curves
 from benchmark.exhibits.parts import panels, style
 from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels, method_curves
@@ -72,7 +71,6 @@ DRAWINGS = {
     "fig6": lambda: one_parameter(make_points(), "length", "Length", TITLES, 1.0),
     "ranks": lambda: critical_difference(rank_analysis(make_runs(), CONTENTS)),
     "selection": lambda: rules(make_runs(), CONTENTS),
-    "profiles": lambda: profiles.draw(make_runs(), CONTENTS),
 }
 
 
@@ -147,23 +145,7 @@ def test_figures_import_neither_torch_nor_matplotlib_until_used() -> None:
 
 
 def test_what_depends_on_who_is_drawn_says_so() -> None:
-    ranks, drawn = DRAWINGS["ranks"](), DRAWINGS["profiles"]()
-    assert "depend on who is in the diagram" in ranks.axes[0].get_title("left")
-    assert "depends on who is drawn" in drawn.axes[0].get_title("left")
-    assert "Band: 95 %" in drawn.axes[0].get_title("left")
-
-
-def test_a_profile_reaches_all_runs_and_leaves_incomplete_sets_out() -> None:
-    figure = DRAWINGS["profiles"]()
-    lines = {line.get_label(): np.asarray(line.get_ydata()) for line in figure.axes[0].lines}
-    assert set(lines) == {m.title for m in METHODS}
-    assert lines["PRODEN"][0] == lines["PRODEN"][-1] == 100  # the longest name is the best by construction
-    assert lines["CEL"][0] == 0
-    runs = make_runs()
-    runs.loc[(runs["dataset"] == "digits") & (runs["method"] == "cel") & (runs["seed"] == 0), "status"] = "failed"
-    assert "left out as incomplete: Digits" in profiles.draw(runs, CONTENTS).axes[0].get_title("left")
-    with pytest.raises(MissingRuns, match="Nothing to average"):
-        profiles.draw(runs[runs["dataset"] == "digits"], replace(CONTENTS, datasets=DATASETS[1:]))
+    assert "depend on who is in the diagram" in DRAWINGS["ranks"]().axes[0].get_title("left")
 
 
 def test_plug_ins_and_variants_share_a_colour_with_nobody_in_the_figure() -> None:

@@ -14,8 +14,9 @@ from benchmark.analysis.comparisons import mixture_notes
 from benchmark.analysis.table import Table
 from benchmark.cli.training import grouped_runs
 from benchmark.errors import UsageError
-from benchmark.exhibits import agreement, realworld, realworld_all
-from benchmark.exhibits.base import Exhibit, Material, OfComparison
+from benchmark.exhibits import realworld, realworld_all
+from benchmark.exhibits.base import Exhibit, Material
+from benchmark.exhibits.parts import agreement
 from benchmark.exhibits.table2 import Table2
 from benchmark.plan.profile import load_profile
 from benchmark.plan.resolution import Override
@@ -24,10 +25,11 @@ from benchmark.run.options import RunOptions
 from datasets import fashion
 from tests.support.fake_store import write_store
 
-SHORT = realworld.OfSources(short=True)
+Options = realworld.Realworld.Options
+SHORT = Options(short=True)
 
 
-def material(results: Path, options: realworld.OfSources, **choice: Any) -> Material:
+def material(results: Path, options: Options, **choice: Any) -> Material:
     selection = select("realworld", Choice(**choice))
     return Material(selection, realworld.Realworld().runs(selection, options), RunOptions(results, results / "data"))
 
@@ -41,15 +43,15 @@ def test_the_short_form_is_one_source_and_two_sets(tmp_path: Path) -> None:
 
 
 def test_only_methods_with_a_published_number_are_trained(tmp_path: Path) -> None:
-    specs = material(tmp_path, realworld.OfSources()).need.specs
+    specs = material(tmp_path, Options()).need.specs
     f25 = {spec.method for spec in specs if spec.profile == "realworld-f25"}
     assert f25 == {"proden", "cc", "pop-one-view"} and {spec.dataset for spec in specs} == {
         *realworld.USUAL_SETS,
         "fashion-mnist",
     }
-    chosen = material(tmp_path, realworld.OfSources("f25"), datasets="yahoo", methods="valen").need.specs
+    chosen = material(tmp_path, Options("f25"), datasets="yahoo", methods="valen").need.specs
     assert {(spec.method, spec.dataset, spec.train.batch) for spec in chosen} == {("valen", "yahoo", 256)}
-    both = material(tmp_path, realworld.OfSources("f25"), datasets="lost,mirflickr").need.specs
+    both = material(tmp_path, Options("f25"), datasets="lost,mirflickr").need.specs
     assert {spec.dataset for spec in both if spec.method == "valen"} == {"mirflickr"}
 
 
@@ -60,7 +62,7 @@ def test_only_methods_with_a_published_number_are_trained(tmp_path: Path) -> Non
 def test_cells_left_open_run_when_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, words: str, ours: set[str]
 ) -> None:
-    options = realworld.OfSources(source)
+    options = Options(source)
     chosen = material(tmp_path, options, methods=words)
     assert {spec.method for spec in chosen.need.specs} == ours
     assert {spec.dataset for spec in chosen.need.specs} == {*realworld.USUAL_SETS}
@@ -86,7 +88,7 @@ def test_cells_left_open_run_when_they_are_named(
 )
 def test_a_wrong_choice_is_one_sentence(tmp_path: Path, sources: str, choice: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        material(tmp_path, realworld.OfSources(sources), **choice)
+        material(tmp_path, Options(sources), **choice)
 
 
 def test_every_number_gets_a_verdict_and_incomplete_is_not_complete(tmp_path: Path) -> None:
@@ -95,7 +97,8 @@ def test_every_number_gets_a_verdict_and_incomplete_is_not_complete(tmp_path: Pa
     verdicts = {record["dataset"]: record["verdict"] for record in made.data}
     assert verdicts["Lost"] in ("agrees", "differs") and verdicts["MSRCv2"] == "incomplete" and not made.complete
     assert "of 1 comparable cells agree" in made.notes[0] and "0 of 5 runs are done" in made.notes[-1]
-    figure = agreement.AgreementPlot().make(material(tmp_path, SHORT), SHORT)
+    figure = realworld.Realworld().figure(material(tmp_path, SHORT), SHORT)
+    assert figure is not None
     labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     assert labels == ["P20  PRODEN, Lost"]
 
@@ -116,7 +119,7 @@ def test_what_was_odd_about_the_data_and_what_was_overridden_stand_below(tmp_pat
 
 def test_table_2_of_a_source_has_its_own_numbers_beside_ours(tmp_path: Path) -> None:
     write_store(tmp_path, profile="realworld-k25", datasets=["lost"], seeds=range(5), epochs=2, candidates=False)
-    exhibit, options = Table2(), OfComparison(reference="proden")
+    exhibit, options = Table2(), Table2.Options(reference="proden")
     chosen = select("realworld-k25", Choice(methods="proden,cel-linear,valen", datasets="lost"))
     made = exhibit.make(Material(chosen, exhibit.runs(chosen, options), RunOptions(tmp_path, tmp_path)), options)
     printed = {record["method"]: record.get("published_mean") for record in made.data}
@@ -134,7 +137,7 @@ def test_sets_that_are_trained_for_different_lengths_are_no_mixture() -> None:
 
 
 def all_methods(results: Path, **choice: Any) -> Table:
-    exhibit, options = realworld_all.RealworldAll(), OfComparison()
+    exhibit, options = realworld_all.RealworldAll(), realworld_all.RealworldAll.Options()
     place = RunOptions(results, results / "data")
     selection = exhibit.usual(select("realworld-all", Choice(**choice)), place)
     return exhibit.make(Material(selection, exhibit.runs(selection, options), place), options)
@@ -185,7 +188,7 @@ def test_no_profile_refuses_a_set_that_is_not_at_hand_for_rows_without_their_tru
 
 
 def test_a_plan_of_several_sources_names_each_with_its_seeds(tmp_path: Path) -> None:
-    specs = material(tmp_path, realworld.OfSources("p20,v21"), datasets="lost", methods="proden").need.specs
+    specs = material(tmp_path, Options("p20,v21"), datasets="lost", methods="proden").need.specs
     assert grouped_runs(specs) == [
         "To do            lost, realworld-p20: proden, seeds 0, 1, 2, 3, 4",
         "To do            lost, realworld-v21: proden, seeds 0, 1, 2, 3, 4",

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from benchmark import store
+from benchmark.cli.exhibits import every_one, needs_of
 from benchmark.cli.main import parser
-from benchmark.exhibits.base import all_exhibits
 from benchmark.plan.profile import PROFILES
 from benchmark.plan.sections import SECTIONS, fields_of
 from benchmark.plan.selection import select
@@ -150,8 +150,8 @@ def test_the_numbers_of_runs_are_those_of_the_plan() -> None:
     extra: dict[str, list[int]] = {}
     for profile in ("paper", "quick"):
         selection = select(profile)
-        part_of_all = [e for e in all_exhibits() if e.profile is None]
-        needs = {e.name: {spec.digest for spec in e.runs(selection, e.Options()).specs} for e in part_of_all}
+        parts_of_all = needs_of(every_one(), selection)
+        needs = {exhibit.name: {spec.digest for spec in need.specs} for exhibit, need in parts_of_all.items()}
         assert re.search(rf"^\| `{profile}` .*\| {len(needs['table2'])} \|$", text, re.M), (
             profile,
             len(needs["table2"]),

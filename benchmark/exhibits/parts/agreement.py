@@ -5,37 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from benchmark.errors import MissingRuns
-from benchmark.exhibits import realworld
-from benchmark.exhibits.base import Exhibit, Material, Need
-from benchmark.exhibits.realworld import OfSources, agreements
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from benchmark.analysis.agreement import Agreement
-    from benchmark.plan.selection import Selection
 
 THEIRS, OURS = ("#666666", "D", "published"), ("#0072B2", "o", "ours")
-
-
-class AgreementPlot(Exhibit):
-    name, title, kind = "agreement", "Published real-world accuracies and ours", "plot"
-    profile = "realworld"
-    Options = OfSources
-
-    def runs(self, selection: Selection, options: OfSources) -> Need:
-        return realworld.Realworld().runs(selection, options)
-
-    def make(self, material: Material, options: OfSources) -> Figure:
-        found = [
-            one for one in agreements(material, options) if len(one.values) > 1 and not math.isnan(one.printed["mean"])
-        ]
-        if not found:
-            raise MissingRuns(
-                f"There are no finished runs for realworld in {material.place.results}; run `realworld` first."
-            )
-        return draw(found)
 
 
 def draw(found: list[Agreement]) -> Figure:

@@ -1,0 +1,576 @@
+"""Statistics of the tables: spreads, tests per cell, win/tie/loss counts, power, ranks over datasets, intervals by resampling.
+
+Outcomes are coded from the first method's side: `WIN`, `TIE`, `LOSS`, and `MISSING` where there is too little data for a
+test, which is never counted as a tie. Standard deviations are the sample form (divisor n-1) unless a name says otherwise.
+docs/statistics.md explains all of it.
+
+References: Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 7, 2006; Holm, Scand. J.
+Statist. 6, 1979; Hedges, J. Educ. Statist. 6, 1981; Cohen, "Statistical power analysis", 1988; Schuirmann, J. Pharmacokin.
+Biopharm. 15, 1987.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import scipy  # scipy.stats takes a second to import: only what needs it pays, by SciPy's own lazy attribute
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from benchmark.analysis.contents import MARGIN, TEST_NAMES
+
+# Mean, spread and interval of the runs of one cell --------------------------------------------------------------------
+# Differences such as 70.1-69.8 and 70.4-70.1 are not the same float: below this, a spread is rounding noise.
+ZERO_TOLERANCE = 1e-9
+
+Array = NDArray[np.float64]
+
+
+def floats(values: ArrayLike) -> Array:
+    return np.asarray(values, dtype=np.float64)
+
+
+def mean(values: ArrayLike) -> float:
+    """Mean; nan for no values."""
+    x = floats(values)
+    return float(x.mean()) if x.size else math.nan
+
+
+def sample_std(values: ArrayLike) -> float:
+    """Standard deviation with divisor n-1; nan for fewer than two values."""
+    x = floats(values)
+    return float(x.std(ddof=1)) if x.size > 1 else math.nan
+
+
+def critical_t(n: int, alpha: float = 0.05) -> float:
+    """The |t| that a two-sided one-sample or paired test on n values has to exceed."""
+    return float(special.stdtrit(n - 1, 1 - alpha / 2)) if n > 1 else math.inf
+
+
+def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
+    """Student's interval of the mean; (nan, nan) for fewer than two values."""
+    x = floats(values)
+    if x.size < 2:
+        return math.nan, math.nan
+    half = critical_t(x.size, 1 - confidence) * sample_std(x) / math.sqrt(x.size)
+    return mean(x) - half, mean(x) + half
+
+
+def binomial_se(accuracy: float, test_size: int) -> float:
+    """Standard error, in percentage points, that a finite test set gives an accuracy in percent."""
+    return math.sqrt(accuracy * (100 - accuracy) / test_size)
+
+
+def std_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
+    """Interval of the true standard deviation, of normal values; (nan, nan) for fewer than two.
+
+    At n=3 it reaches from half of the sample deviation to six times it.
+    """
+    x = floats(values)
+    if x.size < 2:
+        return math.nan, math.nan
+    squares = float(((x - x.mean()) ** 2).sum())
+    low, high = np.sqrt(squares / special.chdtri(x.size - 1, [(1 - confidence) / 2, (1 + confidence) / 2]))
+    return float(low), float(high)
+
+
+# Two methods on one dataset -------------------------------------------------------------------------------------------
+WIN, TIE, LOSS, MISSING = 1, 0, -1, 9
+TESTS = tuple(TEST_NAMES)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One method against another on one data set, from the first one's side."""
+
+    n: int  # pairs for a paired test, else the smaller number of runs
+    mean_difference: float
+    t: float  # Wilcoxon: the smaller rank sum
+    df: float
+    p: float
+    ci_low: float
+    ci_high: float
+    effect: float  # paired: d_z; unpaired: Hedges' g
+    outcome: int
+    seeds: tuple[int, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+def _not_available(n: int, seeds: tuple[int, ...] = (), flags: tuple[str, ...] = ()) -> Comparison:
+    nan = math.nan
+    return Comparison(n, nan, nan, nan, nan, nan, nan, nan, MISSING, seeds, flags)
+
+
+def outcome_of(p: float, difference: float, alpha: float) -> int:
+    """Win, tie or loss from a p value and the sign of the difference; missing without a p value."""
+    if math.isnan(p):
+        return MISSING
+    if p >= alpha or difference == 0:
+        return TIE
+    return WIN if difference > 0 else LOSS
+
+
+def paired_t(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, zero_tolerance: float = ZERO_TOLERANCE) -> Comparison:
+    """Two-sided paired t-test of a and b, (n,) each, same seeds in the same order; nan pairs must be gone already.
+
+    Where the differences do not vary SciPy gives nan or inf. Here: all zero is a tie with p=1; constant but not zero is
+    a win or loss with p=0 and the flag `zero_variance`, for it almost always means that runs are copies of each other.
+    """
+    d = floats(a) - floats(b)
+    n = int(d.size)
+    if n < 2:
+        return _not_available(n)
+    difference, spread = mean(d), sample_std(d)
+    if spread <= zero_tolerance:
+        if abs(difference) <= zero_tolerance:
+            return Comparison(n, 0.0, 0.0, n - 1, 1.0, 0.0, 0.0, 0.0, TIE, flags=("zero_variance",))
+        infinite = math.copysign(math.inf, difference)
+        outcome = WIN if difference > 0 else LOSS
+        return Comparison(
+            n, difference, infinite, n - 1, 0.0, difference, difference, infinite, outcome, flags=("zero_variance",)
+        )
+    test = scipy.stats.ttest_rel(floats(a), floats(b))
+    low, high = t_interval(d, 1 - alpha)
+    p = float(test.pvalue)
+    outcome = outcome_of(p, difference, alpha)
+    return Comparison(n, difference, float(test.statistic), n - 1, p, low, high, difference / spread, outcome)
+
+
+def common_seeds(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[int, ...]:
+    """Seeds on which both have a finite accuracy, sorted."""
+    return tuple(sorted(s for s in a.keys() & b.keys() if math.isfinite(a[s]) and math.isfinite(b[s])))
+
+
+def paired_t_by_seed(
+    a: Mapping[int, float], b: Mapping[int, float], alpha: float = 0.05, min_pairs: int = 2
+) -> Comparison:
+    """Paired t-test of accuracies keyed by seed: matched by seed id, whatever the order; nan counts as not run."""
+    seeds = common_seeds(a, b)
+    if len(seeds) < max(2, min_pairs):
+        return _not_available(len(seeds), seeds)
+    result = paired_t([a[s] for s in seeds], [b[s] for s in seeds], alpha)
+    return replace(result, seeds=seeds)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is left of runs in print: mean, standard deviation and number of runs, (m,) each."""
+
+    mean: ArrayLike
+    std: ArrayLike
+    n: ArrayLike
+
+
+def _arrays(a: Summary, b: Summary) -> list[Array]:
+    return list(np.broadcast_arrays(*map(floats, (a.mean, a.std, a.n, b.mean, b.std, b.n))))
+
+
+def unpaired_t(
+    a: Summary, b: Summary, *, equal_var: bool = True, std_ddof: int = 1, alpha: float = 0.05
+) -> dict[str, NDArray]:
+    """Two-sided two-sample t-tests from summaries: pooled (`equal_var`) or Welch's.
+
+    `std_ddof` 0 says that the given deviations are the population form. Returns t, df, p and outcome, (m,) each.
+    """
+    m1, s1, k1, m2, s2, k2 = _arrays(a, b)
+    if (s1 < 0).any() or (s2 < 0).any():
+        raise ValueError("A standard deviation is negative; correct the summary before testing it.")
+    if std_ddof not in (0, 1):
+        raise ValueError(f"std_ddof is {std_ddof}; it is 1 for the sample form or 0 for the population form.")
+    with np.errstate(all="ignore"):
+        if std_ddof == 0:
+            s1, s2 = s1 * np.sqrt(k1 / (k1 - 1)), s2 * np.sqrt(k2 / (k2 - 1))
+        v1, v2 = s1**2 / k1, s2**2 / k2
+        pooled = k1 + k2 - 2
+        df = pooled if equal_var else (v1 + v2) ** 2 / (v1**2 / (k1 - 1) + v2**2 / (k2 - 1))
+        t, p = scipy.stats.ttest_ind_from_stats(m1, s1, k1, m2, s2, k2, equal_var=equal_var)
+    difference = m1 - m2
+    # The same rules as for pairs where nothing varies: equal is a tie, different is certain.
+    flat, same = np.maximum(s1, s2) <= ZERO_TOLERANCE, np.abs(difference) <= ZERO_TOLERANCE
+    df = np.where(flat, pooled, df)
+    t = np.where(flat, np.where(same, 0.0, np.copysign(np.inf, difference)), t)
+    p = np.where(flat, np.where(same, 1.0, 0.0), p)
+    available = (k1 >= 2) & (k2 >= 2) & np.isfinite(m1) & np.isfinite(m2) & np.isfinite(s1) & np.isfinite(s2)
+    t, df, p = (np.where(available, x, np.nan) for x in (t, df, p))
+    outcome = np.where(p < alpha, np.sign(difference), TIE)
+    outcome = np.where(available, outcome, MISSING).astype(np.int64)
+    return {"t": t, "df": df, "p": p, "outcome": outcome}
+
+
+def hedges_g(a: Summary, b: Summary) -> dict[str, NDArray]:
+    """Standardised differences from summaries, (m,) each: cohen_d, the exact small-sample correction, hedges_g.
+
+    The unit is the spread between seeds, so values are huge; print the difference in accuracy points beside them.
+    """
+    m1, s1, k1, m2, s2, k2 = _arrays(a, b)
+    df = k1 + k2 - 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        d = (m1 - m2) / np.sqrt(((k1 - 1) * s1**2 + (k2 - 1) * s2**2) / df)
+        correction = np.exp(special.gammaln(df / 2) - special.gammaln((df - 1) / 2)) / np.sqrt(df / 2)
+        return {"cohen_d": d, "correction": correction, "hedges_g": correction * d}
+
+
+def wilcoxon(a: ArrayLike, b: ArrayLike) -> tuple[float, float]:
+    """Signed-rank test of pairs, (n,) each: the smaller rank sum and its two-sided p.
+
+    Zero differences are left out, tied sizes share the mean rank; nothing left: p=1. SciPy's p is exact up to 50 pairs,
+    with ties up to 13, and the normal approximation beyond.
+    """
+    d = floats(a) - floats(b)
+    d = d[np.abs(d) > ZERO_TOLERANCE]
+    if not d.size:
+        return 0.0, 1.0
+    # Rounding to the tolerance keeps 0.1 and 0.30000000000000004-0.2 tied.
+    test = scipy.stats.wilcoxon(np.round(d, 9))
+    return float(test.statistic), float(test.pvalue)
+
+
+def compare(
+    a: Mapping[int, float],
+    b: Mapping[int, float],
+    test: str = "paired",
+    alpha: float = 0.05,
+    expected: int | None = None,
+) -> Comparison:
+    """Test accuracies keyed by seed with one of `TESTS`; `expected` seeds not all used give the flag `missing_seeds`."""
+    if test not in TESTS:
+        raise ValueError(f"Unknown test '{test}'; known are {', '.join(TESTS)}.")
+    seeds = common_seeds(a, b)
+    if test in ("paired", "wilcoxon"):
+        result = paired_t_by_seed(a, b, alpha)
+        if test == "wilcoxon" and result.outcome != MISSING:
+            result = _as_wilcoxon(result, [a[s] for s in seeds], [b[s] for s in seeds], alpha)
+    else:
+        x, y = (np.array([v for v in runs.values() if math.isfinite(v)]) for runs in (a, b))
+        result = _unpaired(x, y, test == "student", alpha)
+    flags: tuple[str, ...] = ()
+    if expected is not None and result.n < expected:
+        flags += ("missing_seeds",)
+    if result.n < 3:
+        flags += ("n_below_3",)
+    return replace(result, seeds=seeds, flags=result.flags + flags)
+
+
+def _as_wilcoxon(paired: Comparison, a: list[float], b: list[float], alpha: float) -> Comparison:
+    statistic, p = wilcoxon(a, b)
+    outcome = outcome_of(p, paired.mean_difference, alpha)
+    return replace(paired, t=statistic, df=math.nan, p=p, outcome=outcome)
+
+
+def _unpaired(x: Array, y: Array, equal_var: bool, alpha: float) -> Comparison:
+    n = min(x.size, y.size)
+    if n < 2:
+        return _not_available(n)
+    one, other = (Summary(mean(z), sample_std(z), z.size) for z in (x, y))
+    test = {k: v.item() for k, v in unpaired_t(one, other, equal_var=equal_var, alpha=alpha).items()}
+    difference = mean(x) - mean(y)
+    values = (n, difference, test["t"], test["df"], test["p"])
+    if max(sample_std(x), sample_std(y)) <= ZERO_TOLERANCE:
+        return Comparison(*values, difference, difference, test["t"], test["outcome"], flags=("zero_variance",))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # one side may well not vary
+        low, high = scipy.stats.ttest_ind(x, y, equal_var=equal_var).confidence_interval(1 - alpha)
+    return Comparison(*values, float(low), float(high), hedges_g(one, other)["hedges_g"].item(), test["outcome"])
+
+
+# Many cells: win/tie/loss counts and Holm's correction ----------------------------------------------------------------
+def win_tie_loss(outcomes: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count outcomes (M, D) over groups of data sets, `groups` (D,) 0-based ids.
+
+    Returns counts (G+1, M+1, 3) of win/tie/loss and missing (G+1, M+1); last row all groups, last column all methods.
+    """
+    codes, ids = np.asarray(outcomes, dtype=np.int64), np.asarray(groups, dtype=np.int64)
+    known = np.stack([codes == code for code in (WIN, TIE, LOSS, MISSING)], axis=-1)  # (M, D, 4)
+    if not known.any(axis=-1).all():
+        raise ValueError("An outcome is none of win (1), tie (0), loss (-1) and missing (9).")
+    size = int(ids.max()) + 1 if ids.size else 0
+    member = np.vstack([ids == g for g in range(size)] + [np.ones_like(ids, dtype=bool)])  # (G+1, D)
+    table = np.einsum("gd,mdc->gmc", member.astype(np.int64), known.astype(np.int64))
+    table = np.concatenate([table, table.sum(axis=1, keepdims=True)], axis=1)
+    return table[..., :3], table[..., 3]
+
+
+def holm(p: ArrayLike) -> Array:
+    """Holm's step-down adjusted p values, in input order; nan (a comparison not made) stays nan and out of the family."""
+    raw = floats(p)
+    adjusted = np.full(raw.shape, np.nan)
+    made = np.flatnonzero(~np.isnan(raw))
+    order = made[np.argsort(raw[made], kind="stable")]
+    factors = np.arange(len(order), 0, -1)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, factors * raw[order]))
+    return adjusted
+
+
+# Power: what a two-sided t-test could have found, by the noncentral t distribution ------------------------------------
+POWER = 0.8
+MOST_SEEDS = 100_000
+
+
+def standard_error(c: Comparison, alpha: float = 0.05) -> float:
+    """Of the mean difference, read back from its 1 − alpha interval; nan where there is none or nothing varies."""
+    half = (c.ci_high - c.ci_low) / 2
+    if not half > ZERO_TOLERANCE:
+        return math.nan
+    return half / float(special.stdtrit(freedom(c), 1 - alpha / 2))
+
+
+def freedom(c: Comparison) -> float:
+    """Degrees of freedom of the interval; Wilcoxon's test shows the paired t interval."""
+    return c.n - 1 if math.isnan(c.df) else c.df
+
+
+def power_of(shift: float, df: float, alpha: float = 0.05) -> float:
+    """Probability that a two-sided t-test rejects, the difference being `shift` standard errors."""
+    bound = float(special.stdtrit(df, 1 - alpha / 2))
+    other = scipy.stats.nct.cdf(-bound, df, shift) if shift < 5 else 0.0  # beyond that SciPy gives nan for nothing
+    return float(scipy.stats.nct.sf(bound, df, shift) + other)
+
+
+@functools.lru_cache(maxsize=256)
+def detectable_shift(df: float, alpha: float = 0.05, power: float = POWER) -> float:
+    """The difference, in standard errors, that a test finds with the given power."""
+    upper = 4.0
+    while power_of(upper, df, alpha) < power:
+        upper *= 2
+    return float(scipy.optimize.brentq(lambda shift: power_of(shift, df, alpha) - power, 0.0, upper, xtol=1e-10))
+
+
+def detectable_difference(c: Comparison, alpha: float = 0.05, tests: int = 1, power: float = POWER) -> float:
+    """The smallest true difference that this comparison would have found, if its spread is the true one.
+
+    `tests` is the size of the family whose first step of Holm's method it would have to pass. nan where no spread was
+    seen, and for Wilcoxon's test, whose power the spread does not give.
+    """
+    if math.isnan(c.df) and not math.isnan(c.p):
+        return math.nan
+    error = standard_error(c, alpha)
+    return math.nan if math.isnan(error) else error * detectable_shift(freedom(c), alpha / tests, power)
+
+
+def seeds_needed(differences: list[float], wanted: float, alpha: float = 0.05, power: float = POWER) -> float:
+    """Seeds with which a paired t-test finds a difference of `wanted` points, from the spread of those seen.
+
+    nan for fewer than two differences, inf beyond 100,000 seeds.
+    """
+    spread = sample_std(differences)
+    if math.isnan(spread):
+        return math.nan
+    if wanted <= 0:
+        raise ValueError(f"A difference of {wanted:g} points cannot be looked for; it must be above 0.")
+
+    def enough(n: int) -> bool:
+        return spread <= ZERO_TOLERANCE or power_of(wanted / spread * math.sqrt(n), n - 1, alpha) >= power
+
+    high = 2
+    while not enough(high):
+        high *= 2
+        if high > MOST_SEEDS:
+            return math.inf
+    low = max(2, high // 2)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return high
+
+
+# Equivalence: is a tie equality? --------------------------------------------------------------------------------------
+Verdict = Literal["better", "worse", "equal", "undecided", "missing"]
+
+
+def equivalence_p(c: Comparison, margin: float = MARGIN, alpha: float = 0.05) -> float:
+    """The larger p of the two one-sided tests of |difference| >= margin; below alpha, the methods are equal in practice."""
+    if not margin > 0 or not math.isfinite(margin):
+        raise ValueError(f"The margin is {margin:g} points; equality in practice needs one above 0.")
+    if c.outcome == MISSING:
+        return math.nan
+    error = standard_error(c, alpha)
+    if math.isnan(error):  # nothing varies
+        return 0.0 if abs(c.mean_difference) < margin else 1.0
+    return float(special.stdtr(freedom(c), (abs(c.mean_difference) - margin) / error))
+
+
+def verdict_of(c: Comparison, p_equal: float, alpha: float = 0.05) -> Verdict:
+    """One of three, from the first method's side: a difference, practical equality, or neither shown."""
+    if c.outcome == MISSING:
+        return "missing"
+    if c.outcome in (WIN, LOSS):
+        return "better" if c.outcome == WIN else "worse"
+    return "equal" if p_equal < alpha else "undecided"
+
+
+# Ranks of methods over datasets ---------------------------------------------------------------------------------------
+def rank_correlation(x: ArrayLike, y: ArrayLike, alpha: float = 0.05) -> tuple[float, float, float]:
+    """Spearman's ρ with its interval by Fisher's z, standard error √(1.06/(n − 3)) (Fieller, Hartley and Pearson 1957)."""
+    first, second = floats(x), floats(y)
+    if len(first) < 4:
+        raise ValueError("a rank correlation needs four pairs")
+    rho = float(scipy.stats.spearmanr(first, second).statistic)
+    if math.isnan(rho):
+        raise ValueError("a rank correlation needs values that differ")
+    if math.isclose(abs(rho), 1):  # Fisher's z has no end there
+        rho = math.copysign(1.0, rho)
+        return rho, rho, rho
+    half = float(scipy.stats.norm.ppf(1 - alpha / 2)) * math.sqrt(1.06 / (len(first) - 3))
+    return rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)
+
+
+@dataclass(frozen=True)
+class Friedman:
+    """Friedman's test on scores (N data sets, k methods) with Iman and Davenport's F and Nemenyi's critical difference."""
+
+    ranks: Array  # (N, k), 1 = best
+    average_ranks: Array  # (k,)
+    chi2: float
+    p_chi2: float
+    chi2_tie_corrected: float  # nan when all is tied
+    p_tie_corrected: float
+    iman_davenport: float
+    p_iman_davenport: float
+    q: float
+    critical_difference: float
+
+
+def friedman(scores: ArrayLike, alpha: float = 0.05, higher_is_better: bool = True) -> Friedman:
+    """Compare k methods on N data sets by their ranks; every score must be there."""
+    x = floats(scores)
+    if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] < 2:
+        raise ValueError(f"Friedman's test needs data sets × methods with two methods or more, not shape {x.shape}.")
+    if not np.isfinite(x).all():
+        raise ValueError(
+            "Friedman's test needs a score of every method on every data set; leave incomplete data sets out."
+        )
+    n, k = x.shape
+    ranks = scipy.stats.rankdata(-x if higher_is_better else x, axis=1)
+    average = ranks.mean(axis=0)
+    chi2 = max(0.0, float(12 * n / (k * (k + 1)) * ((average**2).sum() - k * (k + 1) ** 2 / 4)))
+    # SciPy's friedmanchisquare gives the same corrected statistic, but refuses two methods.
+    sizes = (ranks[:, :, None] == ranks[:, None, :]).sum(axis=-1)  # (N, k): size of the tie that each score is in
+    correction = 1 - float((sizes.astype(float) ** 2 - 1).sum()) / (n * k * (k**2 - 1))
+    corrected = chi2 / correction if correction > ZERO_TOLERANCE else math.nan
+    rest = n * (k - 1) - chi2
+    if rest > ZERO_TOLERANCE:
+        f = (n - 1) * chi2 / rest
+        p_f = float(scipy.stats.f.sf(f, k - 1, (k - 1) * (n - 1))) if n > 1 else math.nan
+    else:
+        f, p_f = math.inf, 0.0
+    return Friedman(
+        ranks=ranks,
+        average_ranks=average,
+        chi2=chi2,
+        p_chi2=float(scipy.stats.chi2.sf(chi2, k - 1)),
+        chi2_tie_corrected=corrected,
+        p_tie_corrected=float(scipy.stats.chi2.sf(corrected, k - 1)),
+        iman_davenport=f,
+        p_iman_davenport=p_f,
+        q=nemenyi_q(k, alpha),
+        critical_difference=nemenyi_q(k, alpha) * _rank_error(k, n),
+    )
+
+
+def _rank_error(k: int, n: int) -> float:
+    return math.sqrt(k * (k + 1) / (6 * n))
+
+
+def nemenyi_q(k: int, alpha: float = 0.05) -> float:
+    """Critical value for all pairs of k methods: the studentised range quantile over sqrt 2."""
+    return float(scipy.stats.studentized_range.ppf(1 - alpha, k, np.inf)) / math.sqrt(2)
+
+
+def nemenyi_groups(average_ranks: ArrayLike, critical_difference: float) -> NDArray[np.int64]:
+    """Bars of a critical-difference diagram, (bars, k) 0/1 in input order, from the best rank on.
+
+    A bar covers a maximal run of methods, contiguous in rank, whose extremes differ by at most the critical difference;
+    bars of one method are left out.
+    """
+    ranks = floats(average_ranks)
+    order = np.argsort(ranks, kind="stable")
+    bars, reach = [], 0
+    for start in range(len(order)):
+        within = ranks[order] <= ranks[order[start]] + critical_difference + 1e-12
+        end = int(np.flatnonzero(within)[-1]) + 1
+        if end > reach and end - start > 1:
+            bars.append(np.isin(np.arange(len(order)), order[start:end]).astype(np.int64))
+        reach = max(reach, end)
+    return np.array(bars, dtype=np.int64).reshape(len(bars), len(order))
+
+
+# Intervals by resampling ----------------------------------------------------------------------------------------------
+def stratified_bootstrap_mean(
+    cells: Sequence[ArrayLike], alpha: float = 0.05, resamples: int = 9999, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile interval of the average over these data sets: seeds are drawn again inside each (Agarwal et al. 2021)."""
+    arrays = [floats(c) for c in cells]
+    if not arrays or any(a.size == 0 for a in arrays):
+        raise ValueError("The bootstrap over data sets needs at least one value for each data set.")
+    rng = np.random.default_rng(seed)
+    means = np.mean([a[rng.integers(a.size, size=(resamples, a.size))].mean(axis=1) for a in arrays], axis=0)
+    low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
+    return float(low), float(high)
+
+
+def probability_better(cells: Sequence[ArrayLike], alpha: float = 0.05) -> tuple[float, float, float]:
+    """P(A > B) on a new seed (Bouthillier et al., MLSys 2021), averaged over data sets, with the ends of its interval.
+
+    `cells` holds the paired differences of each data set. A difference of zero counts half. The interval is the
+    stratified bootstrap's; where the seeds of every data set say the same it is Clopper and Pearson's.
+    """
+    shares = [np.where(np.abs(d) <= ZERO_TOLERANCE, 0.5, (d > 0).astype(float)) for d in map(floats, cells)]
+    value = float(np.mean([s.mean() for s in shares]))
+    if any(s.min() < s.max() for s in shares):
+        return value, *stratified_bootstrap_mean(shares, alpha)
+    together = np.concatenate(shares)
+    won, n = float(together.sum()), together.size  # halves too, which SciPy's binomtest does not take
+    low = special.betaincinv(won, n - won + 1, alpha / 2) if won else 0.0
+    high = special.betaincinv(won + 1, n - won, 1 - alpha / 2) if won < n else 1.0
+    return value, float(low), float(high)
+
+
+# Covered by golden vectors, used by no table --------------------------------------------------------------------------
+def population_std(values: ArrayLike) -> float:
+    """Standard deviation with divisor n: at n=3 it is 18 % smaller than the sample form."""
+    x = floats(values)
+    return float(x.std(ddof=0)) if x.size else math.nan
+
+
+@dataclass(frozen=True)
+class ControlComparison:
+    """All methods against one control by average ranks; arrays are (k-1,), the others in order."""
+
+    z: Array
+    p: Array
+    p_holm: Array
+    q_bonferroni_dunn: float
+    critical_difference: float
+
+
+def control_comparison(
+    average_ranks: ArrayLike, n_datasets: int, control: int = 0, alpha: float = 0.05
+) -> ControlComparison:
+    """Compare each method with the control: normal z with Holm, and Bonferroni–Dunn's critical difference."""
+    ranks = floats(average_ranks)
+    k = len(ranks)
+    error = _rank_error(k, n_datasets)
+    z = (np.delete(ranks, control) - ranks[control]) / error
+    p = 2 * scipy.stats.norm.sf(np.abs(z))
+    q = float(scipy.stats.norm.ppf(1 - alpha / (2 * (k - 1))))
+    return ControlComparison(z, p, holm(p), q, q * error)
+
+
+def exact_bootstrap_mean(values: ArrayLike, alpha: float = 0.05) -> tuple[float, float, int]:
+    """Percentile interval of the mean over all n^n resamples of n <= 5 values, and n^n.
+
+    It cannot reach beyond the observed extremes and covers far too little at n=3: a display aid, not an inference.
+    """
+    x = floats(values)
+    if not 1 <= x.size <= 5:
+        raise ValueError(f"All resamples are enumerated for 1 to 5 values, not {x.size}.")
+    means = np.array(list(itertools.product(x, repeat=x.size))).mean(axis=1)
+    low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
+    return float(low), float(high), len(means)
