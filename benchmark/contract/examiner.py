@@ -24,8 +24,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import TorchFunctionMode
 
 from benchmark.plan.profile import load_profile
@@ -114,30 +112,6 @@ def small_task(relabelled: bool = False) -> tuple[Dataset, Tensor]:
 def _other_labels(labels: Tensor) -> Tensor:
     """No label as it was, nor any class as frequent."""
     return (labels + 1 + torch.arange(len(labels)) % 3 // 2) % CLASSES
-
-
-class EveryRow(TorchFunctionMode):
-    """`nonzero` finds every entry: without values nobody can tell how many there are."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.nonzero, Tensor.nonzero):
-            mask = args[0]
-            return torch.empty(mask.numel(), mask.dim(), dtype=torch.int64, device=mask.device)
-        return func(*args, **(kwargs or {}))
-
-
-def complete_fake_tensors() -> None:
-    """Torch has no shapes-only form of the two operations behind `Dirichlet.rsample`: results are shaped as the first input."""
-    for op in ("aten::_sample_dirichlet", "aten::_dirichlet_grad"):
-        torch.library.register_fake(op, lambda first, *_, **__: torch.empty_like(first))
-
-
-@contextlib.contextmanager
-def shapes_only() -> Iterator[None]:
-    """Tensors have a shape and a device, any device, but no values; reading one raises."""
-    complete_fake_tensors()
-    with FakeTensorMode(shape_env=ShapeEnv(allow_scalar_outputs=False)), EveryRow():
-        yield
 
 
 class CachedViews(ViewLoader):

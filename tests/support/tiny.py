@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from benchmark.contract.examiner import complete_fake_tensors
+from benchmark.device.pretend import PretendCuda
 from methods.base import Backbone, Batch, Clock, Method, Task
 
 SIDE = 6
@@ -102,23 +101,17 @@ def assert_finite(method: Method, loss: Tensor) -> None:
 
 
 def assert_step_needs_no_value_of_the_device(
-    method_class: type[Method], config: Any, task: Task, clock: Clock, shapes_only: Any = FakeTensorMode
+    method_class: type[Method], config: Any, task: Task, clock: Clock, waits: int = 0
 ) -> None:
-    """Loss and state update on tensors of a CUDA device that have shapes but no values: reading one raises."""
-    size, classes = 5, task.num_classes
-    method = method_class(config, task).train()
-    complete_fake_tensors()
-    with shapes_only():
-        for module in method.modules():
-            for name, parameter in module.named_parameters(recurse=False):
-                fake = torch.empty(parameter.shape, device="cuda")
-                module.register_parameter(name, nn.Parameter(fake, requires_grad=parameter.requires_grad))
-            for name, buffer in module.named_buffers(recurse=False):
-                module.register_buffer(name, torch.empty(buffer.shape, dtype=buffer.dtype, device="cuda"))
-        views = tuple(torch.empty(size, 3, SIDE, SIDE, device="cuda") for _ in method.views)
-        candidates = torch.empty(size, classes, dtype=torch.bool, device="cuda")
-        batch = Batch(views, candidates, torch.empty(size, dtype=torch.long, device="cuda"))
+    """Compute loss and state update on the pretend CUDA device, where the host may wait at most `waits` times."""
+    with PretendCuda() as device:
+        method = method_class(config, task).train().to("cuda")
+        batch = tiny_batch(task, range(5), len(method.views))
+        views = tuple(view.to("cuda") for view in batch.views)
+        batch = Batch(views, batch.candidates.to("cuda"), batch.index.to("cuda"))
+        device.reset()
         step = method.training_step(batch, clock)
         with torch.no_grad():
             method.after_step(batch, step, clock)
         assert step.loss.device.type == "cuda"
+        assert sum(device.waits.values()) <= waits, device.waits
