@@ -73,11 +73,6 @@ class Clock:
         """Share of all steps done, in [0, 1)."""
         return self.step / (self.epochs * self.steps_per_epoch)
 
-    @property
-    def epoch_progress(self) -> float:
-        """Share of all epochs done at the start of this epoch, in [0, 1)."""
-        return self.epoch / self.epochs
-
     def epochs_of(self, fraction: float) -> int:
         """A fraction of training in whole epochs (rounded): the form in which papers state warm-ups."""
         return round(fraction * self.epochs)

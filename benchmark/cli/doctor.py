@@ -2,56 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmark.cli.options import Command, Request
-from benchmark.errors import COMPLETE, FAILED, CandidError, UsageError
-from benchmark.flags import flag
+from benchmark.errors import COMPLETE, FAILED, UsageError
+from benchmark.exhibits.base import NoFlags
 
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scipy", "matplotlib", "joblib", "distributed")
 
 
-@dataclass(frozen=True)
-class Own:
-    gpu: bool = flag(False, "instead: try what is promised of a CUDA card, in two or three minutes; writes a JSON")
-
-
-def run(request: Request, own: Own) -> int:
-    if request.device != "auto" and not own.gpu:
-        raise UsageError(f"--device {request.device} is for doctor --gpu; without it all devices are shown.")
-    return certificate(request) if own.gpu else look(request)
-
-
-def certificate(request: Request) -> int:
-    """Pass or fail, with reasons, for every card that torch can use."""
-    from benchmark.run import devices
-
-    found = [name for name in devices.resolve(request.device) if name != "cpu"]
-    if not found:
-        raise CandidError("doctor --gpu needs a CUDA card that torch can use, and there is none here.")
-    import torch
-
-    from benchmark.certificate import certify, passed
-    from benchmark.files import atomic_write, ensure_writable, file_name
-
-    ensure_writable(request.results)
-    good = True
-    for name in found:
-        card = torch.cuda.get_device_name(name)
-        print(f"{name} {card}", flush=True)
-        document = certify(torch.device(name), request.results, lambda line: print(line, flush=True))
-        path = request.results / file_name(f"doctor-gpu-{name}-{card}.json")
-        atomic_write(path, json.dumps(document, indent=1) + "\n")
-        print(f"  {'certified' if passed(document) else 'NOT certified'}; attach {path} to a report", flush=True)
-        good = good and passed(document)
-    return COMPLETE if good else FAILED
-
-
-def look(request: Request) -> int:
+def run(request: Request, own: NoFlags) -> int:
     from importlib.metadata import PackageNotFoundError, version
 
     from benchmark.run import devices
@@ -66,7 +28,7 @@ def look(request: Request) -> int:
         except PackageNotFoundError:
             print(f"{package:<11} not installed")
     found = devices.cuda_devices()
-    print(f"Device      {', '.join(found) or 'no CUDA device; runs go to the CPU'}")
+    print(f"Device      {', '.join(found) or 'no GPU that torch can use; runs go to the CPU'}")
     print(f"CPU         {cpu_name()}, {cores()} cores")
     print(f"Memory      {_memory()}")
     for name, folder in (("results", request.results), ("data", request.data)):
@@ -122,8 +84,7 @@ COMMANDS = (
         "doctor",
         "what this machine has: device, memory, disk, data sets, versions",
         run,
-        ("results", "data", "device"),
-        Own,
+        ("results", "data"),
         writes=False,
     ),
 )

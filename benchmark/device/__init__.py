@@ -1,5 +1,5 @@
-"""A CUDA device that this machine need not have: what a training asks of one, seen on a CPU.
+"""A pretend CUDA device, which finds on a CPU what a training would do wrong on a GPU.
 
-`pretend` is the device, `operations` what is known of torch's operations on CUDA. Imports nothing of the other rooms
-but `files`.
+`pretend` is the device, `operations` lists properties of torch's operations on CUDA, `environment` what CUDA reads when
+it starts. Of the other packages only `files` is imported.
 """

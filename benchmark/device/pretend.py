@@ -7,8 +7,8 @@
 It raises where CUDA raises: tensors of two devices in one call, a CPU generator beside tensors of the device, pinning
 or `.numpy()` of one. With `card=1` it is the second of two, and what goes to another card, or names none, is an error.
 It counts kernel launches, notes every place where the host waits for the device, and every operation whose result on
-CUDA may differ from run to run. `values=False` computes shapes only, at any size at once; `lenient=True` notes mixed
-devices in `mixed` and goes on, so that one training finds them all.
+CUDA may differ from run to run. `lenient=True` notes mixed devices in `mixed` and goes on, so that one training finds
+them all.
 
 A wrapper's C++ device is `meta`, its Python `device` is cuda:0, the tensor inside is real. What this does not show:
 CUDA's own rounding, CUDA's generators, autocast on CUDA, fused attention (the plain path is taken).
@@ -26,7 +26,6 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.fx.experimental import _config as shapes
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -68,7 +67,7 @@ class Pretend(Tensor):
 
     def tolist(self) -> Any:
         active().wait("tolist")
-        return active().on_host(self.held.detach()).tolist()
+        return self.held.detach().tolist()
 
     def numpy(self, *_: Any, **__: Any) -> Any:
         active().refuse(TypeError, f"can't convert {active().place} device type tensor to numpy")
@@ -138,14 +137,11 @@ class PretendCuda(TorchDispatchMode):
     current: ClassVar[PretendCuda | None] = None
     place: torch.device
 
-    def __init__(
-        self, values: bool = True, sources: tuple[Path, ...] = (), card: int = 0, lenient: bool = False
-    ) -> None:
+    def __init__(self, sources: tuple[Path, ...] = (), card: int = 0, lenient: bool = False) -> None:
         super().__init__()
         self.lenient = lenient
         self.mixed: dict[str, str] = {}  # what CUDA refuses, by file:line
         self.place = torch.device("cuda", card)
-        self.values = values
         self.sources = tuple(str(path.resolve()) for path in (ROOT, *sources))
         self.refuses_waits = False  # what `torch.cuda.set_sync_debug_mode("error")` asks for
         self._replaced: list[tuple[Any, str, Any]] = []
@@ -160,8 +156,8 @@ class PretendCuda(TorchDispatchMode):
         self.copied = 0  # bytes to the device
         self._drained = False  # the host has just waited, and has given the device nothing to do since
 
-    # what subclasses may follow ---------------------------------------------------------------------------------------
-    def launch(self, func: Any, name: str, args: Any, result: Any) -> None:
+    # what is counted --------------------------------------------------------------------------------------------------
+    def launch(self, name: str) -> None:
         self.launches[name, self.where()] += 1
         self._drained = self._drained and name in WAITS
 
@@ -176,7 +172,7 @@ class PretendCuda(TorchDispatchMode):
     def copy(self, name: str, size: int) -> None:
         """`size` bytes go to the device."""
         self.copied += size
-        self.launch(None, name, (), None)
+        self.launch(name)
 
     def refuse(self, error: type[Exception], what: str) -> None:
         """What CUDA does not do; the first of a line is kept."""
@@ -199,19 +195,12 @@ class PretendCuda(TorchDispatchMode):
             frame = frame.f_back
         return found
 
-    def on_host(self, held: Tensor) -> Tensor:
-        """What is inside, to be read; zeros where only shapes are computed."""
-        return held if self.values else torch.zeros(held.shape, dtype=held.dtype)
-
     def pinned(self, tensor: Tensor) -> Tensor:
         self._pinned[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
     def is_pinned(self, tensor: Tensor) -> bool:
         return tensor.untyped_storage().data_ptr() in self._pinned
-
-    def _inside(self) -> torch.device:
-        return torch.device("cpu" if self.values else "meta")
 
     def __enter__(self) -> Self:
         if PretendCuda.current is not None:
@@ -226,8 +215,6 @@ class PretendCuda(TorchDispatchMode):
         self._flags = [(change, read()) for read, change in flags()]
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         torch._C._set_only_lift_cpu_tensors(True)  # makes torch.tensor(…, device=) visible here
-        if not self.values:  # how many entries of a mask are meant? As if all were.
-            shapes.meta_nonzero_assume_all_nonzero = True
         super().__enter__()
         return self
 
@@ -265,13 +252,14 @@ class PretendCuda(TorchDispatchMode):
         for _ in range(WAITS.get(name, 0)):
             self.wait("a value is read" if name == "_local_scalar_dense" else name)
         if name == "_local_scalar_dense":
-            return self.on_host(args[0].held).item()
+            return args[0].held.item()
         if is_inexact(name, args):
             self.inexact[name, self.where()] += 1
-        result = self._computed(func, name, unwrapped(args), unwrapped(kwargs))
+        inside = {"device": torch.device("cpu")} if is_device(kwargs.get("device")) else {}
+        result = func(*unwrapped(args), **unwrapped(kwargs) | inside)
         wrapped = tree_map_only(Tensor, lambda one: one if isinstance(one, Pretend) else Pretend(one), result)
         if name not in NO_KERNEL:
-            self.launch(func, name, args, wrapped)
+            self.launch(name)
         return return_and_correct_aliasing(func, args, kwargs, wrapped) if ours else wrapped
 
     def _on_cpu(self, func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -281,15 +269,6 @@ class PretendCuda(TorchDispatchMode):
             return self.is_pinned(args[0])
         if kwargs.get("pin_memory"):
             return self.pinned(func(*args, **kwargs | {"pin_memory": False}))
-        return func(*args, **kwargs)
-
-    def _computed(self, func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        if is_device(kwargs.get("device")):
-            kwargs = kwargs | {"device": self._inside()}
-        if not self.values:
-            if name in ("_sample_dirichlet", "_dirichlet_grad", "_standard_gamma", "_standard_gamma_grad"):
-                return torch.empty_like(args[0])
-            args, kwargs = tree_map_only(Tensor, lambda one: one.to("meta"), (args, kwargs))
         return func(*args, **kwargs)
 
     def _check_one_device(self, name: str, args: Any, tensors: list[Tensor]) -> None:
@@ -315,22 +294,21 @@ class PretendCuda(TorchDispatchMode):
             del rest["pin_memory"]
         if not isinstance(source, Pretend):
             self._to_device(source, non_blocking)
-            return Pretend(aten._to_copy.default(source, device=self._inside(), **rest))
+            return Pretend(aten._to_copy.default(source, **rest))
         if device is not None and not is_device(device):
             self.wait("copy to the host")
-            return aten._to_copy.default(self.on_host(source.held), **rest)
+            return aten._to_copy.default(source.held, **rest)
         result = Pretend(aten._to_copy.default(source.held, **rest))
-        self.launch(aten._to_copy.default, "_to_copy", (source,), result)
+        self.launch("_to_copy")
         return result
 
     def _copied_into(self, target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         if isinstance(target, Pretend):
             self._to_device(source, non_blocking)
-            if self.values:
-                target.held.copy_(source)
+            target.held.copy_(source)
         else:
             self.wait("copy to the host")
-            target.copy_(self.on_host(source.held))  # type: ignore[attr-defined]
+            target.copy_(source.held)  # type: ignore[attr-defined]
         return target
 
 
@@ -357,10 +335,6 @@ def flags() -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
         (
             torch.__future__.get_overwrite_module_params_on_conversion,
             torch.__future__.set_overwrite_module_params_on_conversion,
-        ),
-        (
-            lambda: shapes.meta_nonzero_assume_all_nonzero,
-            lambda on: setattr(shapes, "meta_nonzero_assume_all_nonzero", on),
         ),
         (torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors),
     ]
@@ -398,7 +372,6 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
         "is_bf16_supported": True,
         "get_device_name": "pretend",
         "get_device_capability": (8, 0),
-        "get_arch_list": ["sm_80"],
         "mem_get_info": (2**36, 2**36),
         "current_stream": Stream(),
         "get_rng_state": torch.zeros(16, dtype=torch.uint8),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmark.device import probe
 from benchmark.errors import UsageError, warn
 from benchmark.files import Lock, file_name
 
@@ -16,26 +16,29 @@ MOST_JOBS = 1024
 
 
 def cuda_devices() -> list[str]:
-    """'cuda:0', … that torch can use; one sentence for those it cannot. Asked only if there is an NVIDIA device at all."""
+    """Return "cuda:0", "cuda:1", … for the GPUs that torch can use. Without an NVIDIA device torch is not imported."""
     if os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1"):
         return []
     if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/dxg").exists():
         return []
-    found = probe.cards()
-    for problem in problems(found):
-        warn_once(problem)
-    return [card.device for card in found if not card.problem]
-
-
-def problems(found: Sequence[probe.Card]) -> list[str]:
-    """What is wrong with cards; of several with one fault, the first."""
-    kinds = {card.problem.replace(card.device, ""): card.problem for card in reversed(found) if card.problem}
-    return list(reversed(kinds.values()))
+    return [f"cuda:{k}" for k in range(usable_gpus())]
 
 
 @functools.cache
-def warn_once(problem: str) -> None:
-    warn(problem)
+def usable_gpus() -> int:
+    """Return how many GPUs torch can use; warn where there is a GPU and it can use none.
+
+    Asks the driver and creates no CUDA context. Workers on GPUs are spawned, not forked, so this does not disturb them.
+    """
+    import torch
+
+    with warnings.catch_warnings(record=True) as reasons:
+        warnings.simplefilter("always")
+        if torch.cuda.is_available():
+            return torch.cuda.device_count()
+    reason = str(reasons[0].message).splitlines()[0] if reasons else "no reason given"
+    warn(f"torch {torch.__version__} cannot use the GPU of this machine ({reason}); see `nvidia-smi`.")
+    return 0
 
 
 def resolve(device: str) -> list[str]:
@@ -50,7 +53,7 @@ def resolve(device: str) -> list[str]:
     if device in found:
         return [device]
     if device.startswith("cuda"):
-        have = f"this machine has {', '.join(found)}" if found else "torch can use no CUDA device here"
+        have = f"this machine has {', '.join(found)}" if found else "there is no GPU that torch can use"
         raise UsageError(f"--device {device}: {have}; use --device cpu.")
     raise UsageError(f"--device {device}: choose auto, cpu, cuda or cuda:N.")
 
@@ -69,7 +72,7 @@ def claim(found: Sequence[str]) -> str:
     folder = Path(tempfile.gettempdir()) / f"candid-cards-{os.getuid()}"
     for again in range(MOST_JOBS):
         for device in found:
-            k = int(device.partition(":")[2])  # not its place in the list, where unusable cards are left out
+            k = int(device.partition(":")[2])
             lock = Lock(folder / file_name(f"{visible[k] if k < len(visible) else k}-{again}"))
             if lock.acquire():
                 _claimed = device, lock

@@ -56,17 +56,6 @@ def start_worker(parent: int) -> None:
     threading.Thread(target=watch_parent, daemon=True).start()
 
 
-def whereabouts(_: None, options: RunOptions) -> tuple[str, str]:
-    """Where this process puts a tensor that gives no number of a card, and that card's own number."""
-    device = ready(options.device)
-    return str(torch.empty(1, device=device.type).device), card_number(device)
-
-
-def card_number(device: torch.device) -> str:
-    """The same in every process, whatever it calls the card; empty on a CPU."""
-    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
-
-
 def prepare(spec: RunSpec, options: RunOptions, wait: bool = False) -> Outcome:
     """Build what all runs on a data set and seed share.
 

@@ -29,7 +29,7 @@ from methods.registry import Entry, Setting, discover
 README, METHODS, EVIDENCE = ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "docs" / "evidence.md"
 OWN_DATA = ROOT / "docs" / "own-data.md"
 VECTORS = ROOT / "tests" / "vectors"
-COST = ROOT / "docs" / "cost.json"  # {method: {seconds_per_step_relative_to_proden, peak_memory_mb, measured}}
+COST = ROOT / "docs" / "cost.json"  # {method: {seconds_per_step_relative_to_proden, measured, …}}
 CURVES = "docs/images/curves-quick.png"
 NONE = "–"
 NOTICE = "<!-- Written by `python -m benchmark.tools.docs`. Change the code, not this page. -->"
@@ -136,7 +136,7 @@ def methods_page() -> str:
     entries, measured = ordered(), costs()
     head = ["name", "title", "venue", "year", "type", "views", "forward passes", "extra state", "conformance cases"]
     if measured:
-        head += ["time per step", "peak memory"]
+        head += ["time per step"]
     rows = []
     for entry in entries:
         row = [
@@ -151,9 +151,8 @@ def methods_page() -> str:
             cases_text(entry.file.stem) if entry.kind in ("PLL", "IDPLL") else NONE,
         ]
         if measured:
-            cost = measured.get(entry.name, {})
-            time, memory = cost.get("seconds_per_step_relative_to_proden"), cost.get("peak_memory_mb")
-            row += [NONE if time is None else f"{time:.2f} ×", NONE if memory is None else f"{memory:.0f} MB"]
+            time = measured.get(entry.name, {}).get("seconds_per_step_relative_to_proden")
+            row += [NONE if time is None else f"{time:.2f} ×"]
         rows.append(row)
     total = sum(cases(path.parent.name).total() for path in VECTORS.glob("*/manifest.json"))
     shared = " and ".join(f"{cases(name).total()} on the {what}" for name, what in SHARED.items())
@@ -169,8 +168,8 @@ def methods_page() -> str:
     if measured:
         dates = " and ".join(sorted({cost["measured"] for cost in measured.values()}))
         reading.append(
-            "* **time per step** is relative to PRODEN's, both in turns in one run of `quick` and in processor time; "
-            f"**peak memory** is of the process. Measured on {dates}, see [speed](speed.md)."
+            "* **time per step** is relative to PRODEN's, on the small network of `quick` and in processor time. "
+            f"Measured on {dates}, see [speed](speed.md)."
         )
     sections = [_section(entry) for entry in entries]
     parts = [

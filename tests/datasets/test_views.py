@@ -17,13 +17,22 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as TF
 
-from benchmark.speed.views import natural_like
 from datasets.views import autoaugment, counter, ops, views
 from datasets.views.recipes import CIFAR, DIGITS, FINE_GRAINED, GLYPHS, Recipe
 from datasets.views.views import RAND_AUGMENT, Draws, Views
 
 MANY = 20_000
 KNOWN = [0.6103202087053591, 0.09175605055651759, 0.3572016429610041, 0.728979989061718]
+
+
+def natural_like(height: int, width: int, seed: int) -> np.ndarray:
+    """Return an image (height, width, 3) uint8 with the falling spectrum of photographs."""
+    noise = np.random.default_rng(seed).standard_normal((height, width, 3))
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None]) + 1 / max(height, width)
+    field = np.fft.ifft2(np.fft.fft2(noise, axes=(0, 1)) / frequency[..., None], axes=(0, 1)).real
+    field = field @ np.array([[1, 0.8, 0.7], [0.8, 1, 0.8], [0.7, 0.8, 1]])  # channels of photographs are correlated
+    field = (field - field.mean()) / field.std()
+    return np.clip(128 + 50 * field, 0, 255).astype(np.uint8)
 
 
 def photograph() -> Tensor:

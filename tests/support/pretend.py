@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmark.contract.examiner import TRAIN, small_task
 from benchmark.plan.profile import load_profile
-from benchmark.plan.resolution import resolve
+from benchmark.plan.resolution import Override, resolve
 from benchmark.train.trainer import Hooks, Trainer
 from datasets.base import Dataset, Split
 from datasets.views.recipes import FINE_GRAINED
@@ -23,12 +24,17 @@ SHORT = dataclasses.replace(TRAIN, epochs=2, batch=31, eval_every=2)
 
 
 def trainer_on(
-    device: str, method: str, task: tuple[Dataset, Tensor] | None = None, hooks: Hooks | None = None, **changes: Any
+    device: str,
+    method: str,
+    task: tuple[Dataset, Tensor] | None = None,
+    hooks: Hooks | None = None,
+    overrides: Sequence[Override] = (),
+    **changes: Any,
 ) -> Trainer:
-    """The real trainer of a method on a small task."""
+    """Build the trainer of a method on a small task; `changes` are settings of the section `train`."""
     entry = discover().get(method)
     dataset, candidates = task or small_task()
-    spec = resolve(load_profile("quick"), entry, "digits", seed=0)  # heads scaled to a small network
+    spec = resolve(load_profile("quick"), entry, "digits", 0, overrides)  # heads scaled to a small network
     spec = spec.with_train(**dataclasses.asdict(SHORT) | changes)
     return Trainer(spec, load(entry), dataset, candidates, torch.device(device), hooks)
 

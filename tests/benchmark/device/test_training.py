@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import weakref
 from pathlib import Path
 
@@ -15,13 +14,10 @@ from benchmark.device import environment
 from benchmark.device.operations import REFUSED
 from benchmark.device.pretend import PretendCuda
 from benchmark.run.backends.local import start_method
-from benchmark.store import RunFolder
-from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
+from benchmark.train.trainer import Trainer, weights_digest
 from methods.registry import discover
 from tests.support.pretend import pictures_of_many_sizes, plain_attention, results, trainer_on
 
-FEW = ("proden", "pico", "cel", "nepll", "valen")  # with momentum, queues, dropout, selected rows, a graph
-METHODS = [pytest.param(m, marks=() if m in FEW else pytest.mark.soak) for m in discover().entries]
 # Operations that torch makes exact when deterministic algorithms are on, as they are in every run on CUDA; who uses
 # one of them has a reason here, and nobody uses one that has no exact form. Ways back start in the optimiser's file.
 BACKWARD = "benchmark/train/optimizers.py"
@@ -56,24 +52,6 @@ def test_the_number_of_the_card_may_be_left_out_and_a_second_card_does_the_same(
             assert trainer.device == torch.device("cuda", card)
             digests.append(trained(trainer)[0])
     assert len(set(digests)) == 1
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_stop_and_resume(method: str, tmp_path: Path) -> None:
-    with PretendCuda():
-        whole = trained(trainer_on("cuda", method))[0]
-    folder = RunFolder(tmp_path)
-    for _ in range(10):
-        with PretendCuda():
-            steps = itertools.count(1)
-            trainer = trainer_on("cuda", method, hooks=Hooks(stop=lambda: next(steps) % 2 == 0))  # noqa: B023
-            try:
-                trainer.run(folder, "identity")
-            except Interrupted:
-                continue
-            assert weights_digest(trainer.method) == whole
-            return
-    pytest.fail("it never came to its end")
 
 
 @pytest.mark.parametrize("free", [2**36, 0], ids=["resident", "staged"])

@@ -6,14 +6,17 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmark.cli.options import Request
 from benchmark.cli.training import default_profile
-from benchmark.device import probe
+from benchmark.device.pretend import PretendCuda
 from benchmark.errors import UsageError
 from benchmark.plan.selection import Choice, select
 from benchmark.run import devices
@@ -25,47 +28,37 @@ from benchmark.run.worker import _settled
 from benchmark.store import RunFolder
 from tests.conftest import ROOT
 
-ANSWER: dict[str, Any] = {
-    "torch": "2.15.0+cu132",
-    "architectures": ["sm_75", "sm_80", "sm_90"],
-    "cards": [
-        {"name": "Tesla V100", "capability": [7, 0], "error": "CUDA error: no kernel image is available"},
-        {"name": "A100", "capability": [8, 0], "error": ""},
-        {"name": "Tesla V100", "capability": [7, 0], "error": "CUDA error: no kernel image is available"},
-    ],
-    "error": "",
-}
-OLD_DRIVER = ANSWER | {"cards": [], "error": "The NVIDIA driver on your system is too old (found version 12040)."}
 
-
-def test_the_child_process_answers_on_this_machine() -> None:
-    done = subprocess.run([sys.executable, "-m", "benchmark.device.probe"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith('{"torch"'), done.stderr
-
-
-def test_a_card_that_torch_cannot_use_is_left_out_with_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = probe.read(ANSWER)
-    assert [bool(card.problem) for card in found] == [True, False, True]
-    (sentence,) = devices.problems(found)
-    assert "cuda:0 (Tesla V100) cannot be used: it is sm_70" in sentence and "CUDA 12.6" in sentence
-    (too_old,) = devices.problems(probe.read(OLD_DRIVER))
-    assert "driver is too old for torch 2.15.0+cu132" in too_old and too_old.endswith(".")
-
-
-def test_an_unusable_gpu_does_not_select_the_paper_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def nvidia(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """A machine with an NVIDIA device; whether torch can use it depends on the test."""
     monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([Path("/dev/nvidia0")]))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(probe, "cards", lambda: probe.read(OLD_DRIVER))
-    said: list[str] = []
-    monkeypatch.setattr(devices, "warn_once", said.append)
+    devices.usable_gpus.cache_clear()
+    yield monkeypatch
+    devices.usable_gpus.cache_clear()
+
+
+def test_a_gpu_that_torch_cannot_use_is_reported_once_and_left_out(
+    nvidia: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def too_old() -> bool:
+        warnings.warn("The NVIDIA driver on your system is too old (found version 12040).", stacklevel=1)
+        return False
+
+    nvidia.setattr(torch.cuda, "is_available", too_old)
     assert default_profile(Request())[0] == "quick" and devices.resolve("auto") == ["cpu"]
-    with pytest.raises(UsageError, match="torch can use no CUDA device here"):
+    with pytest.raises(UsageError, match="no GPU that torch can use"):
         devices.resolve("cuda")
-    assert said and "driver is too old" in said[0]
-    monkeypatch.setattr(probe, "cards", lambda: probe.read(ANSWER))
-    assert devices.resolve("cuda") == ["cuda:1"] and default_profile(Request())[0] == "paper"
+    assert capfd.readouterr().err.count("driver on your system is too old") == 1
+
+
+def test_gpus_that_torch_can_use_are_listed(nvidia: pytest.MonkeyPatch) -> None:
+    with PretendCuda(card=1):
+        assert devices.resolve("cuda") == devices.resolve("auto") == ["cuda:0", "cuda:1"]
+        assert devices.resolve("cuda:1") == ["cuda:1"] and default_profile(Request())[0] == "paper"
+        nvidia.setenv("CUDA_VISIBLE_DEVICES", "")
+        assert devices.resolve("auto") == ["cpu"]
 
 
 def claims(folder: Path, count: int, visible: str = "") -> list[str]:
@@ -103,10 +96,10 @@ def test_a_worker_keeps_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_card_is_one_whatever_a_worker_calls_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One worker sees cards 4 to 6, the first of them unusable, another one 5 and 6: card 5 goes to one of them."""
+    """GPU 5 is the first that both workers see, and goes to one of them."""
     monkeypatch.setattr(devices.tempfile, "gettempdir", lambda: str(tmp_path))
     taken = []
-    for visible, found in (("4,5,6", ["cuda:1", "cuda:2"]), ("5,6", ["cuda:0", "cuda:1"])):
+    for visible, found in (("5,4", ["cuda:0", "cuda:1"]), ("5,6", ["cuda:0", "cuda:1"])):
         monkeypatch.setattr(devices, "_claimed", None)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         taken.append(visible.split(",")[int(devices.claim(found)[-1])])
