@@ -68,19 +68,6 @@ def binomial_se(accuracy: float, test_size: int) -> float:
     return math.sqrt(accuracy * (100 - accuracy) / test_size)
 
 
-def std_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
-    """Interval of the true standard deviation, of normal values; (nan, nan) for fewer than two.
-
-    At n=3 it reaches from half of the sample deviation to six times it.
-    """
-    x = floats(values)
-    if x.size < 2:
-        return math.nan, math.nan
-    squares = float(((x - x.mean()) ** 2).sum())
-    low, high = np.sqrt(squares / special.chdtri(x.size - 1, [(1 - confidence) / 2, (1 + confidence) / 2]))
-    return float(low), float(high)
-
-
 # Two methods on one dataset -------------------------------------------------------------------------------------------
 WIN, TIE, LOSS, MISSING = 1, 0, -1, 9
 TESTS = tuple(TEST_NAMES)
@@ -310,7 +297,6 @@ def holm(p: ArrayLike) -> Array:
 
 # Power: what a two-sided t-test could have found, by the noncentral t distribution ------------------------------------
 POWER = 0.8
-MOST_SEEDS = 100_000
 
 
 def standard_error(c: Comparison, alpha: float = 0.05) -> float:
@@ -352,32 +338,6 @@ def detectable_difference(c: Comparison, alpha: float = 0.05, tests: int = 1, po
         return math.nan
     error = standard_error(c, alpha)
     return math.nan if math.isnan(error) else error * detectable_shift(freedom(c), alpha / tests, power)
-
-
-def seeds_needed(differences: list[float], wanted: float, alpha: float = 0.05, power: float = POWER) -> float:
-    """Seeds with which a paired t-test finds a difference of `wanted` points, from the spread of those seen.
-
-    nan for fewer than two differences, inf beyond 100,000 seeds.
-    """
-    spread = sample_std(differences)
-    if math.isnan(spread):
-        return math.nan
-    if wanted <= 0:
-        raise ValueError(f"A difference of {wanted:g} points cannot be looked for; it must be above 0.")
-
-    def enough(n: int) -> bool:
-        return spread <= ZERO_TOLERANCE or power_of(wanted / spread * math.sqrt(n), n - 1, alpha) >= power
-
-    high = 2
-    while not enough(high):
-        high *= 2
-        if high > MOST_SEEDS:
-            return math.inf
-    low = max(2, high // 2)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return high
 
 
 # Equivalence: is a tie equality? --------------------------------------------------------------------------------------
