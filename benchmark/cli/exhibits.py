@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.analysis.table import Table
 from benchmark.cli.options import TRAINING, Command, Request
 from benchmark.cli.training import announce, make_sets, place_of, say_weights, selection_of, train
-from benchmark.errors import COMPLETE, INCOMPLETE, MissingRuns, UsageError
+from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, MissingRuns, UsageError
 from benchmark.exhibits.base import Exhibit, Made, Material, Need, NoFlags, all_exhibits
 
 if TYPE_CHECKING:
@@ -150,17 +151,28 @@ def show(made: Made, request: Request) -> None:
         from benchmark.exhibits.parts.style import SUFFIXES, save
 
         folder, stem, forms = target(request, "figures", made, SUFFIXES)
-        for path in save(made.content, folder, stem, suffixes=forms):
-            print(f"Written: {path}")
+        with writing(folder / stem):
+            for path in save(made.content, folder, stem, suffixes=forms):
+                print(f"Written: {path}")
         return
     from benchmark.analysis import table as rendering
 
     folder, stem, forms = target(request, "tables", made, rendering.SUFFIXES)
-    paths = rendering.write(made.content, folder, stem, forms)
     print(rendering.to_text(made.content, colour=sys.stdout.isatty()))
+    with writing(folder / stem):
+        paths = rendering.write(made.content, folder, stem, forms)
     if not request.quiet:
         kinds = ", ".join(path.suffix for path in paths)
         print(f"Written: {folder / stem} ({kinds})")
+
+
+@contextlib.contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """Turn a full, read-only or forbidden disk into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise CandidError(f"{target} cannot be written ({error.strerror}); name another place with --out.") from None
 
 
 def check_out(out: Path | None, kind: str) -> None:

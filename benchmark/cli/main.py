@@ -36,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     replace_unknown_characters()
     try:
         command, request, own = parse(commands(), argv)
+        check_encoding(request)
         return _run(command, request, own)
     except CandidError as error:
         print(f"reproduce.sh: {error}", file=sys.stderr)
@@ -46,6 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except OSError as error:  # a full, read-only or broken disk
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"reproduce.sh: {where}{error.strerror or error}.", file=sys.stderr)
+        return FAILED
 
 
 def replace_unknown_characters() -> None:
@@ -53,6 +58,18 @@ def replace_unknown_characters() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def check_encoding(request: Request) -> None:
+    """Refuse folders whose names cannot be written as UTF-8, as under LC_ALL=C with PYTHONUTF8=0."""
+    for path in (request.results, request.data):
+        try:
+            str(path).encode("utf-8")
+        except UnicodeEncodeError:
+            shown = str(path).encode("ascii", "replace").decode()
+            raise UsageError(
+                f"the folder {shown} has a name that this locale cannot express; unset PYTHONUTF8 or choose a UTF-8 locale."
+            ) from None
 
 
 def _run(command: Command, request: Request, own: object) -> int:
