@@ -57,7 +57,10 @@ class Realworld(Exhibit):
 
     def make(self, material: Material, options: Options) -> Table:
         made = table(agreements(material, options))
-        return material.annotated(replace(made, caption=f"{made.caption} Device {material.contents.device}."))
+        missing = without_number(material.selection, options)
+        notes = [f"Left out, because these sources print no number for them: {', '.join(missing)}."] if missing else []
+        caption = f"{made.caption} Device {material.contents.device}."
+        return material.annotated(replace(made, caption=caption, notes=(*made.notes, *notes)))
 
     def figure(self, material: Material, options: Options) -> Figure | None:
         """Draw the numbers of the table that both sides have, or nothing without finished runs."""
@@ -111,6 +114,19 @@ def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
             "Those that results/published leaves open run when --methods names them."
         )
     return found
+
+
+def without_number(selection: Selection, options: Realworld.Options) -> list[str]:
+    """Return the methods that were named and for which no chosen source has a number."""
+    from benchmark.analysis import published
+
+    if selection.methods == selection.profile.all_methods:
+        return []
+    printed = [
+        number for part in parts(selection, options) for number in published.of_profile(part.selection.profile.name)
+    ]
+    known = {name for number in printed for name in (number["ours"], number["method"].lower())}
+    return [name for name in selection.methods if name not in known]
 
 
 def agreements(material: Material, options: Realworld.Options) -> list[Agreement]:

@@ -117,6 +117,13 @@ def test_what_was_odd_about_the_data_and_what_was_overridden_stand_below(tmp_pat
     assert notes[-1] == "Overridden on the command line: train.lr=0.5."
 
 
+def test_named_methods_without_a_published_number_are_named(tmp_path: Path) -> None:
+    write_store(tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=2, candidates=False)
+    chosen = {"datasets": "lost", "methods": "proden,crosel"}
+    notes = realworld.Realworld().make(material(tmp_path, SHORT, **chosen), SHORT).notes
+    assert any("crosel" in note and "proden" not in note for note in notes)
+
+
 def test_table_2_of_a_source_has_its_own_numbers_beside_ours(tmp_path: Path) -> None:
     write_store(tmp_path, profile="realworld-k25", datasets=["lost"], seeds=range(5), epochs=2, candidates=False)
     exhibit, options = Table2(), Table2.Options(reference="proden")
