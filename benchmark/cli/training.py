@@ -92,7 +92,7 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
     say_weights(request, todo)
     if request.dry_run:
         print("\n".join(grouped_runs(todo) or ["To do            nothing"]))
-        say_needs(request, todo, slots)
+        say_missing(request, todo)
     if request.dry_run or not todo:
         return Progress(0)
     if not backend.needs_scheduler:  # else the data lie where the workers are
@@ -119,28 +119,14 @@ def grouped_runs(specs: Sequence[RunSpec]) -> list[str]:
     return lines
 
 
-def large_runs(specs: Sequence[RunSpec]) -> list[RunSpec]:
-    """Those on images as large as the paper's, whose memory is worth a word; counting it needs torch and seconds."""
-    from datasets import registry
-
-    return [s for s in specs if registry.get(s.paths.get("dataset") or s.dataset).group in ("Common", "Fine-Grained")]
-
-
-def say_needs(request: Request, specs: Sequence[RunSpec], slots: Sequence[str]) -> None:
-    """Data that are not here, and on a GPU the memory of runs on images as large as the paper's."""
-    from benchmark.run.estimate import Estimate
-    from benchmark.run.memory import memory_lines, memory_of_a_run
+def say_missing(request: Request, specs: Sequence[RunSpec]) -> dict[str, str]:
+    """Print which datasets of these runs are not on this machine, and return them with the reason."""
     from benchmark.run.missing import missing_data
 
-    for name, reason in missing_data(specs, request.data).items():
+    missing = missing_data(specs, request.data)
+    for name, reason in missing.items():
         print(f"Missing data     {name}: {reason}")
-    large = large_runs(specs)
-    if large and slots[0] == "cpu":
-        print("Memory           no card is asked for; `estimate --dry-run` counts it, with --assume-memory GB for one")
-    elif large:  # by name alone: a plan must not take the time that reading the data takes
-        estimate = Estimate(large, place_of(request), {spec.dataset for spec in large})
-        for line in memory_lines(estimate, large, memory_of_a_run(slots)):
-            print(line)
+    return missing
 
 
 def make_sets(request: Request, specs: Sequence[RunSpec]) -> None:

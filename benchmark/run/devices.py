@@ -96,18 +96,6 @@ def parse_jobs(text: str | None, devices: Sequence[str]) -> list[str]:
     return [devices[k % len(devices)] for k in range(int(number))]
 
 
-def memory_of(device: str) -> float:
-    """Bytes that a device has, a CPU the machine's; 0 if nobody knows."""
-    if device.startswith("cuda"):
-        import torch
-
-        return float(torch.cuda.get_device_properties(device).total_memory)
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError, AttributeError):
-        return 0.0
-
-
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -244,16 +244,6 @@ class Work:
         left = [maps.path.with_suffix(".partial") for maps in self.missing]
         return sum(maps.size for maps in self.missing) - sum(path.stat().st_size for path in left if path.exists())
 
-    def seconds(self) -> float:
-        """By the time of one block."""
-        if not self.missing:
-            return 0.0
-        draw, rows = next(self.missing[0].blocks())
-        self.missing[0].block(draw, rows)  # warms up
-        started = time.monotonic()
-        self.missing[0].block(draw, rows)
-        return (time.monotonic() - started) / len(rows) * self.pictures
-
 
 def work_of(wanted: Iterable[Maps]) -> Work:
     return Work([maps for maps in wanted if not maps.complete()])
@@ -371,7 +361,7 @@ class FrozenLoader:
 
 
 class BlankLoader(FrozenLoader):
-    """Maps of the right shapes without content, to time or count a run whose maps are not made yet."""
+    """Maps of the right shapes without content, to time a run whose maps are not made yet."""
 
     def __init__(self, encoder: Frozen, seed: int, device: torch.device) -> None:
         self.encoder, self.seed, self.device = encoder, seed, device

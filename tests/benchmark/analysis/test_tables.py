@@ -26,7 +26,6 @@ from benchmark.analysis.comparisons import compare_runs, device_notes, devices_i
 from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo, contents_of
 from benchmark.analysis.overall import aggregate, all_pairs
 from benchmark.analysis.rows import Kept, add_rows
-from benchmark.analysis.seeds import seeds_table
 from benchmark.analysis.table import Table, row, to_csv, to_json, to_latex, to_markdown, to_text
 from benchmark.errors import MissingRuns, UsageError
 from benchmark.exhibits import comparisons, overall, pairs
@@ -676,18 +675,6 @@ def test_a_margin_of_nothing_is_refused_before_anything_runs(margin: float) -> N
     for methods in ("cel", "cel,average"):
         with pytest.raises(UsageError, match="nothing to compare"):
             OfEvidence().check(select("quick", Choice(methods)))
-
-
-def test_the_seeds_that_a_difference_needs_come_from_the_spread_seen() -> None:
-    runs = make_runs()
-    runs.loc[runs.method == "dirk", "accuracy"] = [74.0, 75.0, 73.0] * 2
-    runs.loc[runs.method == "cel", "accuracy"] = [75.0, 75.0, 75.0] * 2  # differences 1, 0, 2: deviation 1
-    contents = replace(plan(), methods=METHODS[:2])
-    table = seeds_table(runs, contents, 1.0)
-    assert [row.cells[4].text for row in table.rows] == ["10", "10"]  # 3.26 deviations with 3, 1.00 with 10
-    assert "difference of 1 point with" in table.caption and "0.52 to 6.28 times" in " ".join(table.notes)
-    with pytest.raises(MissingRuns, match="No spread has been seen yet"):
-        seeds_table(runs[runs.seed == 0], contents, 1.0)
 
 
 def test_a_run_that_changed_its_card_is_noted() -> None:

@@ -138,7 +138,7 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(forked_benchmark: Make) -> N
     for command in ("run", "table2", "estimate", "all"):
         done = bench.run(command, "--dry-run")
         assert done.returncode == 0, done.stderr
-        assert re.search(r"Plan: \d+ runs, 0 done|Runs +\d+, of which 0 are done", done.stdout)
+        assert re.search(r"Plan: \d+ runs, 0 done", done.stdout)
     assert not bench.results.exists() and not (bench.folder / "data").exists()
 
 
@@ -285,32 +285,6 @@ def test_a_results_folder_in_use_is_shared_not_refused(tmp_path: Path) -> None:
         lock.release()
     assert busy.returncode == 3 and "another process is doing it" in busy.stdout
     assert bench.run(*words).returncode == 0
-
-
-def test_an_estimate_says_what_was_measured_and_what_was_not(forked_benchmark: Make) -> None:
-    text = MIXED.replace('datasets = ["digits", "glyphs"]', 'datasets = ["digits", "cifar100"]')
-    bench = forked_benchmark("bench", text)
-    done = bench.run("estimate", "run", "--jobs", "2")
-    assert done.returncode == 0, done.stderr
-    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[1:])
-    assert lines["Runs"].startswith("2, of which 0 are done")
-    assert "cifar100: nothing in" in lines["Missing"]
-    assert "on 2 × cpu" in lines["Time"] and "GB are free" in lines["Disk"]
-    assert lines["Measured"].startswith("1 of 2 pairs")
-    assert "cc on cifar100: from the operations" in lines["By"]
-    assert lines["Memory"] == "of tensors: cc 0.2 GB"
-    assert not bench.results.exists()
-
-
-def test_an_estimate_is_of_the_right_size(forked_benchmark: Make) -> None:
-    bench = forked_benchmark("bench", MIXED)
-    words = ("--datasets", "digits", "--methods", "proden", "--epochs", "40", "--jobs", "1")
-    projected = bench.run("estimate", "run", *words).stdout
-    seconds = float(re.search(r"Time +about (\d+) s", projected).group(1))  # type: ignore[union-attr]
-    assert bench.run("run", *words).returncode == 0
-    (document,) = documents(bench).values()
-    took = 40 * document["cost"]["seconds_per_epoch"]
-    assert took / 4 < max(seconds, 1) < max(took * 4, 4)
 
 
 def test_json_of_list_is_machine_readable() -> None:

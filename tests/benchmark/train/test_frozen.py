@@ -16,8 +16,7 @@ import torch
 
 from benchmark.plan.profile import load_profile
 from benchmark.plan.resolution import Override, resolve
-from benchmark.run.estimate import Estimate, features_of
-from benchmark.run.options import RunOptions
+from benchmark.run.estimate import measure
 from benchmark.train import frozen
 from benchmark.train.candidates import annotator_of, candidate_set
 from benchmark.train.frozen import Frozen, FrozenLoader, ensure, frozen_of
@@ -152,19 +151,11 @@ def test_every_method_trains_on_frozen_maps(name, tmp_path_factory):
     assert not any("conv_stem" in key for key in trainer.method.state_dict())
 
 
-def test_runs_and_maps_are_estimated_before_any_map_is_made(tmp_path):
+def test_runs_are_measured_before_any_map_is_made(tmp_path):
     spec, dataset = tiny(tmp_path, method="proden")
-    place = RunOptions(tmp_path / "results", tmp_path / "data")
-    estimate = Estimate([spec], place)
-    estimate.measure()
-    cost = estimate.cost(spec)
-    assert not estimate.problems and cost.how == "timed" and cost.seconds > 0 and cost.peak_bytes > 0
-    (work,) = features_of([spec], place, []).values()
-    assert work.pictures == len(dataset.test) + len(dataset.train) * (1 + 2) and work.seconds() > 0  # plain, weak twice
+    cost = measure(spec, 1, dataset, CPU)
+    assert cost.seconds > 0 and cost.peak_memory_mb > 0
     assert not list(tmp_path.rglob("*.maps")) and not list(tmp_path.rglob("*.partial"))
-    candidates = torch.ones(len(dataset.train), dataset.num_classes, dtype=torch.bool)
-    Trainer(spec, load(discover().get("proden")), dataset, candidates, CPU)  # makes them
-    assert not features_of([spec], place, [])
 
 
 def test_a_frozen_run_resumes_to_the_same_weights(tmp_path):
