@@ -45,7 +45,6 @@ from benchmark.analysis.statistics.power import (
     POWER,
     detectable_difference,
     detectable_shift,
-    seeds_needed,
 )
 from benchmark.analysis.statistics.predictions import (
     McNemar,
@@ -83,7 +82,6 @@ from benchmark.analysis.statistics.spread import (
     pooled_std,
     population_std,
     sample_std,
-    std_interval,
     t_interval,
 )
 
@@ -95,7 +93,7 @@ __all__ = [
     "hierarchical", "holm", "mcnemar", "mean", "nemenyi_groups", "nemenyi_q", "outcome_of", "paired_t",
     "paired_t_by_seed", "performance_profiles", "pooled_std", "population_std", "probability_better", "profile_bands",
     "rank_correlation",
-    "row_bootstrap", "sample", "sample_std", "seeds_needed", "shortfalls", "signed_ranks", "std_interval",
+    "row_bootstrap", "sample", "sample_std", "shortfalls", "signed_ranks",
     "stratified_bootstrap_mean", "t_interval", "two_level_bootstrap_mean", "unpaired_t", "verdict_of", "wilcoxon",
     "win_tie_loss",
 ]  # fmt: skip

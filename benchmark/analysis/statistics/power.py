@@ -1,4 +1,4 @@
-"""What a test could have found: the smallest difference it would detect, and how many seeds a given difference needs.
+"""What a test could have found: the smallest difference that it would detect.
 
 Two-sided t-tests by the noncentral t distribution (Cohen, "Statistical power analysis", 1988). The spread between seeds
 that goes in is an estimate itself: with three seeds its 95 % interval reaches from half of it to six times it.
@@ -13,10 +13,9 @@ import scipy  # lazy, see pairs
 from scipy import special
 
 from benchmark.analysis.statistics.pairs import Comparison
-from benchmark.analysis.statistics.spread import ZERO_TOLERANCE, sample_std
+from benchmark.analysis.statistics.spread import ZERO_TOLERANCE
 
 POWER = 0.8
-MOST_SEEDS = 100_000
 
 
 def standard_error(c: Comparison, alpha: float = 0.05) -> float:
@@ -58,29 +57,3 @@ def detectable_difference(c: Comparison, alpha: float = 0.05, tests: int = 1, po
         return math.nan
     error = standard_error(c, alpha)
     return math.nan if math.isnan(error) else error * detectable_shift(freedom(c), alpha / tests, power)
-
-
-def seeds_needed(differences: list[float], wanted: float, alpha: float = 0.05, power: float = POWER) -> float:
-    """Seeds with which a paired t-test finds a difference of `wanted` points, from the spread of those seen.
-
-    nan for fewer than two differences, inf beyond 100,000 seeds.
-    """
-    spread = sample_std(differences)
-    if math.isnan(spread):
-        return math.nan
-    if wanted <= 0:
-        raise ValueError(f"A difference of {wanted:g} points cannot be looked for; it must be above 0.")
-
-    def enough(n: int) -> bool:
-        return spread <= ZERO_TOLERANCE or power_of(wanted / spread * math.sqrt(n), n - 1, alpha) >= power
-
-    high = 2
-    while not enough(high):
-        high *= 2
-        if high > MOST_SEEDS:
-            return math.inf
-    low = max(2, high // 2)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return high

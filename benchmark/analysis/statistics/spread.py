@@ -56,14 +56,6 @@ def binomial_se(accuracy: float, test_size: int) -> float:
     return math.sqrt(accuracy * (100 - accuracy) / test_size)
 
 
-def std_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
-    """Interval of the true standard deviation, of normal values; (nan, nan) for fewer than two.
-
-    At n=3 it reaches from half of the sample deviation to six times it.
-    """
-    return pooled_std([values], confidence)[1:]
-
-
 def pooled_std(groups: Sequence[ArrayLike], confidence: float = 0.95) -> tuple[float, float, float]:
     """Root of the average variance of groups that share it, weighted by their degrees of freedom, with its interval."""
     arrays = [floats(group) for group in groups]
