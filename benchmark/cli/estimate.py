@@ -16,8 +16,6 @@ from benchmark.exhibits.base import all_exhibits
 from benchmark.flags import flag
 from benchmark.run import devices
 from benchmark.run.progress import duration
-from benchmark.run.standing import standing
-from datasets import registry
 from datasets.storage.archives import ARCHIVES
 
 if TYPE_CHECKING:
@@ -33,6 +31,8 @@ class Own:
 
 
 def run(request: Request, own: Own) -> int:
+    from benchmark.run.standing import standing
+
     exhibits = every_one() if own.what == "all" else with_defaults()
     chosen = {exhibit: options for exhibit, options in exhibits.items() if own.what in (exhibit.name, "all")}
     if len(chosen) == 1:
@@ -52,10 +52,8 @@ def run(request: Request, own: Own) -> int:
     say_weights(request, plan.todo)
     place = place_of(request)
     costs, problems = measure_all(tasks_of(plan.todo, sets, place.results), place, missing, request.quiet)
-    if costs:
-        print(to_text(table_of(costs, own.by_method, tuple(notes_of(request, costs, slots, missing)))), end="")
-    for problem in problems:
-        print(problem)
+    notes = (*notes_of(request, costs, slots, missing), *problems)
+    print(to_text(table_of(costs, own.by_method, notes)), end="")
     return INCOMPLETE if problems else COMPLETE
 
 
@@ -69,7 +67,7 @@ def table_of(costs: Sequence[Cost], by_method: bool, notes: tuple[str, ...]) -> 
     rows = []
     for key, group in groups.items():
         at_least = "≥ " if any(cost.reduced for cost in group) else ""
-        memory = f"{at_least}{max(cost.peak_memory_mb for cost in group) / 1024:.1f} GB"
+        memory = f"{at_least}{max((cost.peak_memory_mb for cost in group), default=0.0) / 1024:.1f} GB"
         runs, seconds = sum(cost.runs for cost in group), sum(cost.seconds for cost in group)
         rows.append(row(*key, str(runs), duration(seconds), memory, rule=key[0] == "Total"))
     caption = "Measured with a few training steps and an evaluation per method and dataset; annotators are included."
@@ -78,6 +76,8 @@ def table_of(costs: Sequence[Cost], by_method: bool, notes: tuple[str, ...]) -> 
 
 def notes_of(request: Request, costs: Sequence[Cost], slots: Sequence[str], missing: Collection[str]) -> Iterator[str]:
     """Say how long the plan takes with several jobs, what the disk must hold, and what the numbers rest on."""
+    from datasets import registry
+
     jobs = min(len(slots), max(1, sum(cost.runs for cost in costs)))
     yield f"About {duration(sum(cost.seconds for cost in costs) / jobs)} with {jobs} at a time on {slots[0]}."
     folder = next(place for place in (request.results.resolve(), *request.results.resolve().parents) if place.exists())

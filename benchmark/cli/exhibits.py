@@ -102,11 +102,6 @@ def make(request: Request, title: str, chosen: Chosen) -> int:
     """Run what is missing, unless told not to, then make and write."""
     selection, altered = selection_for(request, chosen), selection_of(request).altered
     announce(request, title, selection)
-    return make_with(selection, altered, request, title, chosen)
-
-
-def make_with(selection: Selection, altered: str, request: Request, title: str, chosen: Chosen) -> int:
-    """The same for a selection that is there."""
     chosen = {exhibit: with_known_reference(options, selection) for exhibit, options in chosen.items()}
     needs = needs_of(chosen, selection)
     for exhibit in chosen:

@@ -28,12 +28,6 @@ def positive(text: str, of: str = "") -> float:
     return value
 
 
-def whole(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"'{text}' is no whole number above 0")
-    return int(text)
-
-
 def _seconds(text: str) -> float:
     return positive(text, " of seconds")
 

@@ -17,7 +17,8 @@ from benchmark.run.estimate import PROBE, Cost, measure, random_dataset, tasks_o
 from benchmark.run.options import RunOptions
 from benchmark.run.worker import prepare
 from benchmark.train.loading import dataset_of
-from datasets.base import DataError
+from benchmark.train.trainer import Trainer
+from datasets.base import DataError, Dataset
 from tests.conftest import TINY, TinyBenchmark
 
 NOWHERE, CPU = Path("/nowhere"), torch.device("cpu")
@@ -54,14 +55,13 @@ def test_measured_seconds_are_scaled_to_all_epochs_rows_and_runs(monkeypatch: py
 
 def test_a_slow_step_of_a_cpu_is_measured_with_few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "SLOW_STEP", 0.0)
-    batches = []
-    real = estimate.small_trainer
+    batches, real = [], estimate.small_trainer
 
-    def recorded(*given: Any) -> Any:
-        batches.append(given[3])
-        return real(*given)
+    def small_trainer(spec: RunSpec, dataset: Dataset, device: torch.device, batch: int, steps: int) -> Trainer:
+        batches.append(batch)
+        return real(spec, dataset, device, batch, steps)
 
-    monkeypatch.setattr(estimate, "small_trainer", recorded)
+    monkeypatch.setattr(estimate, "small_trainer", small_trainer)
     (spec,) = specs_of("quick", methods="cc", datasets="digits", seeds="0")
     assert cost_of(spec).reduced and batches == [PROBE]
 
@@ -129,7 +129,7 @@ def test_finished_runs_cost_nothing(forked_benchmark: Make) -> None:
     assert sum(line.startswith("digits ") for line in second.stdout.splitlines()) == 2  # two methods
     bench.run("run")
     last = bench.run("estimate", "run")
-    assert last.returncode == 0 and "0 to do" in last.stdout and "Total" not in last.stdout
+    assert last.returncode == 0 and row_of(last.stdout, "Total")[1:4] == ["0", "0", "s"]
 
 
 def test_a_missing_dataset_is_estimated_with_random_images(forked_benchmark: Make) -> None:
@@ -137,7 +137,7 @@ def test_a_missing_dataset_is_estimated_with_random_images(forked_benchmark: Mak
     done = bench.run("estimate", "run", "--methods", "cc", "--set", "backbone.name=small-cnn", "--seeds", "0")
     assert done.returncode == 3, done.stderr  # nothing is known of the table
     assert "cifar100: nothing in" in done.stdout and row_of(done.stdout, "cifar100")[1] == "1"
-    assert "Random images" in done.stdout and "lost is not on this machine" in done.stdout
+    assert "Random images" in done.stdout and "on lost: lost is not on" in done.stdout
 
 
 @pytest.mark.parametrize("words", [("nonsense",), ("table2", "--assume-tflops", "30"), ("table2", "--jobs", "0")])
