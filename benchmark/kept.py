@@ -83,7 +83,7 @@ def write(path: Path, content: bytes) -> str:
 def checked(folder: Path, name: str, document: Mapping[str, Any]) -> bytes | None:
     """A kept file's content if it is the one that the run wrote; None where the run kept none.
 
-    A file that is gone although run.json names it was removed on purpose, as `clean` does, and counts as not kept.
+    A file that is gone although run.json names it was removed on purpose, and counts as not kept.
     """
     wanted = (document.get("files") or {}).get(name)
     if wanted is None:
@@ -111,8 +111,11 @@ def unpacked(where: Path, content: bytes) -> dict[str, np.ndarray]:
                 raise CandidError(f"{where} unpacks to more than {LIMIT >> 30} GB; it is not read.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise CandidError(f"{where} is not a readable .npz file of plain arrays: {error}.") from None
+    except CandidError:
+        raise
+    except Exception as error:  # for a damaged file zlib, zipfile and NumPy raise errors of many kinds
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        raise CandidError(f"{where} is not a readable .npz file of plain arrays: {reason}.") from None
 
 
 def predictions_of(where: Path, content: bytes) -> Predictions:
