@@ -28,14 +28,10 @@ def run(request: Request, own: Own) -> int:
     if str(own.out) == "-":
         sys.stdout.write(text)
         return COMPLETE
-    out = own.out or request.derived / "epochs.csv"
+    out = own.out or request.results / "epochs.csv"
     atomic_write(out, text)
     print(f"Written: {out} ({len(frame)} epochs of {frame['identity'].nunique()} runs)")
     return COMPLETE
 
 
-COMMANDS = (
-    Command(
-        "export", "one tidy CSV of all epochs of all runs", run, ("profile", "results", "plugins"), Own, reads=True
-    ),
-)
+COMMANDS = (Command("export", "one tidy CSV of all epochs of all runs", run, ("profile", "results", "plugins"), Own),)
