@@ -13,7 +13,7 @@ from benchmark.errors import CandidError, UsageError
 from datasets.storage.files import Lock, atomic_write, file_name, is_locked
 
 __all__ = [
-    "ROOT", "Lock", "atomic_write", "check_out", "ensure_writable", "file_name", "is_bundle", "is_locked", "no_link", "read_regular", "refuse_links", "set_aside", "without_paths",
+    "ROOT", "Lock", "atomic_write", "check_out", "ensure_writable", "file_name", "is_locked", "no_link", "read_regular", "refuse_links", "set_aside", "without_paths",
 ]  # fmt: skip
 
 PART = r"[^\s/'\":,;=()<>\[\]]"  # a character of a folder's name outside quotes
@@ -27,11 +27,6 @@ def check_out(file: Path) -> None:
         ensure_writable(file.parent)
     except CandidError:
         raise UsageError(f"--out {file}: nothing can be written to that folder; name another file.") from None
-
-
-def is_bundle(path: Path) -> bool:
-    """Whether a name is that of a packed results folder."""
-    return path.name.endswith((".tar.gz", ".tgz"))
 
 
 def read_regular(path: Path, limit: int = 1 << 28) -> bytes:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import CandidError
 from benchmark.files import atomic_write, read_regular
-from datasets.storage.files import UNREADABLE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,8 +120,11 @@ def unpacked(where: Path, content: bytes) -> dict[str, np.ndarray]:
                 raise CandidError(f"{where} unpacks to more than {LIMIT >> 30} GB; it is not read.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
-    except UNREADABLE as error:
-        raise CandidError(f"{where} is not a readable .npz file of plain arrays: {error}.") from None
+    except CandidError:
+        raise
+    except Exception as error:  # for a damaged file zlib, zipfile and NumPy raise errors of many kinds
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        raise CandidError(f"{where} is not a readable .npz file of plain arrays: {reason}.") from None
 
 
 def predictions_of(where: Path, content: bytes) -> Predictions:

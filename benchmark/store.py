@@ -370,13 +370,20 @@ def packed_runs(path: Path) -> Iterator[tuple[PackedRun, dict[str, Any]]]:
             check_document(document)
             if not all(is_epoch(record, k) for k, record in enumerate(records)):
                 raise ValueError("an epoch is missing")
+            document = {key: printable(value) for key, value in document.items()}
+            names = [file_name(document[key]) for key in ("dataset", "method")]
+            place = path.parent.joinpath(*names, f"seed{document['seed']}-{document['identity'][:8]}")
         except (ValueError, KeyError, TypeError):
             warn(f"{path}: run {number + 1} is damaged and left out.")
             continue
-        document = {key: printable(value) for key, value in document.items()}
-        names = [file_name(document[key]) for key in ("dataset", "method")]
-        place = path.parent.joinpath(*names, f"seed{document['seed']}-{document['identity'][:8]}")
         yield PackedRun(place, records=records), document
+
+
+def rounded(value: Any) -> Any:
+    """Return a value with its numbers rounded to six digits, as packed runs have them."""
+    if isinstance(value, dict):
+        return {key: rounded(part) for key, part in value.items()}
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def existing(results: Path | str) -> Path:

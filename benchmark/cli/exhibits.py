@@ -184,7 +184,7 @@ def target(request: Request, kind: str, made: Made, forms: tuple[str, ...]) -> t
     """Folder, name and forms of what is written: those of --out, or the usual place in the results folder."""
     out = request.out
     if out is None:
-        return request.derived / kind / made.folder, made.stem, forms
+        return request.results / kind / made.folder, made.stem, forms
     check_out(out, kind)
     return out.parent, out.name.removesuffix(out.suffix), (out.suffix,) if out.suffix else forms
 
@@ -197,10 +197,9 @@ COMMANDS = (
             partial(one, exhibit),
             (*TRAINING, "no_run", "out"),
             exhibit.Options,
-            reads=True,
         )
         for exhibit in all_exhibits()
         if exhibit.kind != "plot"
     ),
-    Command("all", "every table and figure", every, (*TRAINING, "no_run"), reads=True),
+    Command("all", "every table and figure", every, (*TRAINING, "no_run")),
 )

@@ -39,7 +39,7 @@ def run(request: Request, own: Own) -> int:
     if str(own.out) == "-":
         sys.stdout.write(text)
         return COMPLETE
-    out = own.out or request.derived / ("runs.csv" if own.runs else "epochs.csv")
+    out = own.out or request.results / ("runs.csv" if own.runs else "epochs.csv")
     try:
         atomic_write(out, text)
     except OSError as error:
@@ -110,6 +110,5 @@ COMMANDS = (
         run,
         ("profile", "results", "data", "plugins"),
         Own,
-        reads=True,
     ),
 )

@@ -141,6 +141,5 @@ COMMANDS = (
         ("profile", "results", "data", "plugins"),
         Own,
         writes=False,
-        reads=True,
     ),
 )

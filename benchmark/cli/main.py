@@ -9,12 +9,11 @@ import pkgutil
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 from benchmark import cli
 from benchmark.cli.options import Command, Parser, Request, parse, parser_of
 from benchmark.errors import FAILED, INTERRUPTED, CandidError, UsageError
-from benchmark.files import is_bundle, refuse_links
+from benchmark.files import refuse_links
 
 SHARED = ("main", "options", "training")  # files of this folder that are no commands
 
@@ -79,26 +78,11 @@ def _run(command: Command, request: Request, own: object) -> int:
 
     assert command.run is not None
     try:
-        if "results" in command.takes and request.results.is_file() and is_bundle(request.results):
-            return _run_on_bundle(command, request, own)
         if command.writes:
             refuse_links(request.results)
         return command.run(request, own)
     except (DataError, MethodError) as error:
         raise CandidError(str(error)) from None
-
-
-def _run_on_bundle(command: Command, request: Request, own: object) -> int:
-    """The command on an unpacked bundle; what it writes goes beside the bundle."""
-    from benchmark.share.archive import opened
-
-    assert command.run is not None
-    place = request.results
-    if not command.reads or ("no_run" in command.takes and not request.no_run):
-        hint = "add --no-run" if command.reads else "name a results folder with --results"
-        raise UsageError(f"{place} is a bundle, which is read and not changed; {hint}.")
-    with opened(place) as folder:
-        return command.run(replace(request, results=folder, beside=place.with_name(place.name.split(".tar")[0])), own)
 
 
 def _terminate(number: int, _: object) -> None:

@@ -84,12 +84,6 @@ class Request:
     )
     checkpoint_seconds: float | None = flag(None, kind=float, hidden=True)
     typed: str = ""  # the whole command line, for the record of a run; no option
-    beside: Path | None = None  # of a bundle that is read: where tables and figures go; no option
-
-    @property
-    def derived(self) -> Path:
-        """Where tables, figures and pages go."""
-        return self.beside or self.results
 
 
 CHOICE = ("plugins", "settings", "epochs", "eval_every", "methods", "datasets", "seeds")
@@ -110,7 +104,6 @@ class Command:
     takes: tuple[str, ...] = ()  # fields of Request
     own: type = NoFlags  # a dataclass of flags
     writes: bool = True  # into the results folder: links that lead out of it are refused
-    reads: bool = False  # a bundle in place of the results folder, too
     parts: tuple[Command, ...] = ()  # of a command that is two words, as `plot curves`
 
 

@@ -62,9 +62,9 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
 def _command(exhibit: Exhibit) -> Command:
     if isinstance(exhibit, FolderPlot):
         takes: tuple[str, ...] = ("profile", "results", "plugins", "methods", "datasets", "out")
-        return Command(exhibit.name, exhibit.title, partial(of_folder, exhibit), takes, exhibit.Options, reads=True)
+        return Command(exhibit.name, exhibit.title, partial(of_folder, exhibit), takes, exhibit.Options)
     takes = (*(name for name in SELECTION if name != "data"), "out")
-    return Command(exhibit.name, exhibit.title, partial(of_profile, exhibit), takes, exhibit.Options, reads=True)
+    return Command(exhibit.name, exhibit.title, partial(of_profile, exhibit), takes, exhibit.Options)
 
 
 COMMANDS = (

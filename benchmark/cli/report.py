@@ -21,7 +21,7 @@ def run(request: Request, own: Own) -> int:
     from benchmark.report.scope import Scope
     from methods.registry import discover
 
-    path = own.out or request.derived / "report.html"
+    path = own.out or request.results / "report.html"
     words = tuple(filter(None, (request.methods or "").split(",")))
     entries = discover(request.plugins, tolerant=True).entries.values() if words else ()
     scope = Scope(request.profile, request.plugins, as_known(words, entries))
@@ -33,4 +33,4 @@ def run(request: Request, own: Own) -> int:
 
 
 TAKES = ("profile", "results", "plugins", "methods")
-COMMANDS = (Command("report", "results/report.html: one self-contained page", run, TAKES, Own, reads=True),)
+COMMANDS = (Command("report", "results/report.html: one self-contained page", run, TAKES, Own),)

@@ -99,6 +99,5 @@ COMMANDS = (
         run,
         ("profile", "results", *CHOICE),
         writes=False,
-        reads=True,
     ),
 )

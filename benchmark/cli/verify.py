@@ -1,81 +1,85 @@
-"""`verify FOLDER`: somebody's results checked, and some of them run again."""
+"""`verify FOLDER`: check somebody's results, and train some of them again."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import random
+import tempfile
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmark.cli.options import Command, Request
 from benchmark.cli.training import place_of
-from benchmark.errors import UsageError
+from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, UsageError
 from benchmark.flags import flag
 
 if TYPE_CHECKING:
-    from benchmark.share.verify import Verdict
+    from benchmark.verify import Report
 
-SHOWN = 12  # findings on the screen; the certificate has all
+SHOWN = 12  # findings on the screen; the report has all
+RESULTS = {COMPLETE: "passed", FAILED: "failed", INCOMPLETE: "incomplete"}
 
 
 @dataclass(frozen=True)
 class Own:
-    folder: Path = flag(None, "results folder or bundle", positional=True, kind=Path, metavar="FOLDER")
-    cells: int = flag(1, "random cells that are run again, one seed of each", kind=int, metavar="N")
-    draw: int | None = flag(None, "the same random cells as in an earlier certificate", kind=int, metavar="NUMBER")
-    annotators: bool = flag(False, "train the annotators again and draw their candidate sets")
-    out: Path = flag(Path("certificate.json"), "where the certificate goes", kind=Path, metavar="FILE")
+    folder: Path = flag(None, "results folder", positional=True, kind=Path, metavar="FOLDER")
+    cells: int = flag(1, "random cells to train again, one seed of each", kind=int, metavar="N")
+    draw: int | None = flag(None, "the same random cells as in an earlier report", kind=int, metavar="NUMBER")
+    annotators: bool = flag(False, "train annotators again and draw their candidate sets")
+    out: Path = flag(Path("verification.json"), "verification report", kind=Path, metavar="FILE")
 
 
 def run(request: Request, own: Own) -> int:
-    from benchmark.files import atomic_write, check_out
-    from benchmark.share.again import Means
-    from benchmark.share.archive import opened
-    from benchmark.share.verify import Wish, certificate, verify
+    from benchmark import store
+    from benchmark.files import atomic_write, check_out, refuse_links, without_paths
+    from benchmark.run.provenance import environment, now
+    from benchmark.verify import Context, verify
 
     if own.cells < 0:
-        raise UsageError(f"--cells {own.cells}: write how many cells are to be run again, 0 for none.")
-    if own.out.suffix != ".json":
-        raise UsageError(f"--out {own.out}: a certificate's name ends in .json.")
+        raise UsageError(f"--cells {own.cells}: give the number of cells to train again, 0 for none.")
+    if own.folder.is_file():
+        raise UsageError(f"{own.folder} is a file; unpack it with `tar` and name the folder.")
+    refuse_links(store.existing(own.folder))
     check_out(own.out)
-    means = Means.of(request.plugins, tuple(filter(None, (request.datasets or "").split(","))))
-    place, wish = place_of(request), Wish(own.cells, own.draw, own.annotators)
-    with opened(own.folder, whole=False) as folder:
-        verdict = verify(folder, own.folder.resolve().name, means, place, wish)
-    atomic_write(own.out, json.dumps(certificate(verdict, place.device), indent=1, ensure_ascii=False) + "\n")
-    print_verdict(verdict)
+    datasets = [path for path in (request.datasets or "").split(",") if path]
+    draw = random.SystemRandom().randrange(1 << 32) if own.draw is None else own.draw
+    with tempfile.TemporaryDirectory(prefix="candid-") as scratch:
+        options = replace(place_of(request), results=Path(scratch))
+        report = verify(own.folder, Context.of(options, request.plugins, datasets, own.annotators), own.cells, draw)
+    document = {"result": RESULTS[report.code], "date": now(), **asdict(report)}
+    document = without_paths(document | {"environment": environment(options.device)})
+    atomic_write(own.out, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     print(f"Written: {own.out}")
-    return verdict.code
+    print_report(report)
+    return report.code
 
 
-def print_verdict(verdict: Verdict) -> None:
+def print_report(report: Report) -> None:
     from benchmark.analysis.table import aligned
-    from benchmark.share.verify import WORDS
 
     rows = [["check", "passed", "failed", "not checked"]]
-    rows += [[WORDS[k], str(t.passed), str(t.failed), str(t.not_checked)] for k, t in verdict.tallies.items()]
+    rows += [[name, *map(str, counts.values())] for name, counts in report.checks.items()]
     print("\n".join(aligned(rows, 1)))
-    for again in verdict.repetitions:
-        machine = (
-            f"{'same' if again.same_kind else 'another'} kind of machine, {'same' if again.same_code else 'other'} code"
-        )
-        how = "equal to the last bit" if again.bit_equal else again.wrong or f"within {again.tolerance:.2f} points"
-        print(f"Run again: {again.run} in {again.seconds:.0f} s: {how} ({machine})")
-    for finding in verdict.findings[:SHOWN]:
-        print(f"Wrong: {finding}")
-    if len(verdict.findings) > SHOWN:
-        print(f"Wrong: and {len(verdict.findings) - SHOWN} more, see the certificate")
-    for reason, names in {**verdict.gaps, **verdict.taken}.items():
-        print(f"Not checked: {len(set(names))} of {verdict.runs} runs, {reason}")
-    if verdict.unfinished:
-        print(f"Not looked at: {verdict.unfinished} unfinished")
-    print(verdict.sentence)
+    for rerun in report.reruns:
+        print(f"Trained again: {rerun.run}: {rerun.agreement}")
+    for finding in report.findings[:SHOWN]:
+        print(f"Failed: {finding}")
+    for reason, names in report.not_checked.items():
+        print(f"Not checked: {len(names)} of {report.runs} runs: {reason}")
+    if report.unfinished:
+        print(f"Left out: {report.unfinished} unfinished")
+    notes = {
+        FAILED: f": {len(report.findings)} findings",
+        INCOMPLETE: ": nothing is wrong, but not all could be checked",
+    }
+    print(f"verification {RESULTS[report.code]} for '{report.folder}'{notes.get(report.code, '')}")
 
 
 COMMANDS = (
     Command(
         "verify",
-        "check somebody's results: hashes, scores, candidate sets, and random cells run again; ends in a certificate",
+        "check somebody's results: hashes, scores, candidate sets, and random cells trained again",
         run,
         ("data", "device", "plugins", "datasets"),
         Own,

@@ -72,7 +72,6 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
                 **{key: candidates.meta.get(key) for key in ANNOTATOR},
                 "annotator": annotator_in_words(candidates),
                 "doubts": doubts(candidates),
-                "imported": candidates.meta.get("imported"),
                 "without_truth": numbers.without_truth,
             }
         )
@@ -114,7 +113,6 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
             notes.append(f"{info.title} has no numbers: {gone}")
         notes += [f"{info.title}: annotator {ours['annotator']}."] if ours.get("annotator") else []
         notes += [f"Warning {DOUBTFUL}: {info.title}: {doubt}" for doubt in ours.get("doubts", ())]
-        notes += [f"{info.title}: candidate sets imported from {ours['imported']}."] if ours.get("imported") else []
         if ours.get("without_truth"):
             share = _percent(ours["without_truth"])
             notes.append(f"{info.title}: the candidates of {share} of the training samples lack the true label.")

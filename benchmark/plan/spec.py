@@ -75,6 +75,14 @@ class RunConfig:
             raise ValueError("its configuration is of another version of the program")
         return config
 
+    def check(self) -> None:
+        """Raise an error for a value of a wrong type or out of its range."""
+        for name, section in SECTIONS.items():
+            values = dataclasses.asdict(getattr(self, name))
+            for key, setting in typed.fields_of(section).items():
+                setting.check(values[key])
+            typed.check(name, values)
+
 
 def values_by_source(config: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, list[str]]:
     """Every value of a stored configuration, "train.lr=0.05", under where it comes from; the defaults last."""

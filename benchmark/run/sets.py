@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmark.plan.selection import Selection
@@ -42,13 +41,3 @@ def selected_sets(
             yield spec, str(error)
         else:
             yield spec, (dataset, with_accuracy(found, options.results / "candidates"))
-
-
-def bring_in(spec: RunSpec, file: Path, options: RunOptions) -> str:
-    """Store the sets of a file as those of a run; their SHA-256."""
-    from benchmark.train.candidates import wanted_set
-    from benchmark.train.loading import dataset_of
-    from datasets.labels import exchange
-
-    wanted = wanted_set(spec, dataset_of(spec, options.data), options.device)
-    return exchange.bring_in(file, wanted, options.results / "candidates").sha256

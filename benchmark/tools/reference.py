@@ -46,14 +46,7 @@ def entry(run: store.RunFolder, document: dict[str, Any]) -> dict[str, Any]:
     """A run as its line holds it."""
     document = {key: value for key, value in document.items() if key not in LEFT_OUT}
     document["time"] = {key: value for key, value in document["time"].items() if key not in PRIVATE}
-    return {"run": document, "epochs": [rounded(record) for record in run.epochs()]}
-
-
-def rounded(value: Any) -> Any:
-    """Numbers to six digits."""
-    if isinstance(value, dict):
-        return {key: rounded(part) for key, part in value.items()}
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    return {"run": document, "epochs": [store.rounded(record) for record in run.epochs()]}
 
 
 def main() -> None:

@@ -287,7 +287,7 @@ def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> M
     """The method of a model with fresh weights."""
     said, source = document["method"], document["method"].get("source", "")
     network, inputs = document["network"], document["input"]
-    network_file, plugins = _network_file(path, network["name"], plugins)
+    network_file, plugins = network_file_of(path, network["name"], plugins)
     catalogue: Catalogue = discover(plugins)
     try:
         entry = catalogue.get(said["name"])
@@ -322,7 +322,7 @@ def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> M
         raise CandidError(f"{path}: its method cannot be built with what the file says: {error}.") from None
 
 
-def _network_file(path: Path, name: str, plugins: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def network_file_of(path: Path, name: str, plugins: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return `FILE.py:CLASS` of a user's network, found among the given files by its content, and the other files.
 
     The file is "" for a network of this program. The stored name alone never leads to a file.

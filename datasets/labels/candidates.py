@@ -23,7 +23,7 @@ from torch import Tensor
 from datasets.base import UNKNOWN, DataError, Dataset, check_candidates, plural, rows_without_truth
 from datasets.labels import generators
 from datasets.labels.generators import Generator, Rows, Rule
-from datasets.storage.files import UNREADABLE, atomic_write, file_name, locked
+from datasets.storage.files import atomic_write, file_name, locked
 from datasets.views import counter
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def read_arrays(path: Path, what: str, *names: str) -> list[np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return [arrays[name] for name in names]
-    except (KeyError, *UNREADABLE) as error:
+    except Exception as error:  # for a damaged file zlib, zipfile and NumPy raise errors of many kinds
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"The {what} file {path} is damaged or not one ({reason}); {DELETE}.") from None
 
@@ -293,19 +293,27 @@ def save(path: Path, candidates: CandidateSet) -> None:
 
 def load(path: Path, labels: Tensor, classes: int, may_lack_truth: bool = False) -> CandidateSet:
     """Read candidate sets back; a file that does not fit the training labels (N,) or its checksum is refused."""
+    candidates = read(path)
+    check_candidates(str(path), candidates.matrix.numpy(), labels.numpy(), classes, may_lack_truth=may_lack_truth)
+    return candidates
+
+
+def read(path: Path) -> CandidateSet:
+    """Read stored candidate sets without their data; a damaged file, or one of another checksum, is refused."""
     bits, shape, raw = read_arrays(path, "candidate", "bits", "shape", "meta")
     try:
         meta = json.loads(raw.tobytes())
         rows, columns = (int(size) for size in shape)
+        if bits.shape != (rows, -(-columns // 8)):  # `unpackbits` would pad them to any shape
+            raise ValueError
         matrix = np.unpackbits(bits, axis=1, count=columns).astype(bool)
         sha256, version = meta.pop("sha256"), meta.pop("format")
-    except (ValueError, KeyError, TypeError, AttributeError, np.exceptions.AxisError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise DataError(f"The candidate file {path} is damaged or not one; {DELETE}.") from None
     if version != FORMAT:
         raise DataError(f"The candidate file {path} has format {version}, not {FORMAT}; {DELETE}.")
-    if matrix.shape != (rows, columns) or checksum(matrix) != sha256:
+    if checksum(matrix) != sha256:
         raise DataError(f"The candidate file {path} is damaged: its SHA-256 does not match; {DELETE}.")
-    check_candidates(str(path), matrix, labels.numpy(), classes, may_lack_truth=may_lack_truth)
     return CandidateSet(torch.from_numpy(matrix), sha256, meta)
 
 

@@ -10,15 +10,10 @@ import struct
 import sys
 import tempfile
 import threading
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
-
-# What NumPy and zipfile raise on a damaged or hostile .npz file: bad deflate data, unknown methods, encryption, absurd sizes.
-UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile)
 
 
 def file_name(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.share.rerun import allowed
+from benchmark.verify import allowed
 from tests.golden import record
 
 

@@ -68,8 +68,6 @@ def _origin(candidates: CandidateSet) -> list[str]:
     if annotator:
         sizes = f"(expected size {meta['expected_size']:.2f}; {meta['uncalibrated_size']:.2f} at temperature 1)"
         lines.append(f"  annotator          {annotator} {sizes}")
-    if "imported" in meta:
-        lines.append(f"  imported from      {meta['imported']}")
     if isinstance(meta.get("environment"), dict):
         here = meta["environment"]
         lines.append(f"  annotator ran on   {here.get('device_name', '?')}, torch {here.get('torch', '?')}")

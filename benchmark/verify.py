@@ -1,0 +1,450 @@
+"""Check a results folder from elsewhere: hashes, scores, candidate sets, and random cells trained again.
+
+Nothing in the folder is trusted, executed or changed. A method, a network or data of somebody's own is loaded only from a
+file that the caller names, and only if its SHA-256 is the one of the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import random
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmark import kept, store
+from benchmark.analysis import statistics as st
+from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, UsageError
+from benchmark.files import file_name
+from benchmark.plan.resolution import own_data, source_digest
+from benchmark.plan.spec import RunConfig, RunSpec, identity_of
+from benchmark.run.options import RunOptions
+from benchmark.run.worker import execute
+from benchmark.store import SCHEMA, PackedRun, RunFolder, digest_of, is_number, printable
+from benchmark.train.candidates import candidate_set
+from benchmark.train.loading import dataset_of
+from benchmark.train.model import network_file_of
+from benchmark.train.summary import summarise
+from benchmark.train.trainer import split_rows
+from datasets.base import UNKNOWN, DataError, Dataset
+from datasets.labels.candidates import read
+from datasets.labels.generators import GENERATORS
+from datasets.registry import SOURCES
+from methods.parts.source import methods_in
+from methods.registry import Catalogue, discover
+
+CHECKS = (
+    "run.json", "identity and folder", "planned epochs", "summary from epochs", "SHA-256 of files",
+    "SHA-256 of candidate sets", "candidate sets drawn again", "accuracy from predictions",
+)  # fmt: skip
+COUNTS = ("passed", "failed", "not checked")
+MACHINE = ("device", "device_name", "cpu_capability", "torch")  # equal values give equal bits
+LEAST = 0.5  # percentage points that are always allowed between two kinds of machines
+
+
+class NotChecked(Exception):
+    """Why a check cannot be made here; not a fault of the run."""
+
+
+class NotRequested(NotChecked):
+    """A check that only an option asks for; without it the verification still counts as complete."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the caller gives: data, device and a scratch folder; methods, networks, and data of their own by SHA-256."""
+
+    options: RunOptions
+    catalogue: Catalogue
+    plugins: tuple[str, ...]
+    datasets: dict[str, str]
+    annotators: bool = False  # train them again
+
+    @classmethod
+    def of(cls, options: RunOptions, plugins: Sequence[str], datasets: Sequence[str], annotators: bool) -> Context:
+        """Read the files of `--plugin` and `--datasets`. A plug-in without a method is a network."""
+        by_digest = {own_data(path).get("sha256", ""): path for path in datasets}
+        if "" in by_digest:
+            raise UsageError(f"--datasets {by_digest['']}: not a file or folder of data of your own.")
+        methods = tuple(plugin for plugin in plugins if methods_in(Path(plugin)))
+        return cls(options, discover(methods), tuple(plugins), by_digest, annotators)
+
+    def spec(self, document: Mapping[str, Any]) -> RunSpec:
+        """Return the specification of a stored run. Names are looked up, and none of them is taken for a path."""
+        config = RunConfig.from_json(document["config"])
+        config.check()
+        entry, own = self.catalogue.entries.get(config.method), config.dataset_sha256
+        if entry is None or source_digest(entry) != config.method_source:
+            raise NotChecked(f"its method is not here; if it is a plug-in, give it with --plugin {config.method}.py")
+        for key, value in config.method_config.items():
+            entry.config[key].check(value)
+        if own not in self.datasets if own else config.dataset not in SOURCES:
+            file = document.get("data_file", "FILE")
+            raise NotChecked(f"its data set is not here; if it is its author's own, give it with --datasets {file}")
+        if config.backbone.weights:
+            raise NotChecked("it starts from a weight file of its author's")
+        networks = {"network": config.backbone.name, "annotator": config.annotator.network}
+        paths = {key: network_file_of(Path("run.json"), name, self.plugins)[0] for key, name in networks.items()}
+        paths["dataset"] = self.datasets[own] if own else config.dataset
+        paths["plugin"] = "" if entry.built_in else str(entry.file.resolve())
+        provenance = dict.fromkeys(document.get("provenance") or {}, "verify")
+        return RunSpec(document["profile"], document["label"], config, provenance, {}, paths)
+
+
+# Reading the folder ---------------------------------------------------------------------------------------------------
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open an ordinary file. A link or a pipe is refused before it is opened: a pipe would block."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise CandidError(f"{path.name} is not an ordinary file")
+        return path.open("rb")
+    except OSError as error:
+        raise CandidError(f"{path.name} cannot be read ({error.strerror})") from None
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run of the folder: its document, or what is wrong with it."""
+
+    folder: RunFolder  # a PackedRun has its epochs rounded to six digits
+    place: str  # in the results folder
+    document: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def cell(self) -> str:
+        return " ".join(self.document[key] for key in ("profile", "dataset", "label"))
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell} seed {self.document['seed']}" if self.document else self.place
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return self.document.get("summary") or {}
+
+    @property
+    def candidates(self) -> str:
+        """SHA-256 of its candidate set."""
+        return self.document.get("candidates_sha256", "")
+
+    def epochs(self) -> list[dict[str, Any]]:
+        if not isinstance(self.folder, PackedRun):
+            open_file(self.folder.metrics).close()
+        return self.folder.epochs()
+
+
+def stored_runs(results: Path) -> Iterator[StoredRun]:
+    """Yield every run of a results folder in a stable order; a damaged one says what is wrong with it."""
+    for path in sorted((results / "runs").glob("*/*/*/*")):
+        if path.is_dir():
+            try:
+                yield StoredRun(RunFolder(path), str(path.relative_to(results)), read_document(path / "run.json"))
+            except CandidError as error:
+                yield StoredRun(RunFolder(path), str(path.relative_to(results)), problem=str(error))
+    for path in sorted((results / "runs").glob(f"*/{store.PACKED}")):
+        try:
+            open_file(path).close()
+            runs = [(run, document) for run, document in store.packed_runs(path) if document.get("schema") == SCHEMA]
+            for run, document in runs:
+                if not run.path.is_dir():
+                    yield StoredRun(run, str(run.path.relative_to(results)), document)
+            lines = len(store.unpacked(path).splitlines())
+            if len(runs) < lines or not lines:
+                raise CandidError(f"{lines - len(runs) or 'all'} of its runs are damaged")
+        except CandidError as error:
+            yield StoredRun(RunFolder(path), str(path.relative_to(results)), problem=str(error))
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return a run.json with the fields that every reader relies on."""
+    with open_file(path) as stream:
+        content = stream.read(1 << 26)  # far more than any run.json has
+    try:
+        document = json.loads(content.decode())
+        store.check_document(document)
+        if document.get("schema") != SCHEMA:
+            raise ValueError(f"schema {document.get('schema')}, not {SCHEMA}")
+    except (ValueError, RecursionError) as error:
+        raise CandidError(f"run.json is damaged: {error}") from None
+    return {key: printable(value) for key, value in document.items()}
+
+
+def candidate_sets(results: Path) -> tuple[dict[str, Path], list[str]]:
+    """Return the stored candidate sets by SHA-256, and what is wrong with damaged ones."""
+    sets, problems = {}, []
+    for path in sorted((results / "candidates").glob("*/*.npz")):
+        if path.name.startswith("annotator-"):
+            continue
+        try:
+            open_file(path).close()
+            sets[read(path).sha256] = path
+        except (CandidError, DataError) as error:
+            problems.append(f"{path.relative_to(results)}: {error}")
+    return sets, problems
+
+
+def check_identity(run: StoredRun) -> list[str]:
+    """Digests, identity, names and folder follow from the configuration."""
+    document, config = run.document, run.document["config"]
+    problems = []
+    if digest_of(config) != document["config_digest"]:
+        problems.append("config_digest does not follow from the configuration in run.json")
+    if identity_of(document["config_digest"], run.candidates) != document["identity"]:
+        problems.append("identity does not follow from configuration and candidate set")
+    names = [file_name(document[key]) for key in ("profile", "dataset", "method")]
+    place = "/".join(("runs", *names, f"seed{document['seed']}-{document['identity'][:8]}"))
+    if place != run.place:
+        problems.append(f"it is in {run.place} and belongs in {place}")
+    for key in ("method", "dataset", "seed"):
+        value = config.get(key)
+        if key != "seed":
+            value = value.get("name") if isinstance(value, dict) else None
+        if value != document[key]:
+            problems.append(f"{key} in run.json is not the one of its configuration")
+    return problems
+
+
+def check_epochs(run: StoredRun) -> list[str]:
+    """Every planned epoch is recorded."""
+    planned, stated = run.document["config"]["train"]["epochs"], run.document.get("epochs_done")
+    recorded = len(run.epochs())
+    if recorded == planned == stated:
+        return []
+    return [f"metrics.jsonl has {recorded} complete epochs, run.json says {stated}, and {planned} were planned"]
+
+
+def check_summary(run: StoredRun) -> list[str]:
+    """Every number of the summary follows from the epochs: exactly, or to as many digits as they have."""
+    records = run.epochs()
+    computed = summarise(records) if records else {}
+    tolerance = 1e-5 if isinstance(run.folder, PackedRun) else 0.0
+    return [
+        f"{key} is {stated} in run.json and {computed.get(key)} by metrics.jsonl"
+        for key, stated in run.summary.items()
+        if not _equal(stated, computed.get(key), tolerance)
+    ]
+
+
+def _equal(stated: Any, computed: Any, tolerance: float) -> bool:
+    """Compare two numbers, either of which may be missing."""
+    if is_number(stated) and is_number(computed):
+        return math.isclose(stated, computed, rel_tol=tolerance)
+    return bool(stated == computed)
+
+
+def check_files(run: StoredRun) -> list[str]:
+    """Stored files have the SHA-256 in run.json; one that is gone was removed on purpose."""
+    problems = []
+    for name, sha256 in (run.document.get("files") or {}).items():
+        if Path(name).name != name:
+            problems.append(f"run.json lists {name!r}, which is not a file name")
+        elif os.path.lexists(run.folder.path / name):
+            with open_file(run.folder.path / name) as stream:
+                if hashlib.file_digest(stream, "sha256").hexdigest() != sha256:
+                    problems.append(f"{name} does not have the SHA-256 in run.json")
+    return problems
+
+
+def check_redrawn(run: StoredRun, spec: RunSpec, dataset: Dataset, context: Context) -> list[str]:
+    """The candidate set drawn again from the data is the same; an annotator is trained for it only on request."""
+    brings_own = dataset.candidates is not None and "data.generator" not in spec.provenance
+    if not brings_own and GENERATORS[spec.data.generator].annotator and not context.annotators:
+        raise NotRequested("its candidate set was made by an annotator network (--annotators trains it again)")
+    try:
+        sha256 = candidate_set(spec, dataset, context.options.results, context.options.device).sha256
+    except Exception as error:  # an annotator that cannot be trained here, for example
+        raise NotChecked(f"its candidate set cannot be drawn here ({error})") from None
+    return [] if sha256 == run.candidates else [f"its candidate set, drawn again, has SHA-256 {sha256}"]
+
+
+def check_scores(run: StoredRun, spec: RunSpec, dataset: Dataset) -> list[str]:
+    """The accuracies follow from the stored predictions and the true labels of the data here."""
+    content = kept.checked(run.folder.path, kept.PREDICTIONS, run.document)
+    if content is None:
+        raise NotChecked("it has no stored predictions")
+    stored = kept.predictions_of(Path(kept.PREDICTIONS), content)
+    rows = split_rows(len(dataset.train), spec.train.holdout, spec.data_seed)[0].numpy()
+    same_rows = np.array_equal(stored.train_rows, rows) and np.array_equal(stored.test_rows, range(len(dataset.test)))
+    if not same_rows or stored.test_logits.shape[1] != dataset.num_classes:
+        return [f"{kept.PREDICTIONS} is not for the rows and classes of these data"]
+    parts = {"accuracy": (stored.test_logits, dataset.test.labels.numpy())}
+    if stored.belief is not None:
+        parts["train_accuracy"] = (stored.belief, dataset.train.labels.numpy()[rows])
+    problems = []
+    for key, (scores, labels) in parts.items():
+        stated, labelled = run.summary.get(key), labels != UNKNOWN
+        accuracy = 100.0 * float((scores.argmax(1) == labels)[labelled].mean()) if labelled.any() else None
+        if not _equal(stated, accuracy, 1e-11):
+            problems.append(f"{key} is {stated} in run.json and {accuracy} by {kept.PREDICTIONS}")
+    return problems
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """A run that was trained again."""
+
+    run: str
+    recorded: float | None  # accuracy
+    here: float | None
+    agreement: str  # in words
+    failed: bool
+
+
+def allowed(accuracy: float | None, rows: int) -> float:
+    """Return the points that two machines may differ by: three standard errors of a difference of two accuracies."""
+    if accuracy is None or not rows:
+        return LEAST
+    return max(LEAST, 3 * math.sqrt(2) * st.binomial_se(accuracy, rows))
+
+
+def train_again(run: StoredRun, spec: RunSpec, options: RunOptions, stored_set: Path | None) -> Rerun:
+    """Train a run from the start. A set that an annotator made is taken from the folder, where it was checked."""
+    if stored_set is not None and GENERATORS[spec.data.generator].annotator:
+        copy = options.results / "candidates" / stored_set.parent.name / stored_set.name
+        copy.parent.mkdir(parents=True)
+        copy.write_bytes(stored_set.read_bytes())
+    outcome, recorded = execute(spec, options), run.summary.get("accuracy")
+    if outcome.status == "diverged":
+        return Rerun(run.name, recorded, None, f"it diverged: {outcome.reason}", failed=True)
+    if outcome.status != "done":
+        raise NotChecked(f"it cannot be trained here ({outcome.reason or outcome.status})")
+    folder = RunFolder(next(options.results.glob("runs/*/*/*/*")))
+    document = folder.read() or {}
+    accuracy, differences = document["summary"].get("accuracy"), _differences(run, document, folder.epochs())
+    if not differences:
+        return Rerun(run.name, recorded, accuracy, "bit for bit equal", failed=False)
+    there, here = run.document.get("environment") or {}, document["environment"]
+    if all(key not in there or there[key] == here[key] for key in MACHINE):
+        differing = f"other {' and '.join(differences)} on the same kind of machine"
+        return Rerun(run.name, recorded, accuracy, differing, failed=True)
+    tolerance = allowed(accuracy, document["test_rows"])
+    failed = recorded is None or accuracy is None or abs(recorded - accuracy) > tolerance
+    agreement = f"accuracy {accuracy} {'not ' if failed else ''}within {tolerance:.2f} points of {recorded}"
+    return Rerun(run.name, recorded, accuracy, f"{agreement}, on another kind of machine", failed)
+
+
+def _differences(run: StoredRun, here: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return what differs between a stored run and the same run trained here."""
+    results = [record["result"] for record in records]
+    if isinstance(run.folder, PackedRun):
+        results = [store.rounded(result) for result in results]
+    equal = {
+        "candidate set": here["candidates_sha256"] == run.candidates,
+        "weights": here["weights_sha256"] == run.document.get("weights_sha256"),
+        "epochs": results == [record["result"] for record in run.epochs()],
+        "summary": all(here["summary"].get(key) == value for key, value in run.summary.items()),
+    }
+    return tuple(name for name, same in equal.items() if not same)
+
+
+# The whole verification -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    """The result of every check."""
+
+    folder: str
+    draw: int  # seed of the choice of cells
+    cells: int  # to be trained again
+    runs: int = 0
+    unfinished: int = 0
+    checks: dict[str, dict[str, int]] = field(default_factory=lambda: {key: dict.fromkeys(COUNTS, 0) for key in CHECKS})
+    findings: list[str] = field(default_factory=list)
+    not_checked: dict[str, list[str]] = field(default_factory=dict)  # runs by reason
+    reruns: list[Rerun] = field(default_factory=list)
+    complete: bool = True
+
+    def skip(self, run: StoredRun, reason: Exception, *checks: str) -> None:
+        """Note why a run was not checked."""
+        for name in checks:
+            self.checks[name]["not checked"] += 1
+        names = self.not_checked.setdefault(str(printable(str(reason).rstrip("."))), [])
+        if run.name not in names:
+            names.append(run.name)
+        self.complete &= isinstance(reason, NotRequested)
+
+    def check(self, name: str, run: StoredRun, test: Callable[..., list[str]], *arguments: Any) -> bool:
+        """Make one check of one run; False if it failed."""
+        try:
+            problems = test(run, *arguments)
+        except NotChecked as reason:
+            self.skip(run, reason, name)
+            return True
+        except CandidError as error:
+            problems = [str(error).rstrip(".")]
+        except Exception as error:  # whatever the values of a document from elsewhere lead to
+            problems = [f"run.json or metrics.jsonl is damaged ({type(error).__name__}: {error})"]
+        self.checks[name]["failed" if problems else "passed"] += 1
+        self.findings += [printable(f"{run.name}: {problem}") for problem in problems]
+        return not problems
+
+    @property
+    def code(self) -> int:
+        if self.findings:
+            return FAILED
+        return COMPLETE if self.complete and len(self.reruns) == self.cells else INCOMPLETE
+
+
+def verify(results: Path, context: Context, cells: int, draw: int) -> Report:
+    """Check every finished run of a results folder, and train so many random cells again, one seed of each."""
+    report = Report(results.resolve().name, draw, cells)
+    sets, problems = candidate_sets(results)
+    specs: dict[str, list[tuple[StoredRun, RunSpec]]] = {}  # by cell, of runs that can be trained again
+    for run in stored_runs(results):
+        if run.document.get("status", "done") != "done":
+            report.unfinished += 1
+            continue
+        report.runs += 1
+        if report.check("run.json", run, lambda run: [run.problem] if run.problem else []):
+            spec = _check_run(report, run, sets, context)
+            specs.setdefault(run.cell, []).extend([(run, spec)] if spec else [])
+    if not report.runs:
+        raise CandidError(f"There is no finished run in {results}; there is nothing to verify.")
+    report.findings += [printable(problem) for problem in problems]
+    report.cells = min(cells, len(specs))
+    lot, repeatable = random.Random(report.draw), sorted(cell for cell, runs in specs.items() if runs)
+    for number, cell in enumerate(lot.sample(repeatable, min(cells, len(repeatable)))):
+        run, spec = lot.choice(specs[cell])
+        options = replace(context.options, results=context.options.results / f"rerun{number}")
+        try:
+            rerun = train_again(run, spec, options, sets.get(run.candidates))
+        except NotChecked as reason:
+            report.skip(run, reason)
+            continue
+        report.reruns.append(rerun)
+        report.findings += [f"{run.name}, trained again: {rerun.agreement}"] if rerun.failed else []
+    return report
+
+
+def _check_run(report: Report, run: StoredRun, sets: Mapping[str, Path], context: Context) -> RunSpec | None:
+    """Make all checks of one run; return its specification if it can be trained again."""
+    tests = (check_identity, check_epochs, check_summary, check_files)
+    passed = [report.check(name, run, test) for name, test in zip(CHECKS[1:5], tests, strict=True)]
+    dataset = run.document["config"].get("dataset")
+    if run.candidates in sets:
+        report.checks["SHA-256 of candidate sets"]["passed"] += 1
+    elif not isinstance(dataset, dict) or dataset.get("generator") != "own":
+        report.skip(run, NotChecked("its candidate set is not in the folder"), "SHA-256 of candidate sets")
+    try:
+        if not all(passed):
+            raise NotChecked("its files failed a check")
+        spec = context.spec(run.document)
+        data = dataset_of(spec, context.options.data)
+    except Exception as reason:  # no such method, data or values here
+        report.skip(run, reason, *CHECKS[6:])
+        return None
+    report.check("candidate sets drawn again", run, check_redrawn, spec, data, context)
+    report.check("accuracy from predictions", run, check_scores, spec, data)
+    return spec
