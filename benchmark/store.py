@@ -148,6 +148,11 @@ def is_epoch(record: Any, number: int) -> bool:
     return not RESERVED & result.keys() and all(is_result(key, value) for key, value in result.items())
 
 
+def record_digest(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a run document without the field that holds it."""
+    return digest_of({key: value for key, value in document.items() if key != "record_sha256"})
+
+
 def epochs_digest(records: Iterable[dict[str, Any]]) -> str:
     """Return the SHA-256 of the lines of metrics.jsonl that hold these records."""
     return hashlib.sha256("".join(f"{canonical(record)}\n" for record in records).encode()).hexdigest()
@@ -219,6 +224,7 @@ class RunFolder:
             )
 
     def write(self, document: dict[str, Any]) -> None:
+        document = document | {"record_sha256": record_digest(document)}
         atomic_write(self.document_path, json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
     def epochs(self) -> list[dict[str, Any]]:
@@ -354,10 +360,14 @@ def is_at_home(name: str, document: dict[str, Any]) -> bool:
     if document.get("schema", SCHEMA) != SCHEMA:
         return True
     identity = document["identity"]
+    try:
+        digest = digest_of(document["config"])
+    except ValueError:  # a lone surrogate, which UTF-8 cannot express
+        return False
     return (
         name == f"seed{document['seed']}-{identity[:8]}"
-        and document["config_digest"] == digest_of(document["config"])
-        and identity == identity_of(document["config_digest"], document.get("candidates_sha256", ""))
+        and document["config_digest"] == digest
+        and identity == identity_of(digest, document.get("candidates_sha256", ""))
     )
 
 

@@ -7,7 +7,6 @@ file that the caller names, and only if its SHA-256 is the one of the run.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import random
@@ -25,10 +24,10 @@ from benchmark.analysis import statistics as st
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, UsageError
 from benchmark.files import file_name
 from benchmark.plan.resolution import own_data, source_digest
-from benchmark.plan.spec import RunConfig, RunSpec, identity_of
+from benchmark.plan.spec import RunConfig, RunSpec, identity_of, label_of
 from benchmark.run.options import RunOptions
 from benchmark.run.worker import execute
-from benchmark.store import SCHEMA, PackedRun, RunFolder, digest_of, is_number, printable
+from benchmark.store import SCHEMA, PackedRun, RunFolder, digest_of, is_number, printable, record_digest
 from benchmark.train.candidates import candidate_set
 from benchmark.train.loading import dataset_of
 from benchmark.train.model import network_file_of
@@ -171,11 +170,13 @@ def read_document(path: Path) -> dict[str, Any]:
     with open_file(path) as stream:
         content = stream.read(1 << 26)  # far more than any run.json has
     try:
-        document = json.loads(content.decode())
+        document = store.parse_json(content)
         store.check_document(document)
         if document.get("schema") != SCHEMA:
             raise ValueError(f"schema {document.get('schema')}, not {SCHEMA}")
-    except (ValueError, RecursionError) as error:
+        if document.get("record_sha256", record_digest(document)) != record_digest(document):
+            raise ValueError("a field was changed after the run wrote it: its record_sha256 does not fit")
+    except ValueError as error:
         raise CandidError(f"run.json is damaged: {error}") from None
     return {key: printable(value) for key, value in document.items()}
 
@@ -206,6 +207,7 @@ def check_identity(run: StoredRun) -> list[str]:
     place = "/".join(("runs", *names, f"seed{document['seed']}-{document['identity'][:8]}"))
     if place != run.place:
         problems.append(f"it is in {run.place} and belongs in {place}")
+    problems += check_label(document)
     for key in ("method", "dataset", "seed"):
         value = config.get(key)
         if key != "seed":
@@ -215,13 +217,45 @@ def check_identity(run: StoredRun) -> list[str]:
     return problems
 
 
+def check_label(document: Mapping[str, Any]) -> list[str]:
+    """Label and overrides follow from each other, from the configuration and from where its values come from."""
+    overrides, config = document.get("overrides") or {}, document["config"]
+    problems = []
+    expected = label_of(document["method"], overrides)  # in any order: run.json sorts its keys
+    if "backbone.weights" not in overrides and not _same_words(document["label"], expected):
+        problems.append(f"label is {document['label']!r}, and its overrides give {expected!r}")
+    data = {key: value for key, value in config["dataset"].items() if key not in ("name", "sha256", "settings")}
+    sections = {**config, "dataset": config["dataset"].get("settings", {}), "data": data}
+    for name, value in overrides.items():
+        section, _, key = name.rpartition(".")
+        values = sections.get(section, {}) if section else config["method"]["config"]
+        if key not in ("weights", "name", "network") and values.get(key, value) != value:
+            problems.append(f"override {name} is {value} in run.json and {values[key]} in its configuration")
+    typed = {
+        name for name, source in (document.get("provenance") or {}).items() if source in ("command line", "variant")
+    }
+    missing = {name.removeprefix("method.") for name in typed} - overrides.keys()
+    return problems + [f"{name} was set on the command line and is not among its overrides" for name in sorted(missing)]
+
+
+def _same_words(label: str, expected: str) -> bool:
+    """Whether two labels, such as cel[alpha=0.1,train.lr=0.2], differ in the order of their settings at most."""
+    words = [
+        (text.partition("[")[0], sorted(text.partition("[")[2].removesuffix("]").split(",")))
+        for text in (label, expected)
+    ]
+    return words[0] == words[1]
+
+
 def check_epochs(run: StoredRun) -> list[str]:
-    """Every planned epoch is recorded."""
+    """Every planned epoch is recorded, and none was changed afterwards."""
     planned, stated = run.document["config"]["train"]["epochs"], run.document.get("epochs_done")
-    recorded = len(run.epochs())
-    if recorded == planned == stated:
-        return []
-    return [f"metrics.jsonl has {recorded} complete epochs, run.json says {stated}, and {planned} were planned"]
+    records, digest = run.epochs(), run.document.get("metrics_sha256")
+    if not len(records) == planned == stated:
+        return [f"metrics.jsonl has {len(records)} complete epochs, run.json says {stated}, and {planned} were planned"]
+    if digest and not isinstance(run.folder, PackedRun) and store.epochs_digest(records) != digest:
+        return ["metrics.jsonl does not have the SHA-256 in run.json"]
+    return []
 
 
 def check_summary(run: StoredRun) -> list[str]:
@@ -269,7 +303,12 @@ def check_redrawn(run: StoredRun, spec: RunSpec, dataset: Dataset, context: Cont
 
 
 def check_scores(run: StoredRun, spec: RunSpec, dataset: Dataset) -> list[str]:
-    """The accuracies follow from the stored predictions and the true labels of the data here."""
+    """Test rows, and the accuracies by the stored predictions, follow from the true labels of the data here."""
+    labelled = int((dataset.test.labels != UNKNOWN).sum())
+    if run.document.get("test_rows", labelled) != labelled:
+        return [f"test_rows is {run.document['test_rows']} in run.json, and the data here have {labelled}"]
+    if run.document.get("scored") is False and labelled:
+        return ["run.json says that no test row has a true label, and the data here have some"]
     content = kept.checked(run.folder.path, kept.PREDICTIONS, run.document)
     if content is None:
         raise NotChecked("it has no stored predictions")

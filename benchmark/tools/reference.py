@@ -46,6 +46,7 @@ def entry(run: store.RunFolder, document: dict[str, Any]) -> dict[str, Any]:
     """A run as its line holds it."""
     document = {key: value for key, value in document.items() if key not in LEFT_OUT}
     document["time"] = {key: value for key, value in document["time"].items() if key not in PRIVATE}
+    document["record_sha256"] = store.record_digest(document)
     return {"run": document, "epochs": [store.rounded(record) for record in run.epochs()]}
 
 

@@ -17,7 +17,7 @@ from benchmark.plan.profile import load_profile
 from benchmark.plan.resolution import Override, resolve
 from benchmark.plan.selection import Choice, select
 from benchmark.plan.spec import identity_of
-from benchmark.store import digest_of
+from benchmark.store import digest_of, record_digest
 from methods.parts.backbones import BackboneError, factory
 from methods.registry import discover
 from tests.benchmark.test_estimator import MATRIX, X
@@ -104,7 +104,7 @@ def test_a_results_folder_that_names_a_network_file_runs_nothing(tiny_benchmark,
     document["config"][section][key] = f"{net}:Net{suffix}"
     document["config_digest"] = digest_of(document["config"])
     document["identity"] = identity_of(document["config_digest"], document["candidates_sha256"])
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(document | {"record_sha256": record_digest(document)}))
     shutil.move(path.parent, path.parent.with_name(f"seed0-{document['identity'][:8]}"))
     more = ["--annotators"] if section == "annotator" else []
     done = tiny_benchmark.run(

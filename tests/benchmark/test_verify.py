@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -21,7 +22,7 @@ from benchmark.plan.selection import Choice, select
 from benchmark.plan.spec import identity_of
 from benchmark.run.options import Outcome, RunOptions
 from benchmark.run.worker import execute
-from benchmark.store import digest_of
+from benchmark.store import digest_of, epochs_digest, record_digest
 from benchmark.tools.reference import pack
 from benchmark.train.summary import summarise
 from benchmark.verify import LEAST, allowed
@@ -95,8 +96,11 @@ def run_of(results: Path, name: str = "proden/seed0") -> Path:
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a run.json as somebody would who knows about the digest in it."""
     document = json.loads(path.read_text())
     change(document)
+    with contextlib.suppress(ValueError):  # NaN and lone surrogates have no digest
+        document["record_sha256"] = record_digest(document)
     path.write_text(json.dumps(document))
 
 
@@ -155,7 +159,36 @@ def number_and_epochs(run: Path) -> None:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     lines[-1]["result"]["test_accuracy"] = 99.0
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    edit(run / "run.json", lambda document: document.update(summary=summarise(lines)))
+    digest = epochs_digest(lines)
+    edit(run / "run.json", lambda document: document.update(summary=summarise(lines), metrics_sha256=digest))
+
+
+def epochs(run: Path) -> None:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines[0]["result"]["loss"] = 0.5
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def label(run: Path) -> None:
+    edit(run / "run.json", lambda document: document.update(label="proden[train.lr=0.5]"))
+
+
+def overrides(run: Path) -> None:
+    edit(run / "run.json", lambda document: document.update(label="proden[train.lr=0.5]", overrides={"train.lr": 0.5}))
+
+
+def rows_of_test(run: Path) -> None:
+    edit(run / "run.json", lambda document: document.update(test_rows=99))
+
+
+def unscored(run: Path) -> None:
+    edit(run / "run.json", lambda document: document.update(scored=False))
+
+
+def device(run: Path) -> None:
+    document = json.loads((run / "run.json").read_text())
+    document["environment"]["device_name"] = "NVIDIA H100"
+    (run / "run.json").write_text(json.dumps(document))
 
 
 def prediction(run: Path) -> None:
@@ -224,6 +257,12 @@ CANDIDATES = "candidates/digits/uniform-rate0.2-seed0-"
         (configuration, NAME, "config_digest"),
         (moved, NAME, "runs/tiny/digits/proden/seed7-"),
         (cut, NAME, "metrics.jsonl has 1 complete epochs"),
+        (epochs, NAME, "metrics.jsonl does not have the SHA-256"),
+        (label, NAME.replace("proden", "proden[train.lr=0.5]"), "label is"),
+        (overrides, NAME.replace("proden", "proden[train.lr=0.5]"), "override train.lr"),
+        (rows_of_test, NAME, "test_rows is 99"),
+        (unscored, NAME, "no test row has a true label"),
+        (device, PLACE, "record_sha256"),
         (half, PLACE, "run.json"),
     ],
 )
@@ -246,7 +285,7 @@ def consistent(run: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     change(document["config"])
     document["config_digest"] = digest_of(document["config"])
     document["identity"] = identity_of(document["config_digest"], document["candidates_sha256"])
-    (run / "run.json").write_text(json.dumps(document))
+    (run / "run.json").write_text(json.dumps(document | {"record_sha256": record_digest(document)}))
     run.rename(run.with_name(f"seed0-{document['identity'][:8]}"))
 
 
