@@ -1,4 +1,4 @@
-"""show, compare, merge and bundle on results folders as real runs leave them."""
+"""compare, merge and bundle on results folders as real runs leave them."""
 
 from __future__ import annotations
 
@@ -34,46 +34,6 @@ def documents(folder: Path, method: str = "*") -> list[Path]:
 
 def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def test_show_has_every_value_with_its_source_and_the_command_to_run_it_again(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    typed = "./reproduce.sh table2 --quiet"
-    place = {"device": "cpu", "device_name": "Some CPU", "torch": "2.6.0"}
-    sitting = {"started": "2026-01-01T00:00:00", "typed": typed, "host": "box", "environment": place}
-    for path in documents(results, "cel"):
-        edit(path, sittings=[sitting, sitting | {"host": "other"}])
-    assert main(["show", "CEL", "Fashion", "--results", str(results)]) == 0
-    shown = capsys.readouterr().out
-    document = json.loads(documents(results, "cel")[0].read_text())
-    for key, value in document["config"]["method"]["config"].items():
-        assert f"method.{key}={value}" in shown
-    for words in (
-        "profile quick: train.epochs=10 train.batch=32", "train.optimizer=sgd", "scaled to the small network", document["identity"],
-        document["candidates_sha256"], document["weights_sha256"][:16], typed, "box, cpu (Some CPU)", "other, cpu",
-        "candidates/fashion/instance-rate0.3-seed0",
-    ):  # fmt: skip
-        assert words in " ".join(shown.split()), words
-    again = "--profile quick --methods cel --datasets fashion --seeds 0,1,2 --results elsewhere"
-    assert again in " ".join(shown.split())
-    assert main(["show", "cel", "fashion", "--seed", "1", "--json", "--results", str(results)]) == 0
-    assert [d["seed"] for d in json.loads(capsys.readouterr().out)] == [1]
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["cell", "fashion"], "There are no runs of 'cell' on 'fashion'"),
-        (["cel", "nowhere"], "There are no runs on 'nowhere'"),
-        (["cel", "fashion", "--seed", "9"], "no run with seed 9 in this cell; there are 0, 1, 2"),
-    ],
-)
-def test_show_says_what_there_is_instead(
-    results: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["show", *words, "--results", str(results)]) == 1
-    assert sentence in capsys.readouterr().err
 
 
 def test_compare_pairs_by_seed_and_tells_equal_runs_from_different_ones(
