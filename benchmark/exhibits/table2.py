@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
 
 REFERENCE_MARK, GONE_MARK = "★", "†"
+PUBLISHED_ROW = "  published"  # title of the line below a method's own
 
 
 class Table2(Exhibit):
@@ -71,7 +72,7 @@ def table2(
             first = i == 0 or section[i - 1].kind != m.kind
             rows.append(row(m.kind if first else "", _title(m, contents), *line.cells, rule=i == 0 and bool(rows)))
             if any(line.below):
-                rows.append(row("", "  published", *line.below))
+                rows.append(row("", PUBLISHED_ROW, *line.below))
             data += line.records
 
     wanted = [grid.cells[m.name, d.name] for m in contents.methods for d in contents.datasets]

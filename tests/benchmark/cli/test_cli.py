@@ -106,9 +106,7 @@ def seconds_of(*words: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-@pytest.mark.parametrize(
-    "words", [("table2", "--no-run", "--profile", "paper"), ("status", "--profile", "paper"), ("report",)]
-)
+@pytest.mark.parametrize("words", [("table2", "--no-run", "--profile", "paper"), ("status", "--profile", "paper")])
 def test_a_store_of_the_paper_size_is_read_in_seconds(paper_store: Path, words: tuple[str, ...]) -> None:
     results = ("--results", str(paper_store))
     assert seconds_of(*words, *results) < 10
