@@ -105,7 +105,7 @@ def collect(
     if methods:
         everything = _of_methods(everything, as_known(methods, catalogue.entries.values()), results)
     profiles = {str(document.get("profile")) for _, document in everything}
-    profiles = {name} if name else {one for one in profiles if not one.endswith(APART)}
+    profiles = {name} if name else {profile for profile in profiles if not profile.endswith(APART)}
     chosen = [run for run in everything if str(run[1].get("profile")) in profiles]
     schemas = [{"schema": document.get("schema", 0), "path": str(folder.path)} for folder, document in chosen]
     store.check_schema(pd.DataFrame(schemas, columns=["schema", "path"]))
@@ -117,9 +117,9 @@ def collect(
             by_profile.setdefault(run[1]["profile"], []).append(run)
     dialogs, views = Dialogs(), []
     for own_name, own in sorted(by_profile.items()):
-        one = profile_runs(_definition(own_name, profile), catalogue, own, everything, versions.notes())
-        if one.runs:
-            views.append(view_of(one, dialogs))
+        data = collect_profile(_definition(own_name, profile), catalogue, own, everything, versions.notes())
+        if data.runs:
+            views.append(view_of(data, dialogs))
     if not views:
         which = f"no runs of profile {name}" if name else "no runs"
         raise CandidError(f"There are {which} in {results}; train some first, for example `./reproduce.sh table2`.")
@@ -144,7 +144,7 @@ def _definition(name: str, given: str | None) -> Profile:
     return Profile(name, name, (), (), (), (), (), (), {}, {}, (), {})
 
 
-def profile_runs(
+def collect_profile(
     profile: Profile, catalogue: Catalogue, own: Sequence[Run], everything: Sequence[Run], notes: Sequence[str]
 ) -> ProfileRuns:
     """Add to the runs of a profile those of other profiles that its tables use."""
@@ -165,7 +165,10 @@ def profile_runs(
     reused = Counter(document["profile"] for _, document in planned.values() if document["profile"] != profile.name)
     own_notes = [
         *notes,
-        *(f"Included: {plural(many, 'run')} of profile {name} with the same settings." for name, many in sorted(reused.items())),
+        *(
+            f"Included: {plural(n, 'run')} of profile {name} with the same settings."
+            for name, n in sorted(reused.items())
+        ),
         *_notes(profile, contents, frame),
         *comparisons.candidate_notes(frame[frame["config_digest"].isin(planned)], specs),
         *comparisons.device_notes(frame),
@@ -203,7 +206,7 @@ def _contents(profile: Profile, catalogue: Catalogue, frame: pd.DataFrame) -> Co
 
 
 def _seeds(profile: Profile, frame: pd.DataFrame) -> tuple[int, ...]:
-    """The profile's seeds and every other seed that all cells have; without a definition, all seeds."""
+    """Return the seeds of the profile and every other one that all cells have; without a definition, all seeds."""
     cells: dict[int, set[tuple[str, str]]] = defaultdict(set)
     for seed, label, dataset in zip(frame["seed"], frame["label"], frame["dataset"], strict=True):
         cells[seed].add((label, dataset))
@@ -230,10 +233,10 @@ def _notes(profile: Profile, contents: Contents, frame: pd.DataFrame) -> list[st
 
 
 # curves -------------------------------------------------------------------------------------------------------------
-def chart_of(one: ProfileRuns) -> dict[str, Any]:
+def chart_of(data: ProfileRuns) -> dict[str, Any]:
     """Collect mean, minimum and maximum over seeds of every metric; failed runs are left out."""
     samples: dict[tuple[str, str, str], list[np.ndarray]] = defaultdict(list)
-    for folder, document in one.runs:
+    for folder, document in data.runs:
         if store.state_of(folder, document) not in ("failed", "diverged", "oom"):
             results = [record["result"] for record in folder.epochs()]
             for name in set().union(*results) - {"lr"}:
@@ -241,13 +244,13 @@ def chart_of(one: ProfileRuns) -> dict[str, Any]:
                 samples[name, document["dataset"], document["label"]].append(values)
     counts, seen = Counter(metric for metric, _, _ in samples), {label for _, _, label in samples}
     metrics = sorted(counts, key=lambda name: (name != "test_accuracy", -counts[name], name))[:METRICS]
-    methods, datasets = [m.name for m in one.contents.methods], [d.name for d in one.contents.datasets]
+    methods, datasets = [m.name for m in data.contents.methods], [d.name for d in data.contents.datasets]
     labels = [name for name in methods if name in seen] + sorted(seen - set(methods))
     styles = styles_of(labels)
     return {
         "metrics": [metric_title(name) for name in metrics],
-        "datasets": [d.title for d in one.contents.datasets],
-        "labels": [{"title": one.titled(label), **_look(label, one.contents, styles[label])} for label in labels],
+        "datasets": [d.title for d in data.contents.datasets],
+        "labels": [{"title": data.titled(label), **_look(label, data.contents, styles[label])} for label in labels],
         "series": [
             [metrics.index(metric), datasets.index(dataset), labels.index(label), points]
             for (metric, dataset, label), seeds in sorted(samples.items())
@@ -257,7 +260,7 @@ def chart_of(one: ProfileRuns) -> dict[str, Any]:
 
 
 def _look(label: str, contents: Contents, style: Style) -> dict[str, Any]:
-    """How the chart treats a label: main methods compete, references are always visible, others are hidden at first."""
+    """Say how the chart treats a label: main methods compete, references are always visible, others are hidden at first."""
     kinds = {m.name: "main" for m in contents.main_methods} | {m.name: m.kind for m in contents.other_methods}
     dash = "" if style.line == "-" else " ".join(f"{1.8 * length:g}" for length in style.line[1])
     kind, is_studied = kinds.get(label, "other"), label == contents.reference
@@ -296,23 +299,23 @@ class Dialogs:
         self.cells: list[dict[str, Any]] = []
         self.settings: dict[tuple[str, str], int] = {}
 
-    def of(self, table: Table, one: ProfileRuns) -> dict[tuple[int, int], int]:
+    def of(self, table: Table, data: ProfileRuns) -> dict[tuple[int, int], int]:
         """Add a dialog for each cell of an accuracy table that has runs."""
         runs: dict[tuple[str, str], list[Run]] = defaultdict(list)
-        for run in one.runs:
+        for run in data.runs:
             runs[run[1]["label"], run[1]["dataset"]].append(run)
         records, numbers = iter(table.data), {}
-        first = len(table.columns) - len(one.contents.datasets)
+        first = len(table.columns) - len(data.contents.datasets)
         for i, line in enumerate(table.rows):
             for j in range(first, len(table.columns)) if line.cells[first - 1].text != PUBLISHED_ROW else ():
                 record = next(records)
                 own = runs[record["label"], record["dataset"]]
                 if own:
                     numbers[i, j] = len(self.cells)
-                    self.cells.append(self._cell(record, line.cells[j].text, own, one))
+                    self.cells.append(self._cell(record, line.cells[j].text, own, data))
         return numbers
 
-    def _cell(self, record: Mapping[str, Any], shown: str, runs: Sequence[Run], one: ProfileRuns) -> dict[str, Any]:
+    def _cell(self, record: Mapping[str, Any], shown: str, runs: Sequence[Run], data: ProfileRuns) -> dict[str, Any]:
         ordered = sorted((document for _, document in runs), key=lambda document: document["status"] == "done")
         by_seed = {document["seed"]: document for document in ordered}
         values, settings = {seed: f"{value:.2f}" for seed, value in record["values"].items()}, []
@@ -320,7 +323,7 @@ class Dialogs:
             for _, same in itertools.groupby(own, lambda value: value.split(".")[0]):
                 settings.append(self.settings.setdefault((source, " ".join(same)), len(self.settings)))
         return {
-            "title": f"{one.titled(record['label'])} on {one.contents.titles[record['dataset']]}",
+            "title": f"{data.titled(record['label'])} on {data.contents.titles[record['dataset']]}",
             "result": f"{shown}; 95 % interval of the mean {between_text(record['ci_low'], record['ci_high'])}",
             "problems": record["problems"],
             "seeds": [
@@ -328,20 +331,20 @@ class Dialogs:
                 for seed, d in sorted(by_seed.items())
             ],
             "settings": settings,
-            "command": command(one, [by_seed[seed] for seed in sorted(by_seed)]),
+            "command": command(data, [by_seed[seed] for seed in sorted(by_seed)]),
         }
 
 
-def command(one: ProfileRuns, documents: Sequence[Mapping[str, Any]]) -> str:
+def command(data: ProfileRuns, documents: Sequence[Mapping[str, Any]]) -> str:
     """Return the command that trains the runs of a cell again in another folder."""
-    first, name = documents[0], one.profile.name
+    first, name = documents[0], data.profile.name
     dataset = first["dataset"]
     if "sha256" in first["config"].get("dataset", {}):
         dataset = first.get("data_file") or f"{dataset}.npz"
     words = ["./reproduce.sh", "run", "--profile", name if name in profile_names() else f"{name}.toml"]
     words += ["--methods", first["method"], "--datasets", dataset]
     words += ["--seeds", ",".join(str(document["seed"]) for document in documents)]
-    if first["method"] not in one.catalogue.entries:
+    if first["method"] not in data.catalogue.entries:
         words += ["--plugin", f"{first['method']}.py"]
     for key, value in sorted((first.get("overrides") or {}).items()):
         text = value if isinstance(value, str) else json.dumps(value) if key.startswith("dataset.") else repr(value)
@@ -349,32 +352,32 @@ def command(one: ProfileRuns, documents: Sequence[Mapping[str, Any]]) -> str:
     return shlex.join([*words, "--results", "elsewhere"])
 
 
-def view_of(one: ProfileRuns, dialogs: Dialogs) -> dict[str, Any]:
+def view_of(data: ProfileRuns, dialogs: Dialogs) -> dict[str, Any]:
     """Build the tables and figures of a profile."""
-    contents, frame = one.contents, one.frame
-    accuracy, cost, unfinished = table2(frame, contents), cost_table(one), unfinished_table(one)
-    parts = [Part("Accuracy", accuracy, dialogs.of(accuracy, one))] if accuracy.rows else []
+    contents, frame = data.contents, data.frame
+    accuracy, cost, unfinished = table2(frame, contents), cost_table(data), unfinished_table(data)
+    parts = [Part("Accuracy", accuracy, dialogs.of(accuracy, data))] if accuracy.rows else []
     variants = sorted(set(comparisons.relevant(frame, contents)["label"]) - set(frame["method"]))
     if variants:
-        changed = variant_table(one, variants)
-        parts.append(Part("Changed settings", changed, dialogs.of(changed, one)))
+        changed = variant_table(data, variants)
+        parts.append(Part("Changed settings", changed, dialogs.of(changed, data)))
     main = [m.name for m in contents.main_methods]
     if len(main) > 1:
         reference = contents.reference if contents.reference in main else main[0]
         parts += [Part("Win/tie/loss", table3(frame, replace(contents, reference=reference))), ranks(frame, contents)]
     parts += [Part("Cost", cost)] if cost.rows else []
     parts += [Part("Unfinished runs", unfinished)] if unfinished.rows else []
-    return {"name": one.profile.name, "notes": one.notes, "parts": parts, "chart": chart_of(one)}
+    return {"name": data.profile.name, "notes": data.notes, "parts": parts, "chart": chart_of(data)}
 
 
-def variant_table(one: ProfileRuns, labels: Sequence[str]) -> Table:
+def variant_table(data: ProfileRuns, labels: Sequence[str]) -> Table:
     """Build the accuracy table of runs with changed settings."""
-    grid = grid_of(comparisons.relevant(one.frame, one.contents), one.contents, labels, (), LAST)
+    grid = grid_of(comparisons.relevant(data.frame, data.contents), data.contents, labels, (), LAST)
     lines = [grid.line(label, {}, lambda dataset: None) for label in labels]
-    rows = tuple(row(one.titled(label), *line.cells) for label, line in zip(labels, lines, strict=True))
-    data = tuple(record for line in lines for record in line.records)
+    rows = tuple(row(data.titled(label), *line.cells) for label, line in zip(labels, lines, strict=True))
+    records = tuple(record for line in lines for record in line.records)
     caption = "Test accuracy (%) of runs whose settings are not those of the profile; they are not ranked."
-    return Table("", caption, ("Run", *(d.title for d in one.contents.datasets)), rows, data=data)
+    return Table("", caption, ("Run", *(d.title for d in data.contents.datasets)), rows, data=records)
 
 
 def ranks(frame: pd.DataFrame, contents: Contents) -> Part:
@@ -393,25 +396,21 @@ def ranks(frame: pd.DataFrame, contents: Contents) -> Part:
     return Part("Average ranks", caption=f"1 is the best: {text}.", image=source)
 
 
-def cost_table(one: ProfileRuns) -> Table:
+def cost_table(data: ProfileRuns) -> Table:
     """Build the table of time and memory per method and dataset."""
-    frame, datasets = one.frame, one.contents.datasets
+    frame, datasets = data.frame, data.contents.datasets
     done = frame[(frame["status"] == "done") & (frame["label"] == frame["method"])]
     medians = done.groupby(["method", "dataset"])[["seconds_per_epoch", "peak_memory_mb"]].median()
     texts = {key: f"{time:.2f} s, {memory:,.0f} MB".replace("nan", NONE) for key, time, memory in medians.itertuples()}
-    methods = [
-        m
-        for m in (*one.contents.methods, *comparisons.unregistered(frame, one.contents))
-        if m.name in set(done["method"])
-    ]
+    methods = (*data.contents.methods, *comparisons.unregistered(frame, data.contents)) if texts else ()
     rows = tuple(row(m.title, *(texts.get((m.name, d.name), NONE) for d in datasets)) for m in methods)
-    caption = f"Seconds per epoch and peak memory, medians over finished runs. Device: {one.contents.device}."
+    caption = f"Seconds per epoch and peak memory, medians over finished runs. Device: {data.contents.device}."
     return Table("", caption, ("Method", *(d.title for d in datasets)), rows)
 
 
-def unfinished_table(one: ProfileRuns) -> Table:
+def unfinished_table(data: ProfileRuns) -> Table:
     """List the runs without a result and the reasons."""
-    runs = one.frame[one.frame["status"] != "done"].sort_values(["dataset", "label", "seed"])
+    runs = data.frame[data.frame["status"] != "done"].sort_values(["dataset", "label", "seed"])
     runs["epochs"] = [f"{done}/{planned}" for done, planned in zip(runs["epochs_done"], runs["epochs"], strict=True)]
     columns = ["label", "dataset", "seed", "status", "epochs", "reason"]
     rows = tuple(row(*map(str, values)) for values in runs[columns].itertuples(index=False))
