@@ -327,7 +327,7 @@ class Dialogs:
             "result": f"{shown}; 95 % interval of the mean {between_text(record['ci_low'], record['ci_high'])}",
             "problems": record["problems"],
             "seeds": [
-                [seed, values.get(seed, d["status"]), d.get("candidates_sha256", ""), d.get("weights_sha256", "")]
+                [seed, values.get(seed, NONE), d.get("candidates_sha256", ""), d.get("weights_sha256", "")]
                 for seed, d in sorted(by_seed.items())
             ],
             "settings": settings,

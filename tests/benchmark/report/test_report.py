@@ -123,7 +123,7 @@ def test_a_cell_that_lacks_seeds_says_so_and_its_run_is_listed_with_the_reason(p
     (row,) = [row for row in page.rows["Accuracy"] if row[1] == "IDGP"]
     assert row[-1].endswith("(2/3)")
     cell = page.dialog("IDGP on CUB200")
-    assert cell["seeds"][2][1] == "diverged" and "step 20412" in cell["problems"][0]
+    assert cell["seeds"][2][1] == "–" and "seed 2 diverged: loss is nan at step 20412" in cell["problems"][0]
     (listed,) = [row for row in page.rows["Unfinished runs"] if row[0] == "idgp"]
     assert listed[1:4] == ["cub200", "2", "diverged"] and "step 20412" in listed[5]
 
