@@ -41,7 +41,6 @@ def table2(
     contents: Contents,
     test: str = "paired",
     accuracy: Accuracy = LAST,
-    show_published: bool | None = None,
 ) -> Table:
     """Accuracy of every method on every data set; methods that no file defines any more stand last."""
     from benchmark.analysis import published
@@ -56,7 +55,7 @@ def table2(
     main = [m.name for m in contents.main_methods]
     grid = cells.grid_of(runs, contents, labels, main, accuracy)
     grid = replace(grid, leading=cells.leading(grid, main, test, ALPHA))
-    beside = contents.shows_published if show_published is None else show_published
+    beside = contents.shows_published
     paper = published.beside(contents.profile) if beside else {}
 
     def printed(method: MethodInfo, dataset: DatasetInfo) -> tuple[float, float, int] | None:
