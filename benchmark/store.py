@@ -149,8 +149,10 @@ def is_epoch(record: Any, number: int) -> bool:
 
 
 def record_digest(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a run document without the field that holds it."""
-    return digest_of({key: value for key, value in document.items() if key != "record_sha256"})
+    """Return the SHA-256 of a run document without the field that holds it, and without names of hosts and times."""
+    sessions = [session.get("environment") for session in document.get("sittings") or []]
+    fields = {key: value for key, value in document.items() if key not in ("record_sha256", "time", "sittings")}
+    return digest_of(fields | {"sittings": sessions})
 
 
 def epochs_digest(records: Iterable[dict[str, Any]]) -> str:

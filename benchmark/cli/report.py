@@ -16,19 +16,11 @@ class Own:
 
 
 def run(request: Request, own: Own) -> int:
-    from benchmark.plan.selection import as_known
-    from benchmark.report.page import up_to_date, write_report
-    from benchmark.report.scope import Scope
-    from methods.registry import discover
+    from benchmark.report.page import write_report
 
     path = own.out or request.results / "report.html"
-    words = tuple(filter(None, (request.methods or "").split(",")))
-    entries = discover(request.plugins, tolerant=True).entries.values() if words else ()
-    scope = Scope(request.profile, request.plugins, as_known(words, entries))
-    if up_to_date(request.results, path, scope):
-        print(f"Unchanged: {path} was made from the same runs by the same code.")
-    else:
-        print(f"Written: {write_report(request.results, path, scope)}")
+    methods = tuple(filter(None, (request.methods or "").split(",")))
+    print(f"Written: {write_report(request.results, path, request.profile, request.plugins, methods)}")
     return COMPLETE
 
 

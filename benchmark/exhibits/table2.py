@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from benchmark.plan.selection import Selection
 
 REFERENCE_MARK, GONE_MARK = "★", "†"
+PUBLISHED_ROW = "  published"  # title of the line below a method's own
 
 
 class Table2(Exhibit):
@@ -54,7 +55,6 @@ def table2(
     contents: Contents,
     test: str = "paired",
     accuracy: Accuracy = LAST,
-    show_published: bool | None = None,
 ) -> Table:
     """Accuracy of every method on every data set; methods that no file defines any more stand last."""
     from benchmark.analysis import published
@@ -69,7 +69,7 @@ def table2(
     main = [m.name for m in contents.main_methods]
     grid = cells.grid_of(runs, contents, labels, main, accuracy)
     grid = replace(grid, leading=cells.leading(grid, main, test, ALPHA))
-    beside = contents.shows_published if show_published is None else show_published
+    beside = contents.shows_published
     paper = published.beside(contents.profile) if beside else {}
 
     def printed(method: MethodInfo, dataset: DatasetInfo) -> tuple[float, float, int] | None:
@@ -85,7 +85,7 @@ def table2(
             first = i == 0 or section[i - 1].kind != m.kind
             rows.append(row(m.kind if first else "", _title(m, contents), *line.cells, rule=i == 0 and bool(rows)))
             if any(line.below):
-                rows.append(row("", "  published", *line.below))
+                rows.append(row("", PUBLISHED_ROW, *line.below))
             data += line.records
 
     wanted = [grid.cells[m.name, d.name] for m in contents.methods for d in contents.datasets]

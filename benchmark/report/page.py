@@ -1,155 +1,418 @@
-"""`report`: one self-contained HTML page of a results folder. No torch, and no network when it is opened.
+"""Write results/report.html: the tables that the commands print, with curves and failed runs, of a whole results folder.
 
-The page carries a fingerprint of its inputs and of the code; while that stays the same the file is left as it is,
-which needs neither pandas nor SciPy and takes a fraction of a second.
-
-What comes from results is data to the page: it stands in one JSON block without `<`, `>` and `&`, scripts make text
-nodes of it, and the page's content security policy runs the one script with the right digest and loads nothing.
+The page is one file and loads nothing. Text from result files is escaped by Jinja or embedded as JSON, which the script
+shows as text; the content security policy allows only the script and the style that carry the nonce of the page.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.metadata
+import io
+import itertools
 import json
-import math
-import os
-import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmark.errors import CandidError
-from benchmark.files import ROOT, atomic_write, is_locked
-from benchmark.report.scope import Scope
-from benchmark.store import PACKED
+import jinja2
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from benchmark import store
+from benchmark.accuracy import LAST
+from benchmark.analysis import comparisons
+from benchmark.analysis.contents import MAIN_KINDS, Contents, DatasetInfo, contents_of
+from benchmark.analysis.table import NONE, Table, row
+from benchmark.errors import CandidError, MissingRuns, UsageError
+from benchmark.exhibits.curves import titled
+from benchmark.exhibits.parts.cells import grid_of, range_text
+from benchmark.exhibits.parts.panels import metric_title
+from benchmark.exhibits.parts.style import Style, styles_of
+from benchmark.exhibits.ranks import critical_difference
+from benchmark.exhibits.table2 import PUBLISHED_ROW, table2
+from benchmark.exhibits.table3 import table3
+from benchmark.files import atomic_write, without_paths
+from benchmark.plan.profile import APART, Profile, load_profile, profile_names
+from benchmark.plan.resolution import resolve
+from benchmark.plan.selection import Selection, as_known, sources_of
+from benchmark.plan.spec import RunSpec, values_by_source
+from benchmark.run.standing import matching
+from datasets.base import plural
+from datasets.registry import SOURCES
+from methods.registry import Catalogue, discover
 
 FOLDER = Path(__file__).parent
-SOURCES = (
-    "benchmark/**/*.py", "benchmark/report/page.*", "benchmark/plan/profiles/*.toml",
-    "datasets/**/*.py", "methods/**/*.py",
-)  # fmt: skip
-DIGITS = 5  # decimals of numbers in the page
-MARK = re.compile(rb'<meta name="candid-fingerprint" content="([0-9a-f]{64})">')
+METRICS = 16  # in the chart of a profile: test accuracy and the most frequent others
+POINTS = 100  # of a curve
+LARGEST = 1e12  # a metric beyond it counts as missing: sums of such values overflow
+
+Run = tuple[store.RunFolder, dict[str, Any]]
 
 
-def write_report(results: Path, out: Path, scope: Scope | None = None) -> Path:
-    """Write the page, unless the one at `out` was made from the same files by the same code. Returns `out`."""
-    mark = fingerprint(results, scope)
-    if _is_current(out, mark):
-        return out
-    from benchmark.report.sections import collect
-
-    page = assemble(collect(results, scope or Scope()), mark)
+def write_report(
+    results: Path, out: Path, profile: str | None = None, plugins: Sequence[str] = (), methods: Sequence[str] = ()
+) -> Path:
+    """Write the page of a results folder, or of one profile or some methods of it, and return its path."""
+    page = render(*collect(results, profile, plugins, methods))
     try:
         atomic_write(out, page)
     except OSError as error:
-        raise CandidError(
-            f"The report {out} cannot be written ({error.strerror}); choose another file with --out."
-        ) from None
+        raise CandidError(f"{out} cannot be written ({error.strerror}); choose another file with --out.") from None
     return out
 
 
-def up_to_date(results: Path, out: Path, scope: Scope | None = None) -> bool:
-    """Whether `write_report` would leave the page as it is."""
-    return _is_current(out, fingerprint(results, scope))
+def render(views: Sequence[Mapping[str, Any]], dialogs: Dialogs) -> str:
+    """Fill the template."""
+    data = {"cells": dialogs.cells, "settings": list(dialogs.settings), "charts": [view["chart"] for view in views]}
+    # Same results, same page; and no text in the results can contain the digest of itself.
+    nonce = hashlib.sha256(json.dumps(data).encode()).hexdigest()
+    loader = jinja2.FileSystemLoader(FOLDER)
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    script = Markup((FOLDER / "page.js").read_text(encoding="utf-8"))
+    template = environment.get_template("page.html")
+    return template.render(views=views, data=data, nonce=nonce, script=script, published_row=PUBLISHED_ROW)
 
 
-def _is_current(out: Path, mark: str) -> bool:
+# runs ---------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ProfileRuns:
+    """The runs of one profile, those that it plans last: of several runs of a seed the last one counts in tables."""
+
+    profile: Profile
+    catalogue: Catalogue
+    runs: list[Run]
+    frame: pd.DataFrame
+    contents: Contents
+    notes: list[str]
+
+    def titled(self, label: str) -> str:
+        return titled(label, {entry.name: entry.title for entry in self.catalogue.entries.values()})
+
+
+def collect(
+    results: Path, profile: str | None = None, plugins: Sequence[str] = (), methods: Sequence[str] = ()
+) -> tuple[list[dict[str, Any]], Dialogs]:
+    """Read a results folder into one view per profile. Tuning runs are left out unless their profile is named."""
+    catalogue, name = discover(tuple(plugins)), store.profile_name(profile) if profile else None
+    everything = list(store.documents(store.existing(results)))
+    if methods:
+        everything = _of_methods(everything, as_known(methods, catalogue.entries.values()), results)
+    profiles = {str(document.get("profile")) for _, document in everything}
+    profiles = {name} if name else {profile for profile in profiles if not profile.endswith(APART)}
+    chosen = [run for run in everything if str(run[1].get("profile")) in profiles]
+    schemas = [{"schema": document.get("schema", 0), "path": str(folder.path)} for folder, document in chosen]
+    store.check_schema(pd.DataFrame(schemas, columns=["schema", "path"]))
+    everything = [run for run in everything if run[1].get("schema") == store.SCHEMA]
+    sources = store.current_sources((document for _, document in chosen), sources_of(plugins))
+    current = [run for run in chosen if store.source_of(run[1]) == sources[str(run[1]["method"])]]
+    notes = [store.older_versions_note(len(chosen) - len(current))] if len(current) < len(chosen) else []
+    by_profile: dict[str, list[Run]] = {name: []} if name else {}
+    for run in current:
+        by_profile.setdefault(run[1]["profile"], []).append(run)
+    dialogs, views = Dialogs(), []
+    for own_name, own in sorted(by_profile.items()):
+        data = collect_profile(_definition(own_name, profile), catalogue, own, everything, notes)
+        if data.runs:
+            views.append(view_of(data, dialogs))
+    if not views:
+        which = f"no runs of profile {name}" if name else "no runs"
+        raise CandidError(f"There are {which} in {results}; train some first, for example `./reproduce.sh table2`.")
+    return views, dialogs
+
+
+def _of_methods(runs: Sequence[Run], names: Sequence[str], results: Path) -> list[Run]:
+    """Keep the runs of these methods or labels."""
+    for name in names:
+        if not any(name in (document.get("method"), document.get("label")) for _, document in runs):
+            there = ", ".join(sorted({str(document.get("method")) for _, document in runs})) or "none"
+            raise UsageError(f"--methods: no run of '{name}' in {results}; there are {there}.")
+    return [run for run in runs if run[1].get("method") in names or run[1].get("label") in names]
+
+
+def _definition(name: str, given: str | None) -> Profile:
+    """Load the profile of that name; an empty one if it is neither built in nor the file on the command line."""
+    if given is not None and given.endswith(".toml") and store.profile_name(given) == name:
+        return load_profile(given)
+    if name in profile_names():
+        return load_profile(name)
+    return Profile(name, name, (), (), (), (), (), (), {}, {}, (), {})
+
+
+def collect_profile(
+    profile: Profile, catalogue: Catalogue, own: Sequence[Run], everything: Sequence[Run], notes: Sequence[str]
+) -> ProfileRuns:
+    """Add to the runs of a profile those of other profiles that its tables use."""
+    specs = _planned(profile, catalogue, everything)
+    planned, digests = matching(specs, everything), {spec.digest for spec in specs}
+    cells = {(spec.method, spec.dataset) for spec in specs}
+    runs = []
+    for folder, document in own:
+        if document["config_digest"] not in planned:
+            config = document["config"] | {"seed": next(iter(profile.seeds), 0)}
+            is_older = (document["label"], document["dataset"]) in cells and store.digest_of(config) not in digests
+            runs.append((folder, document | ({"label": f"{document['label']}[older settings]"} if is_older else {})))
+    for folder, document in planned.values():
+        runs.append((folder, document | {"profile": profile.name, "label": document["method"]}))
+    frame = store.run_frame(runs)
+    frame["reason"] = frame["reason"].map(without_paths)
+    contents = _contents(profile, catalogue, frame)
+    reused = Counter(document["profile"] for _, document in planned.values() if document["profile"] != profile.name)
+    own_notes = [
+        *notes,
+        *(
+            f"Included: {plural(n, 'run')} of profile {name} with the same settings."
+            for name, n in sorted(reused.items())
+        ),
+        *_notes(profile, contents, frame),
+        *comparisons.candidate_notes(frame[frame["config_digest"].isin(planned)], specs),
+        *comparisons.device_notes(frame),
+    ]
+    return ProfileRuns(profile, catalogue, runs, frame, contents, own_notes)
+
+
+def _planned(profile: Profile, catalogue: Catalogue, runs: Iterable[Run]) -> list[RunSpec]:
+    """Resolve the profile for those of its methods and datasets that have runs in the folder."""
+    specs = []
+    for method, dataset in dict.fromkeys((document["method"], document["dataset"]) for _, document in runs):
+        if method in catalogue.entries and dataset in profile.datasets:
+            try:
+                specs += [resolve(profile, catalogue.entries[method], dataset, seed) for seed in profile.seeds]
+            except CandidError:
+                continue  # the profile no longer allows this combination
+    return specs
+
+
+def _contents(profile: Profile, catalogue: Catalogue, frame: pd.DataFrame) -> Contents:
+    """Choose what the tables show: of the profile what has runs, then what else has."""
+    kinds = {name: (*MAIN_KINDS, "control", "reference").index(e.kind) for name, e in catalogue.entries.items()}
+    names = [*profile.with_extensions, *sorted(kinds, key=lambda name: (kinds[name], name))]
+    plain, present = frame[frame["label"] == frame["method"]], set(frame["dataset"])
+    methods = tuple(name for name in dict.fromkeys(names) if name in set(plain["method"]))
+    # Only registered names: one from a results folder must not be read as a path.
+    datasets = tuple(name for name in dict.fromkeys((*profile.datasets, *SOURCES)) if name in present and methods)
+    seeds = _seeds(profile, frame if plain.empty else plain)
+    selection = Selection(profile, catalogue, methods, datasets, seeds, (), profile.extensions)
+    done = frame[frame["status"] == "done"]
+    plan = contents_of(selection, comparisons.devices_in_words(zip(done["device"], done["device_name"], strict=True)))
+    infos = [*plan.datasets, *(DatasetInfo(name, name, "Own") for name in sorted(present - set(datasets)))]
+    rows = done.dropna(subset="test_rows").groupby("dataset")["test_rows"].max()
+    return replace(plan, datasets=tuple(replace(d, test_rows=int(rows.get(d.name, 0)) or d.test_rows) for d in infos))
+
+
+def _seeds(profile: Profile, frame: pd.DataFrame) -> tuple[int, ...]:
+    """Return the seeds of the profile and every other one that all cells have; without a definition, all seeds."""
+    cells: dict[int, set[tuple[str, str]]] = defaultdict(set)
+    for seed, label, dataset in zip(frame["seed"], frame["label"], frame["dataset"], strict=True):
+        cells[seed].add((label, dataset))
+    every = set().union(*cells.values())
+    return tuple(sorted({*profile.seeds, *(s for s, own in cells.items() if own == every or not profile.seeds)}))
+
+
+def _notes(profile: Profile, contents: Contents, frame: pd.DataFrame) -> list[str]:
+    """Say what a reader must know about the runs beyond the notes of the tables."""
+    notes = []
+    have = {m.name for m in contents.methods} | {d.name for d in contents.datasets}
+    absent = [name for name in (*profile.all_methods, *profile.datasets) if name not in have]
+    if absent and profile.datasets:
+        notes.append(f"Not run yet: {', '.join(absent)}.")
+    if not profile.seeds:
+        notes.append(f"Profile {profile.name} is not defined here; methods, datasets and seeds are those of the runs.")
+    unscored = frame[(frame["status"] == "done") & frame[LAST.key].isna()]["dataset"]
+    if len(unscored):
+        notes.append(f"Not scored, because the test rows have no true labels: {', '.join(sorted(set(unscored)))}.")
+    seeds = sorted(set(frame["seed"]) - set(contents.seeds))
+    if seeds:
+        notes.append(f"Only in the curves, because not every cell has them: seeds {', '.join(map(str, seeds))}.")
+    return notes
+
+
+# curves -------------------------------------------------------------------------------------------------------------
+def chart_of(data: ProfileRuns) -> dict[str, Any]:
+    """Collect mean, minimum and maximum over seeds of every metric; failed runs are left out."""
+    samples: dict[tuple[str, str, str], list[np.ndarray]] = defaultdict(list)
+    for folder, document in data.runs:
+        if store.state_of(folder, document) not in ("failed", "diverged", "oom"):
+            results = [record["result"] for record in folder.epochs()]
+            for name in set().union(*results) - {"lr"}:
+                values = np.array([result.get(name) for result in results], dtype=np.float64)
+                samples[name, document["dataset"], document["label"]].append(values)
+    counts, seen = Counter(metric for metric, _, _ in samples), {label for _, _, label in samples}
+    metrics = sorted(counts, key=lambda name: (name != "test_accuracy", -counts[name], name))[:METRICS]
+    methods, datasets = [m.name for m in data.contents.methods], [d.name for d in data.contents.datasets]
+    labels = [name for name in methods if name in seen] + sorted(seen - set(methods))
+    styles = styles_of(labels)
+    return {
+        "metrics": [metric_title(name) for name in metrics],
+        "datasets": [d.title for d in data.contents.datasets],
+        "labels": [{"title": data.titled(label), **_look(label, data.contents, styles[label])} for label in labels],
+        "series": [
+            [metrics.index(metric), datasets.index(dataset), labels.index(label), points]
+            for (metric, dataset, label), seeds in sorted(samples.items())
+            if metric in metrics and (points := band(seeds))
+        ],
+    }
+
+
+def _look(label: str, contents: Contents, style: Style) -> dict[str, Any]:
+    """Say how the chart treats a label: main methods compete, references are always visible, others are hidden at first."""
+    kinds = {m.name: "main" for m in contents.main_methods} | {m.name: m.kind for m in contents.other_methods}
+    dash = "" if style.line == "-" else " ".join(f"{1.8 * length:g}" for length in style.line[1])
+    kind, is_studied = kinds.get(label, "other"), label == contents.reference
+    return {"kind": kind, "studied": is_studied, "colour": style.colour, "dash": dash}
+
+
+def band(seeds: Sequence[np.ndarray]) -> list[list[float]]:
+    """Return epoch (from 1), mean, minimum and maximum over seeds, at no more than `POINTS` epochs with values."""
+    values = np.full((len(seeds), max(map(len, seeds))), np.nan)
+    for line, own in zip(values, seeds, strict=True):
+        line[: len(own)] = own
+    values[~(np.abs(values) < LARGEST)] = np.nan
+    epochs = np.flatnonzero(np.isfinite(values).any(axis=0))
+    epochs = epochs[np.unique(np.linspace(0, len(epochs) - 1, min(POINTS, len(epochs))).round().astype(int))]
+    values = values[:, epochs]
+    lines = zip(epochs + 1, np.nanmean(values, 0), np.nanmin(values, 0), np.nanmax(values, 0), strict=True)
+    return [[int(epoch), *(float(f"{value:.4g}") for value in line)] for epoch, *line in lines]
+
+
+# tables -------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Part:
+    """One section of a view: a table, whose cells may open dialogs (by row and column), or an image."""
+
+    heading: str
+    table: Table | None = None
+    dialogs: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    caption: str = ""  # of an image, or in place of one
+    image: str = ""
+
+
+class Dialogs:
+    """The contents of the dialogs of all cells; lines of settings, which many cells share, are stored once."""
+
+    def __init__(self) -> None:
+        self.cells: list[dict[str, Any]] = []
+        self.settings: dict[tuple[str, str], int] = {}
+
+    def of(self, table: Table, data: ProfileRuns) -> dict[tuple[int, int], int]:
+        """Add a dialog for each cell of an accuracy table that has runs."""
+        runs: dict[tuple[str, str], list[Run]] = defaultdict(list)
+        for run in data.runs:
+            runs[run[1]["label"], run[1]["dataset"]].append(run)
+        records, numbers = iter(table.data), {}
+        first = len(table.columns) - len(data.contents.datasets)
+        for i, line in enumerate(table.rows):
+            for j in range(first, len(table.columns)) if line.cells[first - 1].text != PUBLISHED_ROW else ():
+                record = next(records)
+                own = runs[record["label"], record["dataset"]]
+                if own:
+                    numbers[i, j] = len(self.cells)
+                    self.cells.append(self._cell(record, line.cells[j].text, own, data))
+        return numbers
+
+    def _cell(self, record: Mapping[str, Any], shown: str, runs: Sequence[Run], data: ProfileRuns) -> dict[str, Any]:
+        ordered = sorted((document for _, document in runs), key=lambda document: document["status"] == "done")
+        by_seed = {document["seed"]: document for document in ordered}
+        values, settings = {seed: f"{value:.2f}" for seed, value in record["values"].items()}, []
+        for source, own in values_by_source(ordered[-1]["config"], ordered[-1].get("provenance") or {}).items():
+            for _, same in itertools.groupby(own, lambda value: value.split(".")[0]):
+                settings.append(self.settings.setdefault((source, " ".join(same)), len(self.settings)))
+        return {
+            "title": f"{data.titled(record['label'])} on {data.contents.titles[record['dataset']]}",
+            "result": f"{shown}; 95 % interval of the mean {range_text(record['ci_low'], record['ci_high'])}",
+            "problems": record["problems"],
+            "seeds": [
+                [seed, values.get(seed, NONE), d.get("candidates_sha256", ""), d.get("weights_sha256", "")]
+                for seed, d in sorted(by_seed.items())
+            ],
+            "settings": settings,
+            "command": command(data, [by_seed[seed] for seed in sorted(by_seed)]),
+        }
+
+
+def command(data: ProfileRuns, documents: Sequence[Mapping[str, Any]]) -> str:
+    """Return the command that trains the runs of a cell again in another folder."""
+    first, name = documents[0], data.profile.name
+    dataset = first["dataset"]
+    if "sha256" in first["config"].get("dataset", {}):
+        dataset = first.get("data_file") or f"{dataset}.npz"
+    words = ["./reproduce.sh", "run", "--profile", name if name in profile_names() else f"{name}.toml"]
+    words += ["--methods", first["method"], "--datasets", dataset]
+    words += ["--seeds", ",".join(str(document["seed"]) for document in documents)]
+    if first["method"] not in data.catalogue.entries:
+        words += ["--plugin", f"{first['method']}.py"]
+    for key, value in sorted((first.get("overrides") or {}).items()):
+        text = value if isinstance(value, str) else json.dumps(value) if key.startswith("dataset.") else repr(value)
+        words += ["--set", f"{key if '.' in key else f'method.{key}'}={text}"]
+    return shlex.join([*words, "--results", "elsewhere"])
+
+
+def view_of(data: ProfileRuns, dialogs: Dialogs) -> dict[str, Any]:
+    """Build the tables and figures of a profile."""
+    contents, frame = data.contents, data.frame
+    accuracy, cost, unfinished = table2(frame, contents), cost_table(data), unfinished_table(data)
+    parts = [Part("Accuracy", accuracy, dialogs.of(accuracy, data))] if accuracy.rows else []
+    variants = sorted(set(comparisons.relevant(frame, contents)["label"]) - set(frame["method"]))
+    if variants:
+        changed = variant_table(data, variants)
+        parts.append(Part("Changed settings", changed, dialogs.of(changed, data)))
+    main = [m.name for m in contents.main_methods]
+    if len(main) > 1:
+        reference = contents.reference if contents.reference in main else main[0]
+        parts += [Part("Win/tie/loss", table3(frame, replace(contents, reference=reference))), ranks(frame, contents)]
+    parts += [Part("Cost", cost)] if cost.rows else []
+    parts += [Part("Unfinished runs", unfinished)] if unfinished.rows else []
+    return {"name": data.profile.name, "notes": data.notes, "parts": parts, "chart": chart_of(data)}
+
+
+def variant_table(data: ProfileRuns, labels: Sequence[str]) -> Table:
+    """Build the accuracy table of runs with changed settings."""
+    grid = grid_of(comparisons.relevant(data.frame, data.contents), data.contents, labels, (), LAST)
+    lines = [grid.line(label, {}, lambda dataset: None) for label in labels]
+    rows = tuple(row(data.titled(label), *line.cells) for label, line in zip(labels, lines, strict=True))
+    records = tuple(record for line in lines for record in line.records)
+    caption = "Test accuracy (%) of runs whose settings are not those of the profile; they are not ranked."
+    return Table("", caption, ("Run", *(d.title for d in data.contents.datasets)), rows, data=records)
+
+
+def ranks(frame: pd.DataFrame, contents: Contents) -> Part:
+    """Draw the critical-difference diagram, or say why there is none."""
+    from matplotlib import rc_context
+
     try:
-        with out.open("rb") as stream:
-            head = stream.read(4096)
-            stream.seek(-16, os.SEEK_END)
-            whole = stream.read().rstrip().endswith(b"</html>")
-    except OSError:
-        return False
-    found = MARK.search(head)
-    return whole and found is not None and found[1].decode() == mark
+        analysis = comparisons.rank_analysis(frame, contents)
+    except MissingRuns as error:
+        return Part("Average ranks", caption=str(error))
+    image, average = io.BytesIO(), analysis.friedman.average_ranks
+    with rc_context({"svg.hashsalt": "candid"}):  # the same figure gives the same bytes
+        critical_difference(analysis).savefig(image, format="svg", transparent=True, metadata={"Date": None})
+    text = ", ".join(f"{analysis.titles[i]} {average[i]:.2f}" for i in average.argsort(kind="stable"))
+    source = "data:image/svg+xml;base64," + base64.b64encode(image.getvalue()).decode()
+    return Part("Average ranks", caption=f"1 is the best: {text}.", image=source)
 
 
-# fingerprint --------------------------------------------------------------------------------------------------------
-def fingerprint(results: Path, scope: Scope | None = None) -> str:
-    """SHA-256 of the code, of what was asked for, and of name, size and time of every file that the page is made from."""
-    scope = scope or Scope()
-    digest = hashlib.sha256(f"{scope}\n".encode())
-    for path in _code(scope):
-        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    for point in sorted(str(p) for p in importlib.metadata.entry_points(group="candid.methods")):
-        digest.update(point.encode())
-    for line in _inputs(results):
-        digest.update(line.encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
+def cost_table(data: ProfileRuns) -> Table:
+    """Build the table of time and memory per method and dataset."""
+    frame, datasets = data.frame, data.contents.datasets
+    done = frame[(frame["status"] == "done") & (frame["label"] == frame["method"])]
+    medians = done.groupby(["method", "dataset"])[["seconds_per_epoch", "peak_memory_mb"]].median()
+    texts = {key: f"{time:.2f} s, {memory:,.0f} MB".replace("nan", NONE) for key, time, memory in medians.itertuples()}
+    methods = (*data.contents.methods, *comparisons.unregistered(frame, data.contents)) if texts else ()
+    rows = tuple(row(m.title, *(texts.get((m.name, d.name), NONE) for d in datasets)) for m in methods)
+    caption = f"Seconds per epoch and peak memory, medians over finished runs. Device: {data.contents.device}."
+    return Table("", caption, ("Method", *(d.title for d in datasets)), rows)
 
 
-def _code(scope: Scope) -> Iterator[Path]:
-    for pattern in (*SOURCES, "results/published/*.csv"):
-        yield from sorted(ROOT.glob(pattern))
-    for name in (scope.profile or "", *scope.plugins):
-        if name.endswith((".toml", ".py")) and Path(name).is_file():
-            yield Path(name)
-
-
-def _inputs(results: Path) -> Iterator[str]:
-    for folder, depth in ((results / "runs", 4), (results / "runs", 1), (results / "candidates", 1)):
-        for entry in _files(folder, depth):
-            if entry.name in ("run.json", "metrics.jsonl", PACKED) or entry.name.endswith(".npz"):
-                stat = entry.stat()
-                yield f"{entry.path}\t{stat.st_size}\t{stat.st_mtime_ns}\n"
-            elif entry.name == "lock" and is_locked(Path(entry.path)):
-                yield f"{entry.path}\tlocked\n"  # tells a running run from one that was cut off
-
-
-def _files(folder: Path | str, depth: int) -> Iterator[os.DirEntry[str]]:
-    """Files exactly `depth` folders below, in a stable order."""
-    try:
-        with os.scandir(folder) as entries:
-            ordered = sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in ordered:
-        if depth and entry.is_dir():
-            yield from _files(entry.path, depth - 1)
-        elif not depth and entry.is_file():
-            yield entry
-
-
-# page ---------------------------------------------------------------------------------------------------------------
-def assemble(content: Mapping[str, Any], mark: str) -> str:
-    """The page from its template, style, script and data."""
-    style, script, template = (_part(suffix) for suffix in ("css", "js", "html"))
-    policy = f"default-src 'none'; style-src '{_source(style)}'; script-src '{_source(script)}'; base-uri 'none'"
-    parts = {"POLICY": policy, "FINGERPRINT": mark, "STYLE": style, "SCRIPT": script, "DATA": embed(content)}
-    # One pass, so that nothing in the data can be taken for another placeholder.
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], template)
-
-
-def _part(suffix: str) -> str:
-    return (FOLDER / f"page.{suffix}").read_text(encoding="utf-8")
-
-
-def _source(content: str) -> str:
-    """An inline element as a content security policy names it."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-
-
-def embed(content: Any) -> str:
-    """JSON that can stand in any HTML element: no character of it starts a tag, an entity or a comment."""
-    encoded = json.dumps(compact(content), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    for character in "<>&":
-        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
-    return encoded
-
-
-def compact(value: Any) -> Any:
-    """Plain JSON values: numbers with few decimals (small ones with few digits), nan and infinities as null."""
-    if isinstance(value, Mapping):
-        return {str(k): compact(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [compact(v) for v in value]
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        short = round(value, DIGITS) if abs(value) >= 0.01 else float(f"{value:.3g}")
-        return int(short) if short == int(short) else short
-    return value
+def unfinished_table(data: ProfileRuns) -> Table:
+    """List the runs without a result and the reasons."""
+    runs = data.frame[data.frame["status"] != "done"].sort_values(["dataset", "label", "seed"])
+    runs["epochs"] = [f"{done}/{planned}" for done, planned in zip(runs["epochs_done"], runs["epochs"], strict=True)]
+    columns = ["label", "dataset", "seed", "status", "epochs", "reason"]
+    rows = tuple(row(*map(str, values)) for values in runs[columns].itertuples(index=False))
+    caption = "Rerun the command that trained them to resume."
+    return Table("", caption, tuple(map(str.capitalize, columns)), rows, text_columns=len(columns))

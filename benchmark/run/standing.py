@@ -52,17 +52,27 @@ def documents(results: Path, profile: str) -> dict[str, tuple[RunFolder, dict[st
     return found
 
 
+def matching(specs: Sequence[RunSpec], runs: store.Runs) -> dict[str, tuple[RunFolder, dict[str, Any]]]:
+    """Pick one of the runs for every specification, by digest: a finished one, preferably of its own profile, or else
+    an unfinished one of its own profile."""
+    profiles = {spec.digest: spec.profile for spec in specs}
+    best: dict[str, tuple[RunFolder, dict[str, Any]]] = {}
+    ranks: dict[str, int] = {}
+    for folder, document in runs:
+        digest = document.get("config_digest", "")
+        if digest in profiles:
+            rank = 2 * (document["status"] == "done") + (document.get("profile") == profiles[digest])
+            if rank and rank >= ranks.get(digest, 0):
+                best[digest], ranks[digest] = (folder, document), rank
+    return best
+
+
 def found(specs: Sequence[RunSpec], results: Path) -> dict[str, tuple[RunFolder, dict[str, Any]]]:
     """The run of every specification that has one, by digest: of its own profile, or a finished one of another."""
-    wanted = {spec.digest for spec in specs}
-    known: dict[str, tuple[RunFolder, dict[str, Any]]] = {}
-    for profile in sorted({spec.profile for spec in specs}):
-        known |= {digest: run for digest, run in documents(results, profile).items() if digest in wanted}
-    rest = {digest for digest in wanted if digest not in known or known[digest][1]["status"] != "done"}
-    if rest:
-        for folder, document in store.documents(results):
-            if document.get("config_digest") in rest and document["status"] == "done":
-                known[document["config_digest"]] = (folder, document)
+    profiles = sorted({spec.profile for spec in specs})
+    known = matching(specs, (run for profile in profiles for run in store.documents(results, profile)))
+    if any(spec.digest not in known or known[spec.digest][1]["status"] != "done" for spec in specs):
+        known = matching(specs, store.documents(results))
     return known
 
 

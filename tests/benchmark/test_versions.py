@@ -14,8 +14,7 @@ from benchmark.errors import UsageError
 from benchmark.plan.profile import load_profile
 from benchmark.plan.resolution import resolve, source_digest
 from benchmark.plan.selection import Choice, select
-from benchmark.report.scope import Scope
-from benchmark.report.sections import collect
+from benchmark.report.page import collect
 from benchmark.run.options import RunOptions
 from benchmark.run.standing import frame_of, standing
 from benchmark.run.worker import execute
@@ -83,18 +82,18 @@ def test_a_failed_newer_version_does_not_hide_the_finished_one(tmp_path: Path) -
 
 def test_the_page_has_one_version_and_follows_plugin_and_methods(edited: tuple[Path, Path, str, str]) -> None:
     results, file, _, _ = edited
-    (view,) = collect(results, Scope())["views"]
-    (cell,) = [c for c in view["cells"] if c["m"] == "mine"]
-    assert cell["mean"] == mean([90.0, 91.0, 92.0]) and [c["n"] for c in view["cost"] if c["m"] == "mine"] == [3]
+    (view,) = collect(results)[0]
+    (record,) = [r for r in view["parts"][0].table.data if r["method"] == "mine"]
+    assert (record["mean"], record["n"], record["kind"]) == (mean([90.0, 91.0, 92.0]), 3, "unregistered")
     assert any("3 runs of older versions" in note for note in view["notes"])
-    assert {m["name"]: m["kind"] for m in view["methods"]}["mine"] == "unregistered"
-    (view,) = collect(results, Scope(plugins=(str(file),)))["views"]
-    assert {m["name"]: m["kind"] for m in view["methods"]}["mine"] == "PLL" and "mine" in view["compare"]["methods"]
+    (view,) = collect(results, plugins=(str(file),))[0]
+    (record,) = [r for r in view["parts"][0].table.data if r["method"] == "mine"]
+    assert record["kind"] == "PLL" and record["place"]
     file.write_text(plugin("mine"))
-    (view,) = collect(results, Scope(plugins=(str(file),), methods=("mine",)))["views"]
-    assert [c["mean"] for c in view["cells"]] == [81.0] and view["planned"] == [3, 6]
+    (view,) = collect(results, plugins=(str(file),), methods=("mine",))[0]
+    assert [r["mean"] for r in view["parts"][0].table.data] == [81.0]
     with pytest.raises(UsageError, match="no run of 'nobody'"):
-        collect(results, Scope(methods=("nobody",)))
+        collect(results, methods=("nobody",))
 
 
 @pytest.fixture
@@ -121,9 +120,9 @@ def test_a_run_that_another_profile_has_done_is_used(
     assert main(["status", *words]) == 0
     assert "own.toml: 6 done by profile quick" in capsys.readouterr().out
     assert not (results / "runs" / "own").exists()
-    (view,) = collect(results, Scope(str(profile), methods=("cel", "proden")))["views"]
-    assert view["profile"] == "own" and view["complete"] and view["planned"] == [6, 6]
-    assert "6 runs of the same identity were done under profile quick." in view["notes"]
+    (view,) = collect(results, str(profile), methods=("cel", "proden"))[0]
+    assert view["name"] == "own" and view["parts"][0].table.complete
+    assert any("6 runs of profile quick" in note for note in view["notes"])
 
 
 def test_a_worker_leaves_a_run_alone_that_another_profile_has_just_done(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import itertools
 import json
@@ -128,13 +127,6 @@ class Browser:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
-    def press(self, key: str, code: int) -> None:
-        """A real key: down and up."""
-        text = {"Enter": "\r", " ": " "}.get(key, "")
-        for kind in ("keyDown", "keyUp"):
-            extra = {"text": text} if text and kind == "keyDown" else {}
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **extra)
-
     def move(self, x: float, y: float) -> None:
         """The pointer to a place of the window."""
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
@@ -146,8 +138,3 @@ class Browser:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=phone
         )
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-
-    def screenshot(self, path: Path, whole: bool = False) -> None:
-        """A PNG of the window, or of the whole page."""
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(answer["data"]))
