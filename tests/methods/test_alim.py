@@ -10,7 +10,7 @@ import torch
 
 from methods.alim import ALIM, margins_of, points_outside, prior_at, weighted
 from methods.base import Clock
-from tests.support.tiny import tiny_batch, tiny_task
+from tests.support.tiny import tiny_task
 from tests.support.tiny_epochs import TinyData, assert_stopping_changes_nothing, assert_trains_finitely, run, start
 
 CONFIG = ALIM.Config(queue_size=16, embed_dim=4, gamma=0.9, key_momentum=0.9, prior_start=0.25)
@@ -81,12 +81,3 @@ def test_stopping_and_going_on_equals_not_stopping() -> None:
 def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="alim:"):
         ALIM.Config(**wrong)  # type: ignore[arg-type]
-
-
-def test_a_tiny_training_lowers_the_loss() -> None:
-    task = tiny_task(epochs=30, steps=4)
-    method, optimiser = start(ALIM, replace(CONFIG, noise_rate=0.0), task)
-    losses = [step.logs["classification"] for step in run(method, task, optimiser, range(120), size=20)]
-    assert torch.stack(losses[-10:]).mean() < 0.8 * torch.stack(losses[:10]).mean()
-    found = method.eval().predict(tiny_batch(task, range(task.num_samples), 2).views[0]).argmax(1)
-    assert task.candidates[torch.arange(task.num_samples), found].float().mean() > 0.8

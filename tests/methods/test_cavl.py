@@ -63,16 +63,5 @@ def test_the_second_pass_counts_for_batch_norm_unless_it_is_frozen(bn: Any, upda
     assert method.state_dict()["network.backbone.layers.1.num_batches_tracked"] == updates
 
 
-def test_training_moves_probability_into_the_candidate_sets() -> None:
-    task = tiny.tiny_task()
-    torch.manual_seed(0)
-    method = CAVL(CONFIG, task)
-    tiny.train(method, task, tiny.TinyOptimiser(method), range(150))
-    method.eval()
-    with torch.no_grad():
-        probabilities = method.predict(tiny.tiny_batch(task, range(task.num_samples), views=1).views[0]).softmax(1)
-    assert (probabilities * task.candidates).sum(1).mean() > 0.9
-
-
 def test_stopping_and_loading_changes_nothing() -> None:
     tiny.assert_resume_changes_nothing(CAVL, CONFIG, tiny.tiny_task(), 7, 15)

@@ -111,17 +111,6 @@ def test_soft_targets_stay_distributions_on_the_candidates_and_move_from_the_fir
     assert (torch.isclose(lengths, torch.ones(4), atol=1e-5) | (lengths == 0)).all()
 
 
-def test_training_moves_probability_into_the_candidate_sets() -> None:
-    task = tiny.tiny_task(epochs=30)
-    torch.manual_seed(0)
-    method = PaPi(CONFIG, task)
-    tiny.train(method, task, tiny.TinyOptimiser(method), range(150))
-    method.eval()
-    with torch.no_grad():
-        probabilities = method.predict(tiny.tiny_batch(task, range(task.num_samples)).views[0]).softmax(1)
-    assert (probabilities * task.candidates).sum(1).mean() > 0.9
-
-
 @pytest.mark.parametrize("cut", [3, 8])
 def test_stopping_and_loading_changes_nothing(cut: int) -> None:
     tiny.assert_resume_changes_nothing(PaPi, CONFIG, tiny.tiny_task(), cut, 15)

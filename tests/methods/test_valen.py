@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from methods import blocks, registry, valen
+from methods import blocks, valen
 from methods.base import Clock, Method, Task, ViewName
 from methods.parts import knn
 from methods.parts.backbones import MLP, Layers
@@ -262,12 +262,6 @@ def test_the_transition_happens_once_even_if_the_hook_is_called_again() -> None:
     trainer.method.on_epoch_start(Clock(2, 10, 4, 5), trainer)
     assert trainer.resets == 1
     assert all(torch.equal(value, kept[key]) for key, value in trainer.method.state_dict().items())
-
-
-@pytest.mark.parametrize("form", [Valen, ValenThreeViews, ValenPaper])
-def test_settings_can_be_read_without_running_the_file(form: type[Method]) -> None:
-    entry = registry.discover().get(form.name)
-    assert {name: setting.default for name, setting in entry.config.items()} == asdict(form.Config())
 
 
 @every_form

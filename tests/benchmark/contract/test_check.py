@@ -27,11 +27,6 @@ def named(name: str) -> Broken:
     return next(broken for broken in (*UNREADABLE, *DEFECTS, *ENDLESS) if broken.name == name)
 
 
-def test_there_are_twenty_ways_and_more() -> None:
-    names = [broken.name for broken in (*UNREADABLE, *DEFECTS, *ENDLESS)]
-    assert len(names) == len(set(names)) >= 20
-
-
 @pytest.mark.parametrize("broken", UNREADABLE, ids=lambda broken: broken.name)
 def test_a_file_that_cannot_be_read_gets_one_sentence_with_the_line(broken: Broken, tmp_path: Path) -> None:
     path = broken.write(tmp_path)

@@ -15,7 +15,6 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -162,29 +161,6 @@ def test_the_numbers_of_runs_are_those_of_the_plan() -> None:
     for what in ("table4", "fig2", "fig5", "fig6", "all"):
         paper, quick = extra[what]
         assert re.search(rf"^\| `./reproduce.sh {what}` .*\| {paper}, {quick} \|$", text, re.M), (what, paper, quick)
-
-
-def test_the_quick_profile_is_described_as_it_is() -> None:
-    text = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
-    quick = tomllib.loads((PROFILES / "quick.toml").read_text(encoding="utf-8"))
-    glyphs = quick["data"]["glyphs"]["settings"]
-    assert f"cut to {glyphs['classes']} classes, {glyphs['train']:,} training images" in text
-    assert f"{quick['train']['epochs']} epochs, batch {quick['train']['batch']}" in text
-    assert f"train.holdout={quick['train']['holdout']}" in text
-    values: dict[str, dict[str, Any]] = {}
-    for entry in quick["values"]:
-        if entry["dataset"] == "*":
-            values.setdefault(entry["method"], {}).update(entry)
-    cel, side = values["cel"], values["valen"]["recon_side"]
-    assert (
-        f"length is {cel['embedding_length']}, its feed-forward width {cel['feed_forward']}, with {cel['heads']}"
-        in text
-    )
-    assert values["pico"]["queue_size"] == values["dirk"]["queue_length"]
-    assert f"PiCO and DIRK {values['pico']['queue_size']}." in text
-    assert values["pico"]["embed_dim"] == values["able"]["embed_dim"] == values["dirk"]["projection_length"]
-    assert f"(PiCO, DIRK, ABLE) have {values['pico']['embed_dim']} entries" in text
-    assert f"VALEN decodes the whole {side}×{side} images" in text
 
 
 def test_generated_parts_are_fresh() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -245,7 +244,7 @@ def test_encoder_and_annotator_see_images_as_their_own_weights_want_them(tmp_pat
     assert annotator.recipe.normalisation == "" and not torch.allclose(annotator.prepare(grey, None), torch.ones(1))
 
 
-def test_a_hub_that_does_not_answer_is_asked_once_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = socket.socket()
     silent.bind(("127.0.0.1", 0))
     silent.listen()  # takes the connection and never says a word
@@ -254,11 +253,10 @@ def test_a_hub_that_does_not_answer_is_asked_once_and_not_for_long(monkeypatch: 
     monkeypatch.setattr(sources, "HUB_SECONDS", 0.3)
     sources.why_no_hub.cache_clear()
     try:
-        started = time.monotonic()
         for _ in range(2):
             with pytest.raises(BackboneError, match=r"not in the hub's cache, and http://127\.0\.0\.1.*Then put the"):
                 factory("timm:resnet10t")()
-        assert time.monotonic() - started < 5
+        assert sources.why_no_hub.cache_info().misses == 1
     finally:
         sources.why_no_hub.cache_clear()
         silent.close()
