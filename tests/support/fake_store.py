@@ -122,7 +122,7 @@ def write_run(
         edit(document)
         if document["config"] != spec.config.to_json():  # another configuration is another run
             document["config_digest"] = digest_of(document["config"])
-            document["identity"] = identity_of(document["config_digest"], document["candidates_sha256"])
+        document["identity"] = identity_of(document["config_digest"], document["candidates_sha256"])
     folder = run_folder(results, spec, document["identity"])
     folder.path.mkdir(parents=True, exist_ok=True)
     if document["status"] != "done":

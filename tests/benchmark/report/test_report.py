@@ -194,12 +194,10 @@ def test_epochs_without_a_value_are_left_out_of_a_curve() -> None:
     assert band([np.array([nan, 1e308]), np.array([nan])]) == [] == band([np.array([])])
 
 
-def test_metrics_named_like_a_column_and_cut_off_lines_do_no_harm(store: Path) -> None:
+def test_cut_off_lines_do_no_harm(store: Path) -> None:
     for path in store.glob("runs/quick/fashion/*/*/metrics.jsonl"):
-        text = path.read_text().replace('"covering_rate"', '"seed"').replace('"approximated_accuracy"', '"label"')
-        path.write_text(text[:-40])
+        path.write_text(path.read_text()[:-40])
     (view,) = collect(store)[0]
-    assert {"Seed", "Label"} <= set(view["chart"]["metrics"])
     last = {tuple(series[:2]): series[3][-1][0] for series in view["chart"]["series"]}
     assert last[0, 1] == 7 and last[0, 0] == 8
 
@@ -248,7 +246,7 @@ def make_hostile(results: Path) -> None:
         document["environment"] = dict.fromkeys(document["environment"], HOSTILE)
         document["overrides"] = {HOSTILE: HOSTILE, f"train.{HOSTILE}": [HOSTILE]}
         document["provenance"] = dict.fromkeys(document["provenance"], HOSTILE)
-        document["candidates_sha256"] = document["weights_sha256"] = HOSTILE
+        document["weights_sha256"] = HOSTILE
         if document["seed"]:
             document |= {"status": "failed", "reason": HOSTILE}
 
