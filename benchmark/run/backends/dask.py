@@ -281,25 +281,29 @@ def execute_here(spec: dict[str, Any], options: dict[str, Any]) -> dict[str, Any
 
 
 def in_own_process(spec: dict[str, Any], options: dict[str, Any]) -> Outcome:
-    """Do a run that executes a user's file in a process of its own: that code may change anything in its process."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from benchmark.run.backends.dask import serve_one; serve_one()"],
-        input=json.dumps([spec, options]),
-        text=True,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    try:
-        return Outcome(**json.loads(done.stdout.splitlines()[-1]))
-    except (IndexError, ValueError, TypeError):
-        return Outcome("failed", f"the process of its plug-in ended with code {done.returncode}")
+    """Do a run that executes a user's file in a process of its own: that code may change anything in its process.
+
+    After a death of that process the run resumes from its last checkpoint, as on this machine's own workers.
+    """
+    call = [sys.executable, "-c", "from benchmark.run.backends.dask import serve_one; serve_one()"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for _ in range(DEATHS_ALLOWED + 1):
+        done = subprocess.run(
+            call, input=json.dumps([spec, options]), text=True, stdout=subprocess.PIPE, env=environment
+        )
+        try:
+            return Outcome(**json.loads(done.stdout.splitlines()[-1]))
+        except (IndexError, ValueError, TypeError):
+            warn(f"the process of a plug-in's run ended with code {done.returncode}")
+    return Outcome("failed", f"its process died {DEATHS_ALLOWED + 1} times (out of memory, crash, or a signal)")
 
 
 def serve_one() -> None:
     """Do the run that standard input describes and print its outcome."""
     from benchmark.plan.spec import RunSpec
-    from benchmark.run.worker import execute
+    from benchmark.run.worker import execute, start_worker
 
+    start_worker(os.getppid())
     spec, options = json.load(sys.stdin)
     paths = {key: Path(options[key]) for key in ("results", "data")}
     print(json.dumps(asdict(execute(RunSpec.from_plain(spec), RunOptions(**options | paths)))))

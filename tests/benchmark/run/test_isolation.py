@@ -36,11 +36,11 @@ def write_plugin(folder: Path, name: str, code: str) -> Path:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_plugin_changes_no_other_run(make_benchmark, tmp_path, name):
+def test_a_plugin_changes_no_other_run(forked_benchmark, tmp_path, name):
     words = ("run", "--jobs", "1", "--epochs", "1")
-    alone: TinyBenchmark = make_benchmark("alone")
+    alone: TinyBenchmark = forked_benchmark("alone")
     alone.run(*words, check=True)
-    beside: TinyBenchmark = make_benchmark("beside")
+    beside: TinyBenchmark = forked_benchmark("beside")
     path = write_plugin(tmp_path, name, CHANGES[name])
     beside.run(*words, "--plugin", str(path), "--methods", f"{name},proden,cc")
     others = {
