@@ -45,9 +45,20 @@ def call(*words: object) -> int:
     return cli.main([str(word) for word in words])
 
 
-def fitted(place: Path) -> Path:
-    words = ("fit", "mine.npz", "--method", "cc", "--results", "r", "--epochs", 1, "--device", "cpu", "--quiet")
-    assert call(*words, "--out", "gift") == 0
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of one's own."""
+    folder = tmp_path_factory.mktemp("model")
+    np.savez(folder / "mine.npz", x=X, candidates=MATRIX)
+    words = ("--method", "cc", "--results", folder / "r", "--epochs", 1, "--device", "cpu", "--quiet")
+    assert call("fit", folder / "mine.npz", *words, "--out", folder / "gift") == 0
+    return folder / "gift"
+
+
+@pytest.fixture
+def gift(place: Path, model: Path) -> Path:
+    """A copy of the model with a file of code beside it, as somebody might have sent it."""
+    shutil.copytree(model, place / "gift")
     (place / "gift" / "net.py").write_text(HOSTILE.format(proof=place / "PWNED") + NET)
     return place / "gift"
 
@@ -60,8 +71,7 @@ def change(path: Path, section: str, **values: Any) -> None:
 
 @pytest.mark.parametrize("name", ["gift/net.py:Net", "gift/net.py:Net#", f"gift/net.py:Net#{'0' * 12}"])
 @pytest.mark.parametrize("with_run", [True, False])
-def test_a_model_that_names_a_network_file_runs_nothing(place, capsys, name, with_run):
-    gift = fitted(place)
+def test_a_model_that_names_a_network_file_runs_nothing(place, gift, capsys, name, with_run):
     change(gift / "model.json", "network", name=name)
     if with_run:
         document = json.loads((gift / "run.json").read_text())
@@ -78,8 +88,7 @@ def test_a_model_that_names_a_network_file_runs_nothing(place, capsys, name, wit
     assert not (place / "PWNED").exists()
 
 
-def test_a_model_whose_method_is_a_plugin_runs_nothing(place, capsys):
-    gift = fitted(place)
+def test_a_model_whose_method_is_a_plugin_runs_nothing(place, gift, capsys):
     change(gift / "model.json", "method", name="gift/net.py", source="0" * 64)
     (gift / "run.json").unlink()
     assert call("predict", "gift", "mine.npz", "--out", "-") == 1
