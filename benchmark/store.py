@@ -50,6 +50,7 @@ KEYS = (
     "identity",
 )  # of a run, beside every epoch in `load()`
 RESERVED = {*KEYS, "status", "epoch"}  # names that no metric may have
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # an escape that may stand for half a character
 FOLDER_NAME = re.compile(r"seed(\d+)-([0-9a-f]{8})")
 
 
@@ -67,12 +68,15 @@ def identity_of(config_digest: str, candidates_sha256: str) -> str:
     return hashlib.sha256(f"{config_digest}{candidates_sha256}".encode()).hexdigest()
 
 
-def parse_json(text: bytes | str) -> Any:
-    """Parse JSON; ValueError for NaN and infinities, which Python's parser accepts, and for what is nested too deeply."""
+def parse_json(text: bytes) -> Any:
+    """Parse JSON; ValueError for NaN, infinities and lone surrogates, which Python's parser accepts, and deep nesting."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant)
+        if SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()  # raises ValueError for what UTF-8 cannot express
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    return value
 
 
 def _refuse_constant(name: str) -> None:
@@ -144,6 +148,8 @@ def is_epoch(record: Any, number: int) -> bool:
         return False
     result, time = record.get("result"), record.get("time")
     if not isinstance(result, dict) or not isinstance(time, dict) or not is_number(time.get("seconds")):
+        return False
+    if not all(value is None or is_number(value) for value in time.values()):
         return False
     return not RESERVED & result.keys() and all(is_result(key, value) for key, value in result.items())
 

@@ -79,9 +79,10 @@ def test_impossible_accuracies_are_refused_with_the_file_name(results, capfd, va
 
 
 def test_no_command_fails_on_an_impossible_number(results, capfd):
-    first, second, third, *_ = run_folders(results)
+    first, second, third, fourth, *_ = run_folders(results)
     edit(first / "run.json", lambda d: d["summary"].update(accuracy=int("9" * 400)))
     edit(second / "run.json", lambda d: d["config"].update(rate=float("nan")))
+    edit(fourth / "run.json", lambda d: d["environment"].update(code_version="\ud800"))
     lines = (third / "metrics.jsonl").read_text().splitlines()
     (third / "metrics.jsonl").write_text(
         "\n".join([lines[0], with_accuracy(lines[1], int("9" * 400)), lines[2]]) + "\n"
@@ -89,7 +90,7 @@ def test_no_command_fails_on_an_impossible_number(results, capfd):
     for words in READERS:
         assert cli.main([*words, "--results", str(results)]) in (0, 3), words
     errors = capfd.readouterr().err
-    assert all(str(folder) in errors for folder in (first, second, third))
+    assert all(str(folder) in errors for folder in (first, second, third, fourth))
 
 
 def with_accuracy(line: str, value: Any) -> str:
