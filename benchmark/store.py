@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import itertools
@@ -191,10 +192,10 @@ class RunFolder:
     """One run on disk."""
 
     path: Path
-    lock: Lock = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.lock = Lock(self.path / "lock")
+    @functools.cached_property
+    def lock(self) -> Lock:
+        return Lock(self.path / "lock")
 
     @property
     def document_path(self) -> Path:
