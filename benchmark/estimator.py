@@ -22,20 +22,20 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from benchmark import kept
+from benchmark import artifacts
 from benchmark.errors import CandidError
 from datasets.base import UNKNOWN, DataError
-from datasets.own.new import check_rows, frame_rows
-from datasets.own.rows import Rows, dataset_from, inputs_of, ordered, words_of
-from datasets.own.table import features_of
-from methods.parts.networks import own_file
+from datasets.user.new import check_rows, frame_rows
+from datasets.user.rows import Rows, dataset_from, inputs_of, ordered, words_of
+from datasets.user.table import features_of
+from methods.networks.names import own_file
 from methods.registry import MethodError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from benchmark.plan.spec import RunSpec
-    from benchmark.train.model import Model
+    from benchmark.config.spec import RunSpec
+    from benchmark.trainer.model import Model
 
 SHORT = {"epochs": "train", "batch": "train", "lr": "train", "weight_decay": "train", "holdout": "train"}
 PROFILE = "own"
@@ -100,9 +100,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         """
         import torch
 
-        from benchmark.train.guard import Diverged
-        from benchmark.train.model import model_files, model_from
-        from benchmark.train.trainer import Trainer
+        from benchmark.trainer.guard import Diverged
+        from benchmark.trainer.model import model_files, model_from
+        from benchmark.trainer.trainer import Trainer
         from methods.registry import load
 
         with sentences():
@@ -147,8 +147,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
 
     def _spec(self) -> tuple[RunSpec, Any]:
         """The run of the profile `own` with what was set."""
-        from benchmark.plan.profile import load_profile
-        from benchmark.plan.resolution import Override, check_overrides, resolve
+        from benchmark.config.profile import load_profile
+        from benchmark.config.resolution import Override, check_overrides, resolve
         from methods.registry import discover
 
         if not isinstance(self.random_state, int | np.integer) or self.random_state < 0:
@@ -191,7 +191,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         """The trained model, built from its files when it is first needed."""
         check_is_fitted(self, "classes_")
         if self._model is None:
-            from benchmark.train.model import model_from
+            from benchmark.trainer.model import model_from
 
             with sentences():
                 self._model = model_from(self._files, self._own_files, self.device)
@@ -226,15 +226,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
     def belief_(self) -> np.ndarray:
         """(N, C) how much each label is believed for every training row; rows sum to 1."""
         check_is_fitted(self, "classes_")
-        return kept.beliefs_of(Path(kept.LABELS), self._files[kept.LABELS]).belief.astype(np.float64)
+        return artifacts.beliefs_of(Path(artifacts.LABELS), self._files[artifacts.LABELS]).belief.astype(np.float64)
 
     # files ------------------------------------------------------------------------------------------------------------
     def save(self, path: str | Path) -> None:
         """Write the model into a folder: plain tensors and JSON, which `./reproduce.sh predict` and `load` read."""
         check_is_fitted(self, "classes_")
-        from benchmark.train.model import write_model
+        from benchmark.trainer.model import write_model
 
-        document = json.loads(self._files[kept.MODEL])
+        document = json.loads(self._files[artifacts.MODEL])
         parameters = self.get_params() | {"classes": None, "random_state": int(self.random_state)}
         try:
             parameters["settings"] = None if self.settings is None else dict(self.settings)
@@ -244,7 +244,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         except TypeError as error:
             raise ValueError(f"The parameters cannot be saved: {error}.") from None
         Path(path).mkdir(parents=True, exist_ok=True)
-        write_model(Path(path), self._files | {kept.MODEL: text.encode()})
+        write_model(Path(path), self._files | {artifacts.MODEL: text.encode()})
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_model": None}  # made again from the files
@@ -257,7 +257,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
 
 def load(path: str | Path, plugin: str | None = None, device: str = "cpu") -> PartialLabelClassifier:
     """A model from a folder that `save` or `./reproduce.sh fit` has written. Nothing in it is run."""
-    from benchmark.train.model import read_document, read_model
+    from benchmark.trainer.model import read_document, read_model
 
     folder = Path(path)
     with sentences():
@@ -267,13 +267,13 @@ def load(path: str | Path, plugin: str | None = None, device: str = "cpu") -> Pa
         known = set(PartialLabelClassifier().get_params())
         parameters = said.get("parameters")
         if not isinstance(parameters, dict) or not set(parameters) <= known:
-            raise ValueError(f"{folder / kept.MODEL} has parameters that the estimator does not know.")
+            raise ValueError(f"{folder / artifacts.MODEL} has parameters that the estimator does not know.")
         loaded = PartialLabelClassifier(**parameters | {"plugin": plugin, "device": device})
         names = np.array(document["classes"])
         loaded.classes_ = names if said.get("classes") == "U" else names.astype(np.int64)
-        loaded._files = {name: (folder / name).read_bytes() for name in (kept.MODEL, kept.TENSORS)}
-        if (folder / kept.LABELS).is_file():
-            loaded._files[kept.LABELS] = (folder / kept.LABELS).read_bytes()
+        loaded._files = {name: (folder / name).read_bytes() for name in (artifacts.MODEL, artifacts.TENSORS)}
+        if (folder / artifacts.LABELS).is_file():
+            loaded._files[artifacts.LABELS] = (folder / artifacts.LABELS).read_bytes()
         loaded._model = model
         if model.width is not None:
             loaded.n_features_in_ = model.width

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from benchmark import kept
+from benchmark import artifacts
 from benchmark.accuracy import ACCURACIES
 from benchmark.errors import CandidError, warn
 from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, read_regular, set_aside
@@ -541,7 +541,7 @@ def epoch_frame(runs: Runs) -> pandas.DataFrame:
     return frame
 
 
-def predictions(folder: RunFolder | Path | str) -> kept.Predictions | None:
+def predictions(folder: RunFolder | Path | str) -> artifacts.Predictions | None:
     """What a finished run predicted, from its folder; None if it kept nothing, as runs before there was such a file.
 
     The file is read only if its SHA-256 is the one in run.json; otherwise CandidError says so.
@@ -552,8 +552,8 @@ def predictions(folder: RunFolder | Path | str) -> kept.Predictions | None:
         return None  # one of the runs of that file, which keeps no predictions
     if document is None:
         raise CandidError(f"{run.path} is no run folder: it has no readable run.json.")
-    content = kept.checked(run.path, kept.PREDICTIONS, document)
-    return None if content is None else kept.predictions_of(run.path / kept.PREDICTIONS, content)
+    content = artifacts.checked(run.path, artifacts.PREDICTIONS, document)
+    return None if content is None else artifacts.predictions_of(run.path / artifacts.PREDICTIONS, content)
 
 
 def check_schema(frame: pandas.DataFrame) -> None:

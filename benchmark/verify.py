@@ -19,25 +19,25 @@ from typing import Any
 
 import numpy as np
 
-from benchmark import kept, store
+from benchmark import artifacts, store
 from benchmark.analysis import statistics as st
+from benchmark.config.resolution import own_data, source_digest
+from benchmark.config.spec import RunConfig, RunSpec, identity_of, label_of
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, UsageError
 from benchmark.files import file_name
-from benchmark.plan.resolution import own_data, source_digest
-from benchmark.plan.spec import RunConfig, RunSpec, identity_of, label_of
-from benchmark.run.options import RunOptions
-from benchmark.run.worker import execute
+from benchmark.runner.options import RunOptions
+from benchmark.runner.worker import execute
 from benchmark.store import SCHEMA, PackedRun, RunFolder, digest_of, is_number, printable, record_digest
-from benchmark.train.candidates import candidate_set
-from benchmark.train.loading import dataset_of
-from benchmark.train.model import network_file_of
-from benchmark.train.summary import summarise
-from benchmark.train.trainer import split_rows
+from benchmark.trainer.candidates import candidate_set
+from benchmark.trainer.loading import dataset_of
+from benchmark.trainer.model import network_file_of
+from benchmark.trainer.summary import summarise
+from benchmark.trainer.trainer import split_rows
 from datasets.base import UNKNOWN, DataError, Dataset
-from datasets.labels.candidates import read
-from datasets.labels.generators import GENERATORS
+from datasets.candidates.candidate_sets import read
+from datasets.candidates.generators import GENERATORS
 from datasets.registry import SOURCES
-from methods.parts.source import methods_in
+from methods.discovery import methods_in
 from methods.registry import Catalogue, discover
 
 CHECKS = (
@@ -309,14 +309,14 @@ def check_scores(run: StoredRun, spec: RunSpec, dataset: Dataset) -> list[str]:
         return [f"test_rows is {run.document['test_rows']} in run.json, and the data here have {labelled}"]
     if run.document.get("scored") is False and labelled:
         return ["run.json says that no test row has a true label, and the data here have some"]
-    content = kept.checked(run.folder.path, kept.PREDICTIONS, run.document)
+    content = artifacts.checked(run.folder.path, artifacts.PREDICTIONS, run.document)
     if content is None:
         raise NotChecked("it has no stored predictions")
-    stored = kept.predictions_of(Path(kept.PREDICTIONS), content)
+    stored = artifacts.predictions_of(Path(artifacts.PREDICTIONS), content)
     rows = split_rows(len(dataset.train), spec.train.holdout, spec.data_seed)[0].numpy()
     same_rows = np.array_equal(stored.train_rows, rows) and np.array_equal(stored.test_rows, range(len(dataset.test)))
     if not same_rows or stored.test_logits.shape[1] != dataset.num_classes:
-        return [f"{kept.PREDICTIONS} is not for the rows and classes of these data"]
+        return [f"{artifacts.PREDICTIONS} is not for the rows and classes of these data"]
     parts = {"accuracy": (stored.test_logits, dataset.test.labels.numpy())}
     if stored.belief is not None:
         parts["train_accuracy"] = (stored.belief, dataset.train.labels.numpy()[rows])
@@ -325,7 +325,7 @@ def check_scores(run: StoredRun, spec: RunSpec, dataset: Dataset) -> list[str]:
         stated, labelled = run.summary.get(key), labels != UNKNOWN
         accuracy = 100.0 * float((scores.argmax(1) == labels)[labelled].mean()) if labelled.any() else None
         if not _equal(stated, accuracy, 1e-11):
-            problems.append(f"{key} is {stated} in run.json and {accuracy} by {kept.PREDICTIONS}")
+            problems.append(f"{key} is {stated} in run.json and {accuracy} by {artifacts.PREDICTIONS}")
     return problems
 
 

@@ -26,7 +26,7 @@ from datasets.base import (
     how_to_get,
 )
 from datasets.cifar import RestrictedUnpickler, as_text, read_pickle
-from datasets.own.crowd import COLUMNS, check_votes, voted
+from datasets.user.crowd import COLUMNS, check_votes, voted
 from datasets.views.recipes import CIFAR
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 import datasets
-from datasets import own
+from datasets import user
 from datasets.base import GROUPS, DataError, Source, did_you_mean
 
 
@@ -36,8 +36,8 @@ def get(name: str) -> Source:
     if name in SOURCES:
         return SOURCES[name]
     path = Path(name).expanduser()
-    if own.is_own(path):
-        return own.source(path)
+    if user.is_own(path):
+        return user.source(path)
     if path.is_dir():
         raise DataError(
             f"{path} holds no candidates.csv and no answers.csv; see docs/own-data.md for the form of your own data."

@@ -37,7 +37,7 @@ from methods.blocks import (
     uniform_confidence,
     unit,
 )
-from methods.parts.ml_decoder import ClassWiseEncoder
+from methods.networks.ml_decoder import ClassWiseEncoder
 from methods.registry import register
 
 Variant = Literal["paper", "released"]

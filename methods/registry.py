@@ -17,8 +17,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from methods.parts.source import FOLDER, Entry, MethodError, methods_in, scan
-from methods.parts.typed import Setting
+from methods.discovery import FOLDER, Entry, MethodError, built_in_files, methods_in, scan
+from methods.settings import Setting
 
 if TYPE_CHECKING:
     from methods.base import Method
@@ -63,7 +63,7 @@ def discover(plugins: tuple[str | Path, ...] = (), tolerant: bool = False) -> Ca
     A broken plug-in is an error, or with `tolerant` one more entry of `broken`.
     """
     catalogue = Catalogue()
-    for path in sorted(FOLDER.glob("*.py")):
+    for path in built_in_files():
         _add(catalogue, path, required=False, read=methods_in)  # a file without @register is what methods share
     for plugin in plugins:
         _add(catalogue, Path(plugin), required=not tolerant)
@@ -106,7 +106,7 @@ def _add(catalogue: Catalogue, path: Path, *, required: bool, read: Callable[[Pa
 def load(entry: Entry) -> type[Method]:
     """Import the one file of a method and return its class."""
     if entry.built_in:
-        module_name = f"methods.{entry.file.stem}"
+        module_name = ".".join(("methods", *entry.file.resolve().relative_to(FOLDER).with_suffix("").parts))
     else:
         digest = hashlib.sha256(str(entry.file.resolve()).encode()).hexdigest()[:8]
         module_name = f"candid_plugin_{entry.file.stem}_{digest}"

@@ -40,7 +40,7 @@ from methods.blocks import (
     training_features,
     uniform_confidence,
 )
-from methods.parts.knn import batch_adjacency, nearest_neighbours
+from methods.networks.knn import batch_adjacency, nearest_neighbours
 from methods.registry import register
 
 

@@ -21,7 +21,7 @@ from benchmark.store import THEN
 from datasets.base import plural
 
 if TYPE_CHECKING:
-    from benchmark.plan.spec import RunSpec
+    from benchmark.config.spec import RunSpec
 
 ALPHA = 0.05
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from benchmark.plan.selection import Selection
+    from benchmark.config.selection import Selection
     from datasets.base import Source
 
 REFERENCE = "cel"  # the method under study, unless somebody names another

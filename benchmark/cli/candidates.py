@@ -20,7 +20,7 @@ class Own:
 def run(request: Request, own: Own) -> int:
     """Text and data card of every selected data set, for the profile's first seed or for those that were named."""
     from benchmark.exhibits.parts import card
-    from benchmark.run.sets import selected_sets, set_specs
+    from benchmark.runner.candidate_sets import selected_sets, set_specs
 
     out, code = own.out or request.results / "cards", COMPLETE
     selection, named = selection_of(request), request.seeds is not None

@@ -16,9 +16,9 @@ PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scipy", "matplot
 def run(request: Request, own: NoFlags) -> int:
     from importlib.metadata import PackageNotFoundError, version
 
-    from benchmark.run import devices
-    from benchmark.run.devices import cores
-    from benchmark.run.provenance import commit, cpu_name
+    from benchmark.runner import devices
+    from benchmark.runner.devices import cores
+    from benchmark.runner.provenance import commit, cpu_name
     from datasets.registry import SOURCES
 
     print(f"Python      {sys.version.split()[0]}")
@@ -51,10 +51,10 @@ def run(request: Request, own: NoFlags) -> int:
 
 def _weights() -> list[str]:
     """What the bundled profiles start from that is no part of this checkout, and whether it is here."""
-    from benchmark.plan.profile import profile_names
-    from benchmark.plan.selection import select
-    from benchmark.plan.weights import needed
-    from methods.parts.pretrained import whereabouts
+    from benchmark.config.profile import profile_names
+    from benchmark.config.selection import select
+    from benchmark.config.weights import needed
+    from methods.networks.pretrained import whereabouts
 
     lines: dict[str, None] = {}
     for profile in profile_names():

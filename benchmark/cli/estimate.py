@@ -14,12 +14,12 @@ from benchmark.cli.training import announce, place_of, plan_line, say_missing, s
 from benchmark.errors import COMPLETE, INCOMPLETE
 from benchmark.exhibits.base import all_exhibits
 from benchmark.flags import flag
-from benchmark.run import devices
-from benchmark.run.progress import duration
+from benchmark.runner import devices
+from benchmark.runner.progress import duration
 from datasets.storage.archives import ARCHIVES
 
 if TYPE_CHECKING:
-    from benchmark.run.estimate import Cost
+    from benchmark.runner.estimate import Cost
 
 HELP = "measure what a plan costs on this machine: time, memory and disk"
 
@@ -31,7 +31,7 @@ class Own:
 
 
 def run(request: Request, own: Own) -> int:
-    from benchmark.run.standing import standing
+    from benchmark.runner.status import standing
 
     exhibits = every_one() if own.what == "all" else with_defaults()
     chosen = {exhibit: options for exhibit, options in exhibits.items() if own.what in (exhibit.name, "all")}
@@ -47,7 +47,7 @@ def run(request: Request, own: Own) -> int:
     missing = say_missing(request, (*plan.todo, *sets))
     if request.dry_run:
         return COMPLETE
-    from benchmark.run.estimate import measure_all, tasks_of  # needs torch
+    from benchmark.runner.estimate import measure_all, tasks_of  # needs torch
 
     say_weights(request, plan.todo)
     place = place_of(request)

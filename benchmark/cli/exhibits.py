@@ -17,7 +17,7 @@ from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, MissingRuns, Usa
 from benchmark.exhibits.base import Exhibit, Made, Material, Need, NoFlags, all_exhibits
 
 if TYPE_CHECKING:
-    from benchmark.plan.selection import Selection
+    from benchmark.config.selection import Selection
 
 Chosen = Mapping[Exhibit, Any]  # exhibits with their options
 OF_RUNS = {

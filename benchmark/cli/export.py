@@ -29,7 +29,7 @@ class Own:
 
 
 def run(request: Request, own: Own) -> int:
-    from benchmark.plan.selection import sources_of
+    from benchmark.config.selection import sources_of
 
     stored = store.current_runs(request.results, request.profile, sources_of(request.plugins))
     frame = run_frame(stored, request.data) if own.runs else store.epoch_frame(stored)
@@ -90,8 +90,8 @@ def measures_of(folder: store.RunFolder, document: dict[str, Any], data: Path) -
 
 def dataset_of_run(document: dict[str, Any], data: Path) -> Dataset | None:
     """Return the dataset of a stored run, or None if it is not on this machine. Its name is never taken for a path."""
-    from benchmark.plan.spec import RunConfig, RunSpec
-    from benchmark.train.loading import dataset_of
+    from benchmark.config.spec import RunConfig, RunSpec
+    from benchmark.trainer.loading import dataset_of
     from datasets.registry import SOURCES
 
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark import kept, store
+from benchmark import artifacts, store
 from benchmark.accuracy import in_words
 from benchmark.cli.options import Command, Request
 from benchmark.cli.run import report_failures
@@ -16,14 +16,14 @@ from benchmark.errors import COMPLETE, FAILED, UsageError
 from benchmark.flags import flag
 
 if TYPE_CHECKING:
-    from benchmark.plan.spec import RunSpec
+    from benchmark.config.spec import RunSpec
 
 OWN = "own"  # the profile for own data
 TAKES = (
     "profile", "results", "data", "device", "plugins", "settings", "epochs", "eval_every", "dry_run", "quiet", "track",
     "checkpoint_seconds",
 )  # fmt: skip
-COPIED = ("run.json", "metrics.jsonl", kept.PREDICTIONS, kept.MODEL, kept.TENSORS, kept.LABELS)
+COPIED = ("run.json", "metrics.jsonl", artifacts.PREDICTIONS, artifacts.MODEL, artifacts.TENSORS, artifacts.LABELS)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def run(request: Request, own: Own) -> int:
     folder, document = found
     where = folder.path if own.out is None else copied(folder.path, own.out)
     print(told(spec, document))
-    if kept.TENSORS not in (document.get("files") or {}):
+    if artifacts.TENSORS not in (document.get("files") or {}):
         return FAILED  # why was said as a warning
     print(f"Model: {where}\n  ./reproduce.sh predict {where} NEW-DATA\n  ./reproduce.sh labels {where}")
     return COMPLETE
@@ -64,7 +64,7 @@ def run(request: Request, own: Own) -> int:
 
 def finished(results: Path, spec: RunSpec) -> tuple[store.RunFolder, dict[str, Any]] | None:
     """The run on disk, under whatever profile it was done."""
-    from benchmark.run.standing import found
+    from benchmark.runner.status import found
 
     known = found([spec], results).get(spec.digest)
     return known if known is not None and known[1]["status"] == "done" else None
@@ -99,8 +99,8 @@ def check_out(out: Path) -> None:
 
 def copied(folder: Path, out: Path) -> Path:
     """The files of a finished run in another folder; model.json last, which makes it a model."""
-    (out / kept.MODEL).unlink(missing_ok=True)
-    for name in sorted(COPIED, key=lambda name: name == kept.MODEL):
+    (out / artifacts.MODEL).unlink(missing_ok=True)
+    for name in sorted(COPIED, key=lambda name: name == artifacts.MODEL):
         if (folder / name).is_file():
             shutil.copyfile(folder / name, out / name)
     return out

@@ -10,7 +10,7 @@ from typing import Any
 from benchmark.cli.options import Command, Request
 from benchmark.errors import COMPLETE, UsageError
 from benchmark.flags import flag
-from datasets.labels.generators import GENERATORS
+from datasets.candidates.generators import GENERATORS
 
 Rows = list[dict[str, Any]]
 NOT_SHOWN = ("how", "file", "config")  # columns for --json alone; `how` follows its line
@@ -67,7 +67,7 @@ def _generators(request: Request) -> Rows:
 
 
 def _profiles(request: Request) -> Rows:
-    from benchmark.plan.profile import load_profile, profile_names
+    from benchmark.config.profile import load_profile, profile_names
 
     rows = []
     for p in map(load_profile, profile_names()):
@@ -78,7 +78,7 @@ def _profiles(request: Request) -> Rows:
 
 
 def _runs(request: Request) -> Rows:
-    from benchmark.run.standing import readable
+    from benchmark.runner.status import readable
     from benchmark.store import source_of
 
     rows = []

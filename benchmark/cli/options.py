@@ -15,7 +15,7 @@ from benchmark.errors import USAGE
 from benchmark.exhibits.base import NoFlags
 from benchmark.files import ROOT
 from benchmark.flags import flag
-from benchmark.run import backends
+from benchmark.runner import backends
 
 
 def positive(text: str, of: str = "") -> float:

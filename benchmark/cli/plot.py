@@ -26,8 +26,8 @@ def of_profile(exhibit: Exhibit, request: Request, own: Any) -> int:
 def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
     """A plot of whatever runs are there."""
     from benchmark import store
-    from benchmark.plan.profile import APART
-    from benchmark.plan.selection import as_known, sources_of
+    from benchmark.config.profile import APART
+    from benchmark.config.selection import as_known, sources_of
     from datasets.registry import SOURCES
     from methods.registry import discover
 

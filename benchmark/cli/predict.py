@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark import kept
+from benchmark import artifacts
 from benchmark.cli.options import Command, Request
 from benchmark.errors import COMPLETE, CandidError
 from benchmark.files import atomic_write
@@ -38,9 +38,9 @@ class Labels:
 
 
 def run_predict(request: Request, own: Predict) -> int:
-    from benchmark.run import devices
-    from benchmark.train.model import read_model
-    from datasets.own.new import new_rows
+    from benchmark.runner import devices
+    from benchmark.trainer.model import read_model
+    from datasets.user.new import new_rows
 
     model = read_model(own.folder, request.plugins, devices.resolve(request.device)[0])
     x, names = new_rows(own.rows, model.width, model.columns, request.data)
@@ -55,12 +55,12 @@ def run_predict(request: Request, own: Predict) -> int:
 
 
 def run_labels(request: Request, own: Labels) -> int:
-    from benchmark.train.model import read_document
+    from benchmark.trainer.model import read_document
 
     classes = read_document(own.folder)["classes"]
     found = read_beliefs(own.folder)
     if found.candidates.shape[1] != len(classes):
-        raise CandidError(f"{own.folder / kept.LABELS} is of another model: it has other classes.")
+        raise CandidError(f"{own.folder / artifacts.LABELS} is of another model: it has other classes.")
     lines = rows_of(found, classes)
     write(
         own.out, ["row", "label", "belief", "runner_up", "runner_up_belief", "model", "disagrees", "candidates"], lines
@@ -70,21 +70,23 @@ def run_labels(request: Request, own: Labels) -> int:
     return COMPLETE
 
 
-def read_beliefs(folder: Path) -> kept.Beliefs:
+def read_beliefs(folder: Path) -> artifacts.Beliefs:
     """labels.npz of a model's folder, the one that the run wrote where run.json says which."""
-    from benchmark.train.model import recorded
+    from benchmark.trainer.model import recorded
 
-    path = folder / kept.LABELS
+    path = folder / artifacts.LABELS
     try:
         content = path.read_bytes()
     except OSError as error:
         raise CandidError(f"{path} cannot be read ({error.strerror}); it is written where a model is kept.") from None
-    if hashlib.sha256(content).hexdigest() != recorded(folder).get(kept.LABELS, hashlib.sha256(content).hexdigest()):
+    if hashlib.sha256(content).hexdigest() != recorded(folder).get(
+        artifacts.LABELS, hashlib.sha256(content).hexdigest()
+    ):
         raise CandidError(f"{path} is not the file that the run wrote: its SHA-256 is not the one in run.json.")
-    return kept.beliefs_of(path, content)
+    return artifacts.beliefs_of(path, content)
 
 
-def rows_of(found: kept.Beliefs, classes: Sequence[str]) -> list[list[str]]:
+def rows_of(found: artifacts.Beliefs, classes: Sequence[str]) -> list[list[str]]:
     """One line per training row: the label chosen, the next one, and what the model says without the candidates."""
     order = (-found.belief.astype("float64")).argsort(1, kind="stable")
     said = found.logits.argmax(1)

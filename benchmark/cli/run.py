@@ -15,9 +15,9 @@ from benchmark.flags import flag
 from datasets.base import plural
 
 if TYPE_CHECKING:
-    from benchmark.plan.selection import Selection
-    from benchmark.plan.spec import RunSpec
-    from benchmark.run.progress import Progress
+    from benchmark.config.selection import Selection
+    from benchmark.config.spec import RunSpec
+    from benchmark.runner.progress import Progress
 
 NAMED = 5  # runs that a line of failures names
 

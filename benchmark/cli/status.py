@@ -15,8 +15,8 @@ from benchmark.store import RunFolder, profile_name
 
 
 def run(request: Request, own: NoFlags) -> int:
-    from benchmark.plan.profile import load_profile
-    from benchmark.run.standing import readable
+    from benchmark.config.profile import load_profile
+    from benchmark.runner.status import readable
 
     by_profile: dict[str, list[tuple[RunFolder, dict[str, Any], str]]] = {}
     for folder, document, state in readable(request.results, request.profile):
@@ -36,8 +36,8 @@ def run(request: Request, own: NoFlags) -> int:
 
 def _print_annotators(results: Path) -> None:
     """The clean-label networks behind candidate sets; profiles share them. Finished ones are counted only."""
-    from benchmark.run.annotators import annotators
-    from benchmark.run.progress import duration
+    from benchmark.runner.annotators import annotators
+    from benchmark.runner.progress import duration
 
     found = list(annotators(results))
     if found:
@@ -60,14 +60,14 @@ def _print_unfinished(entries: list[tuple[RunFolder, dict[str, Any], str]]) -> N
             print(f"{head}: {state}{': ' + document['reason'] if document.get('reason') else ''}")
     left = sum(_seconds_left(folder, document) for folder, document, state in entries if state == "running")
     if left:
-        from benchmark.run.progress import duration
+        from benchmark.runner.progress import duration
 
         print(f"  about {duration(left)} of computing left in running jobs")
 
 
 def _planned(profile: str, request: Request) -> dict[str, int]:
     """Runs of the profile's own table that are not among its folders: to do, or done by another profile."""
-    from benchmark.run.standing import standing
+    from benchmark.runner.status import standing
 
     try:
         now = standing(selection_of(request, profile).specs(), request.results)

@@ -13,17 +13,17 @@ from benchmark.store import STATES
 from datasets.base import plural
 
 if TYPE_CHECKING:
-    from benchmark.plan.selection import Selection
-    from benchmark.plan.spec import RunSpec
-    from benchmark.run.backends.base import Backend
-    from benchmark.run.options import RunOptions
-    from benchmark.run.progress import Progress
-    from benchmark.run.standing import Standing
+    from benchmark.config.selection import Selection
+    from benchmark.config.spec import RunSpec
+    from benchmark.runner.backends.base import Backend
+    from benchmark.runner.options import RunOptions
+    from benchmark.runner.progress import Progress
+    from benchmark.runner.status import Standing
 
 
 def default_profile(request: Request) -> tuple[str, str]:
     """The profile and why it was taken."""
-    from benchmark.run import devices
+    from benchmark.runner import devices
 
     if request.profile:
         return request.profile, "as asked"
@@ -34,7 +34,7 @@ def default_profile(request: Request) -> tuple[str, str]:
 
 def selection_of(request: Request, profile: str | None = None) -> Selection:
     """Everything typed, checked."""
-    from benchmark.plan.selection import Choice, select
+    from benchmark.config.selection import Choice, select
 
     choice = Choice(
         request.methods,
@@ -50,14 +50,14 @@ def selection_of(request: Request, profile: str | None = None) -> Selection:
 
 def devices_here(request: Request) -> list[str]:
     """Those of this machine that were asked for; the cards of a cluster are its workers', a login node may have none."""
-    from benchmark.run import devices
+    from benchmark.runner import devices
 
     return devices.resolve("auto" if request.scheduler and request.device.startswith("cuda") else request.device)
 
 
 def place_of(request: Request) -> RunOptions:
     """Where runs find and leave things, on the first of the devices."""
-    from benchmark.run.options import RunOptions
+    from benchmark.runner.options import RunOptions
 
     return RunOptions(
         request.results,
@@ -75,10 +75,10 @@ def place_of(request: Request) -> RunOptions:
 def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> Progress:
     """Do what is missing, showing progress; the plan is printed first."""
     from benchmark.files import ensure_writable
-    from benchmark.run.missing import refuse_missing
-    from benchmark.run.progress import Progress, display_for
-    from benchmark.run.standing import cost, standing
-    from benchmark.run.tracking import check_tracker
+    from benchmark.runner.missing import refuse_missing
+    from benchmark.runner.progress import Progress, display_for
+    from benchmark.runner.status import cost, standing
+    from benchmark.runner.tracking import check_tracker
 
     place = place_of(request)
     check_tracker(place.track)
@@ -120,7 +120,7 @@ def grouped_runs(specs: Sequence[RunSpec]) -> list[str]:
 
 def say_missing(request: Request, specs: Sequence[RunSpec]) -> dict[str, str]:
     """Print which datasets of these runs are not on this machine, and return them with the reason."""
-    from benchmark.run.missing import missing_data
+    from benchmark.runner.missing import missing_data
 
     missing = missing_data(specs, request.data)
     for name, reason in missing.items():
@@ -131,8 +131,8 @@ def say_missing(request: Request, specs: Sequence[RunSpec]) -> dict[str, str]:
 def make_sets(request: Request, specs: Sequence[RunSpec]) -> None:
     """Train the annotators that are missing and draw the candidate sets of these runs, showing progress."""
     from benchmark.files import ensure_writable
-    from benchmark.run.progress import display_for
-    from datasets.labels.generators import GENERATORS
+    from benchmark.runner.progress import display_for
+    from datasets.candidates.generators import GENERATORS
 
     annotated = [spec for spec in specs if GENERATORS[spec.data.generator].annotator]
     slots, backend = slots_and_backend(request)
@@ -145,8 +145,8 @@ def make_sets(request: Request, specs: Sequence[RunSpec]) -> None:
 
 def slots_and_backend(request: Request) -> tuple[list[str], type[Backend]]:
     """Where to carry runs out, checked."""
-    from benchmark.run.backends import BACKENDS
-    from benchmark.run.devices import parse_jobs
+    from benchmark.runner.backends import BACKENDS
+    from benchmark.runner.devices import parse_jobs
 
     slots = parse_jobs(request.jobs, devices_here(request))
     backend = BACKENDS[request.backend]
@@ -162,8 +162,8 @@ def slots_and_backend(request: Request) -> tuple[list[str], type[Backend]]:
 
 def say_weights(request: Request, specs: Sequence[RunSpec]) -> None:
     """Which weights the runs start from and whether they are here; that some cannot be had is said in any case."""
-    from benchmark.plan.weights import needed
-    from methods.parts.pretrained import whereabouts
+    from benchmark.config.weights import needed
+    from methods.networks.pretrained import whereabouts
 
     for weights in needed(specs):
         found = whereabouts(weights.network, weights.file)

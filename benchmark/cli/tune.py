@@ -25,9 +25,9 @@ from benchmark.flags import flag
 from benchmark.store import RunFolder, is_number, state_of
 
 if TYPE_CHECKING:
-    from benchmark.plan.selection import Selection
-    from benchmark.plan.spec import RunSpec
-    from benchmark.run.options import Outcome
+    from benchmark.config.selection import Selection
+    from benchmark.config.spec import RunSpec
+    from benchmark.runner.options import Outcome
 
 GRIDS = {  # learning rates, weight decays; "full" is the CEL paper's
     "full": ((0.5, 0.1, 0.05, 0.01, 0.005, 0.001), (1e-3, 5e-4, 1e-4)),
@@ -156,8 +156,8 @@ def numbers(option: str, text: str) -> tuple[float, ...]:
 
 def grid(selection: Selection, rates: Sequence[float], decays: Sequence[float]) -> list[Cell]:
     """Every method and data set with its points. The runs are kept apart from those of the profile itself."""
-    from benchmark.plan.profile import TUNING
-    from benchmark.plan.resolution import Override
+    from benchmark.config.profile import TUNING
+    from benchmark.config.resolution import Override
 
     cells = []
     for dataset in selection.datasets:
@@ -184,7 +184,7 @@ def scores(cell: Cell, results: Path, metric: str, failures: Mapping[str, Outcom
 
     `failures` of this command, by digest, tell of runs that left nothing on disk, as when the data cannot be read.
     """
-    from benchmark.run.standing import found
+    from benchmark.runner.status import found
 
     known = found([spec for point in cell.points for spec in point.specs], results)
     return [score_of(point, known, metric, failures) for point in cell.points]

@@ -33,7 +33,7 @@ class Own:
 def run(request: Request, own: Own) -> int:
     from benchmark import store
     from benchmark.files import atomic_write, check_out, refuse_links, without_paths
-    from benchmark.run.provenance import environment, now
+    from benchmark.runner.provenance import environment, now
     from benchmark.verify import Context, verify
 
     if own.cells < 0:

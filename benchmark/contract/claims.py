@@ -35,12 +35,12 @@ from benchmark.contract.examiner import (
 from benchmark.device.pretend import PretendCuda
 from benchmark.files import ROOT
 from benchmark.store import RunFolder
-from benchmark.train import checkpoint
-from benchmark.train.device import global_state
-from benchmark.train.stray_tensors import stray_tensors
-from benchmark.train.trainer import Hooks, Interrupted, Trainer, TrainingRows, weights_digest
+from benchmark.trainer import checkpoint
+from benchmark.trainer.device import global_state
+from benchmark.trainer.stray_tensors import stray_tensors
+from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, TrainingRows, weights_digest
 from methods.base import About, Clock, Method, Step, Task, ViewName
-from methods.parts.backbones import SmallCNN
+from methods.networks.backbones import SmallCNN
 from methods.supervised import sees_truth
 
 # Looks at the stop flag; an epoch has one after each of its six steps and one after all. So: within an epoch, after

@@ -27,14 +27,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from benchmark.plan.profile import load_profile
-from benchmark.plan.resolution import resolve
-from benchmark.plan.sections import Train
-from benchmark.plan.spec import RunSpec
-from benchmark.train.guard import Diverged
-from benchmark.train.inputs import ViewLoader
-from benchmark.train.seeding import derive
-from benchmark.train.trainer import Hooks, Trainer, weights_digest
+from benchmark.config.profile import load_profile
+from benchmark.config.resolution import resolve
+from benchmark.config.sections import Train
+from benchmark.config.spec import RunSpec
+from benchmark.trainer.guard import Diverged
+from benchmark.trainer.inputs import ViewLoader
+from benchmark.trainer.seeding import derive
+from benchmark.trainer.trainer import Hooks, Trainer, weights_digest
 from datasets.base import Dataset, Split
 from datasets.views.recipes import DIGITS
 from methods.base import Batch, Clock, Method, Step, Task

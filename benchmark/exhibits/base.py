@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from benchmark.analysis.table import Table
-    from benchmark.plan.selection import Selection
-    from benchmark.plan.spec import RunSpec
-    from benchmark.run.options import RunOptions
-    from benchmark.run.standing import Standing
+    from benchmark.config.selection import Selection
+    from benchmark.config.spec import RunSpec
+    from benchmark.runner.options import RunOptions
+    from benchmark.runner.status import Standing
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,14 @@ class Material:
 
     @functools.cached_property
     def standing(self) -> Standing:
-        from benchmark.run.standing import standing
+        from benchmark.runner.status import standing
 
         return standing(self.need.specs, self.place.results)
 
     @functools.cached_property
     def runs(self) -> pandas.DataFrame:
         """The runs of the need under its labels; unknown schemas are refused."""
-        from benchmark.run.standing import frame_of
+        from benchmark.runner.status import frame_of
         from benchmark.store import check_schema
 
         frame = frame_of(self.need.specs, self.place.results, self.need.labels)
@@ -123,7 +123,7 @@ class Material:
     def epochs(self) -> pandas.DataFrame:
         """The epochs of the need under its labels."""
         from benchmark import store
-        from benchmark.run.standing import as_planned
+        from benchmark.runner.status import as_planned
 
         return store.epoch_frame(as_planned(self.need.specs, self.place.results, self.need.labels))
 
@@ -176,7 +176,7 @@ class Material:
     @property
     def remarks(self) -> list[str]:
         """What loading said of the data, and what the command line changed."""
-        from benchmark.run.standing import data_notes
+        from benchmark.runner.status import data_notes
 
         return data_notes(self.need.specs, self.place.results) + self.overridden
 

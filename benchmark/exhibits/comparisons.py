@@ -16,7 +16,7 @@ from datasets.base import plural
 
 if TYPE_CHECKING:
     from benchmark.analysis.pairs import PairComparisons
-    from benchmark.plan.selection import Selection
+    from benchmark.config.selection import Selection
 
 COLUMNS = ("A", "B", "A − B", "95 %, t", "95 %, bootstrap", "P(A > B)", "Ahead/equal/behind", "p", "p Holm")
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmark.analysis.contents import REFERENCE
+from benchmark.config.profile import load_profile, profile_names
 from benchmark.exhibits.base import FolderPlot, Material, Need, reference_flag
 from benchmark.files import file_name
 from benchmark.flags import flag
-from benchmark.plan.profile import load_profile, profile_names
 from methods.registry import discover
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from benchmark.plan.selection import Selection
+    from benchmark.config.selection import Selection
 
 
 def titled(label: str, titles: Mapping[str, str]) -> str:

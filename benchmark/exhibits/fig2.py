@@ -10,8 +10,8 @@ from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags, chosen
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from benchmark.plan.resolution import Override
-    from benchmark.plan.selection import Selection
+    from benchmark.config.resolution import Override
+    from benchmark.config.selection import Selection
 
 
 class Figure2(Exhibit):
@@ -40,8 +40,8 @@ class Figure2(Exhibit):
 
 def uniform_like(selection: Selection, dataset: str) -> list[Override]:
     """Uniform candidate labels of the same expected size as the profile's instance-dependent ones."""
-    from benchmark.plan.resolution import Override
-    from benchmark.plan.sections import Data, fields_of
+    from benchmark.config.resolution import Override
+    from benchmark.config.sections import Data, fields_of
 
     source = selection.source(dataset)
     if source.own_candidates:

@@ -11,7 +11,7 @@ from benchmark.exhibits.base import Exhibit, Material, Need, reference_flag
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from benchmark.plan.selection import Selection
+    from benchmark.config.selection import Selection
 
 
 class Figure4(Exhibit):

@@ -9,7 +9,7 @@ from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags, chosen
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from benchmark.plan.selection import Selection
+    from benchmark.config.selection import Selection
 
 VALUES = {
     "alpha": (0.1, 0.5, 1.0),

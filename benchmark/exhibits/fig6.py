@@ -9,7 +9,7 @@ from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags, chosen
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from benchmark.plan.selection import Selection
+    from benchmark.config.selection import Selection
 
 LENGTHS = (128, 256, 512, 768, 1024)
 PAPER_LENGTH = 512  # filled in the drawing

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from benchmark.analysis.comparisons import RankAnalysis
-    from benchmark.plan.selection import Selection
+    from benchmark.config.selection import Selection
 
 
 class Ranks(Exhibit):

@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmark.analysis.table import NONE, Cell, Row, Table, row
+from benchmark.config.profile import load_profile
 from benchmark.errors import UsageError
 from benchmark.exhibits.base import Exhibit, Material, Need
 from benchmark.flags import flag
-from benchmark.plan.profile import load_profile
 from methods.registry import did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from benchmark.analysis.agreement import Agreement
-    from benchmark.plan.selection import Selection
-    from benchmark.plan.spec import RunSpec
-    from benchmark.run.options import RunOptions
+    from benchmark.config.selection import Selection
+    from benchmark.config.spec import RunSpec
+    from benchmark.runner.options import RunOptions
 
 SOURCES = ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23", "l21-fashion")
 USUAL_SOURCES = "f25,k25,p20,v21,l21-fashion"  # the others do not publish their learning rates
@@ -132,7 +132,7 @@ def without_number(selection: Selection, options: Realworld.Options) -> list[str
 def agreements(material: Material, options: Realworld.Options) -> list[Agreement]:
     """Every published number of the chosen sources with what came out here."""
     from benchmark.analysis import agreement
-    from benchmark.run.standing import frame_of
+    from benchmark.runner.status import frame_of
 
     found = []
     for part in parts(material.selection, options):

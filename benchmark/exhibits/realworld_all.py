@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from benchmark.accuracy import by_word
 from benchmark.analysis.contents import MAIN_KINDS, TEST_NAMES, Contents, DatasetInfo
 from benchmark.analysis.table import NONE, Row, Table, row
+from benchmark.config.profile import load_profile
 from benchmark.errors import UsageError
 from benchmark.exhibits.base import (
     Exhibit,
@@ -22,13 +23,12 @@ from benchmark.exhibits.base import (
     test_flag,
 )
 from benchmark.exhibits.realworld import USUAL_SETS
-from benchmark.plan.profile import load_profile
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from benchmark.plan.selection import Selection
-    from benchmark.run.options import RunOptions
+    from benchmark.config.selection import Selection
+    from benchmark.runner.options import RunOptions
 
 MODELS = {"realworld-all": "MLP", "realworld-all-linear": "linear"}  # profile -> how its columns are called
 
@@ -79,7 +79,7 @@ def gathered(material: Material) -> tuple[pd.DataFrame, Contents]:
     import pandas as pd
 
     from benchmark.analysis.contents import contents_of
-    from benchmark.run.standing import frame_of
+    from benchmark.runner.status import frame_of
     from benchmark.store import check_schema
 
     frames, columns = [], []

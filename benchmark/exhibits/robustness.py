@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from benchmark.plan.resolution import Override
-    from benchmark.plan.sections import Data
-    from benchmark.plan.selection import Selection
+    from benchmark.config.resolution import Override
+    from benchmark.config.sections import Data
+    from benchmark.config.selection import Selection
 
 # Made for clean sets, for missing truth (ALIM, FREDIS) and for long tails (SoLar), and cheap enough for ten minutes.
 USUAL = ("cel", "proden", "pico", "alim", "fredis", "solar")
@@ -94,7 +94,7 @@ def datasets_of(selection: Selection) -> list[str]:
 
 def changes(axis: Axis, value: float, usual: Data) -> list[Override]:
     """What the command line would have to say for this point; nothing where it is the usual setting."""
-    from benchmark.plan.resolution import Override
+    from benchmark.config.resolution import Override
 
     words = dict(axis.always)
     if words or value != getattr(usual, axis.key):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from benchmark.analysis.contents import Contents
-    from benchmark.plan.selection import Selection
+    from benchmark.config.selection import Selection
 
 
 class Rules(Exhibit):

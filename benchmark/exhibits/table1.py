@@ -11,8 +11,8 @@ from benchmark.analysis.table import NONE, Table, row
 from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags
 
 if TYPE_CHECKING:
-    from benchmark.plan.selection import Selection
-    from benchmark.run.options import RunOptions
+    from benchmark.config.selection import Selection
+    from benchmark.runner.options import RunOptions
 
 COLUMNS = {
     "train": "Train",
@@ -30,7 +30,7 @@ class Table1(Exhibit):
     name, title, kind = "table1", "Table 1", "table"
 
     def runs(self, selection: Selection, options: NoFlags) -> Need:
-        from benchmark.run.sets import set_specs
+        from benchmark.runner.candidate_sets import set_specs
 
         return Need(sets=set_specs(selection))  # nothing is trained but annotators
 
@@ -43,8 +43,8 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
     """What each data set and its candidate labels look like here, or how to get it."""
     import torch
 
-    from benchmark.run.sets import selected_sets
-    from datasets.labels.candidates import annotator_in_words, doubts, statistics
+    from benchmark.runner.candidate_sets import selected_sets
+    from datasets.candidates.candidate_sets import annotator_in_words, doubts, statistics
 
     rows: list[dict[str, Any]] = []
     for spec, found in selected_sets(selection, place):

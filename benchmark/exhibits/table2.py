@@ -23,8 +23,8 @@ from datasets.base import plural
 if TYPE_CHECKING:
     import pandas as pd
 
+    from benchmark.config.selection import Selection
     from benchmark.exhibits.parts.cells import Grid
-    from benchmark.plan.selection import Selection
 
 REFERENCE_MARK, GONE_MARK = "★", "†"
 PUBLISHED_ROW = "  published"  # title of the line below a method's own

@@ -26,7 +26,7 @@ from benchmark.flags import flag
 if TYPE_CHECKING:
     import pandas as pd
 
-    from benchmark.plan.selection import Selection
+    from benchmark.config.selection import Selection
 
 
 class Table3(Exhibit):

@@ -15,7 +15,7 @@ from benchmark.exhibits.base import Exhibit, Material, Need, accuracy_flag
 if TYPE_CHECKING:
     import pandas as pd
 
-    from benchmark.plan.selection import Selection
+    from benchmark.config.selection import Selection
 
 ABLATION: dict[str, dict[str, Any]] = {  # row as printed: what its runs change
     "L_cls": {"alpha": 0.0, "beta": 0.0},

@@ -28,6 +28,10 @@ from benchmark.accuracy import LAST
 from benchmark.analysis import comparisons
 from benchmark.analysis.contents import MAIN_KINDS, Contents, DatasetInfo, contents_of
 from benchmark.analysis.table import NONE, Table, row
+from benchmark.config.profile import APART, Profile, load_profile, profile_names
+from benchmark.config.resolution import resolve
+from benchmark.config.selection import Selection, as_known, sources_of
+from benchmark.config.spec import RunSpec, values_by_source
 from benchmark.errors import CandidError, MissingRuns, UsageError
 from benchmark.exhibits.curves import titled
 from benchmark.exhibits.parts.cells import grid_of, range_text
@@ -37,11 +41,7 @@ from benchmark.exhibits.ranks import critical_difference
 from benchmark.exhibits.table2 import PUBLISHED_ROW, table2
 from benchmark.exhibits.table3 import table3
 from benchmark.files import atomic_write, without_paths
-from benchmark.plan.profile import APART, Profile, load_profile, profile_names
-from benchmark.plan.resolution import resolve
-from benchmark.plan.selection import Selection, as_known, sources_of
-from benchmark.plan.spec import RunSpec, values_by_source
-from benchmark.run.standing import matching
+from benchmark.runner.status import matching
 from datasets.base import plural
 from datasets.registry import SOURCES
 from methods.registry import Catalogue, discover

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmark.config.profile import load_profile
 from benchmark.files import ROOT, atomic_write
-from benchmark.plan.profile import load_profile
 from benchmark.tools import evidence
 from benchmark.tools.settings import settings_table
 from datasets.base import Source

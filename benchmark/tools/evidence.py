@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmark.analysis.agreement import Agreement, count
 from benchmark.analysis.table import Table, to_markdown
+from benchmark.config.selection import Choice, select
 from benchmark.exhibits.base import Exhibit, Material
 from benchmark.exhibits.realworld import Realworld, agreements, number
 from benchmark.exhibits.realworld import table as realworld_table
@@ -16,8 +17,7 @@ from benchmark.exhibits.table2 import Table2
 from benchmark.exhibits.table3 import Table3
 from benchmark.exhibits.table4 import Table4
 from benchmark.files import ROOT
-from benchmark.plan.selection import Choice, select
-from benchmark.run.options import RunOptions
+from benchmark.runner.options import RunOptions
 from methods.registry import discover
 
 PLACE = RunOptions(ROOT / "results" / "reference", ROOT / "data")

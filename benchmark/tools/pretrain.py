@@ -18,11 +18,11 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import nn
 
-from benchmark.train.inputs import ViewLoader
-from benchmark.train.seeding import derive
+from benchmark.trainer.inputs import ViewLoader
+from benchmark.trainer.seeding import derive
 from datasets import glyphs
 from datasets.base import Dataset, Split
-from methods.parts.backbones import WEIGHTS, SmallCNN
+from methods.networks.backbones import WEIGHTS, SmallCNN
 
 UNSEEN = {"small-cnn-signs": 2, "small-cnn-characters": 1}  # first look-alikes of every group that are left out
 DRAWING = 1  # `quick` has drawing 0

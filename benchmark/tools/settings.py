@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import re
 
-from benchmark.plan.sections import SECTIONS, fields_of
+from benchmark.config.sections import SECTIONS, fields_of
 
 
 def comments(section: type) -> dict[str, str]:

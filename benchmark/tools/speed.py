@@ -25,16 +25,16 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision import transforms
 
+from benchmark.config.selection import Choice, select
+from benchmark.config.spec import RunSpec
 from benchmark.errors import UsageError
 from benchmark.files import ROOT, atomic_write
-from benchmark.plan.selection import Choice, select
-from benchmark.plan.spec import RunSpec
-from benchmark.run.provenance import cpu_name, now
+from benchmark.runner.provenance import cpu_name, now
 from benchmark.tools.docs import COST, replaced, table
-from benchmark.train.candidates import plausible_candidates
-from benchmark.train.loading import dataset_of, entry_of
-from benchmark.train.optimizers import Optimizer
-from benchmark.train.trainer import Trainer
+from benchmark.trainer.candidates import plausible_candidates
+from benchmark.trainer.loading import dataset_of, entry_of
+from benchmark.trainer.optimizers import Optimizer
+from benchmark.trainer.trainer import Trainer
 from datasets.views.recipes import CIFAR, FINE_GRAINED, Recipe
 from datasets.views.views import Views
 from methods.base import Batch

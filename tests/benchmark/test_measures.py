@@ -10,10 +10,10 @@ import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, recall_score, top_k_accuracy_score
 
 from benchmark.cli import main as cli
+from benchmark.config.selection import Choice, select
 from benchmark.measures import MEASURES, calibration_error, measures
-from benchmark.plan.selection import Choice, select
-from benchmark.run.options import RunOptions
-from benchmark.run.worker import execute
+from benchmark.runner.options import RunOptions
+from benchmark.runner.worker import execute
 from tests.conftest import make_tiny
 
 

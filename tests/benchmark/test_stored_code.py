@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from benchmark.cli import main as cli
+from benchmark.config.profile import load_profile
+from benchmark.config.resolution import Override, resolve
+from benchmark.config.selection import Choice, select
+from benchmark.config.spec import identity_of
 from benchmark.errors import UsageError
 from benchmark.estimator import load
-from benchmark.plan.profile import load_profile
-from benchmark.plan.resolution import Override, resolve
-from benchmark.plan.selection import Choice, select
-from benchmark.plan.spec import identity_of
 from benchmark.store import digest_of, record_digest
-from methods.parts.backbones import BackboneError, factory
+from methods.networks.backbones import BackboneError, factory
 from methods.registry import discover
 from tests.benchmark.test_estimator import MATRIX, X
 

@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 
 from benchmark.cli.main import main
+from benchmark.config.selection import Choice, select
+from benchmark.config.spec import identity_of
 from benchmark.files import without_paths
-from benchmark.plan.selection import Choice, select
-from benchmark.plan.spec import identity_of
-from benchmark.run.options import Outcome, RunOptions
-from benchmark.run.worker import execute
+from benchmark.runner.options import Outcome, RunOptions
+from benchmark.runner.worker import execute
 from benchmark.store import digest_of, epochs_digest, record_digest
 from benchmark.tools.reference import pack
-from benchmark.train.summary import summarise
+from benchmark.trainer.summary import summarise
 from benchmark.verify import LEAST, allowed
 from tests.support.broken_plugins import plugin
 

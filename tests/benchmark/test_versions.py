@@ -10,14 +10,14 @@ import pytest
 
 from benchmark import store
 from benchmark.cli.main import main
+from benchmark.config.profile import load_profile
+from benchmark.config.resolution import resolve, source_digest
+from benchmark.config.selection import Choice, select
 from benchmark.errors import UsageError
-from benchmark.plan.profile import load_profile
-from benchmark.plan.resolution import resolve, source_digest
-from benchmark.plan.selection import Choice, select
 from benchmark.report.page import collect
-from benchmark.run.options import RunOptions
-from benchmark.run.standing import frame_of, standing
-from benchmark.run.worker import execute
+from benchmark.runner.options import RunOptions
+from benchmark.runner.status import frame_of, standing
+from benchmark.runner.worker import execute
 from methods.registry import discover
 from tests.support.broken_plugins import plugin
 from tests.support.fake_store import write_run, write_store

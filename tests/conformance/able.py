@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.plan import optimisation as schedules
-from datasets.labels.generators import flip_probabilities
+from benchmark.config import optimisation as schedules
+from datasets.candidates.generators import flip_probabilities
 from methods.able import ABLE, ambiguity_loss, anchor_confidence, positive_weights
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_argmax, masked_softmax, soft_cross_entropy, uniform_confidence, unit

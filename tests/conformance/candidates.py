@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from datasets.labels import candidates, generators
+from datasets.candidates import candidate_sets as candidates
+from datasets.candidates import generators
 
 Inputs = dict[str, Tensor]
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmark.plan import optimisation as schedules
+from benchmark.config import optimisation as schedules
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence, unit
 from methods.cel import (
@@ -20,7 +20,7 @@ from methods.cel import (
     prototype_discriminative_loss,
     updated_prototypes,
 )
-from methods.parts.ml_decoder import ClassWiseEncoder
+from methods.networks.ml_decoder import ClassWiseEncoder
 from tests.conformance.trajectory import Identity
 
 Inputs = dict[str, Tensor]

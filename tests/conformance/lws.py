@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.plan import optimisation as schedules
+from benchmark.config import optimisation as schedules
 from methods.lws import LWS, initial_weights, leveraged_terms, updated_weights
 from tests.conformance import trajectory
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.plan import optimisation as schedule
+from benchmark.config import optimisation as schedule
 from methods.base import Batch, Clock, Task
 from methods.blocks import soft_cross_entropy, uniform_confidence, unit
 from methods.papi import PaPi, alignment_loss, moved_targets, pseudo_labels

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmark.plan import optimisation as schedules
+from benchmark.config import optimisation as schedules
 from methods.base import Backbone, Batch, Clock, Task
 from methods.blocks import (
     ema_update,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.plan import optimisation as schedules
+from benchmark.config import optimisation as schedules
 from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence
 from methods.proden import Proden, updated_confidence
 from tests.conformance import trajectory

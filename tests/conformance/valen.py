@@ -9,12 +9,14 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from datasets.labels import candidates, generators
-from methods import blocks, valen, valen_paper
+from datasets.candidates import candidate_sets as candidates
+from datasets.candidates import generators
+from methods import blocks, valen
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence
-from methods.parts import knn
-from methods.parts.knn import nearest_neighbours
+from methods.controls import valen_paper
+from methods.networks import knn
+from methods.networks.knn import nearest_neighbours
 from tests.conformance.trajectory import Identity, with_gradient
 
 Inputs = dict[str, Tensor]

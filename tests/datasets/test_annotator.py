@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from benchmark.device.pretend import PretendCuda
 from datasets import digits
 from datasets.base import DataError, Dataset, Split
-from datasets.labels import annotator
-from datasets.labels.annotator import Annotator, Recipe, Sitting
-from datasets.labels.candidates import Wanted, built
+from datasets.candidates import annotator
+from datasets.candidates.annotator import Annotator, Recipe, Sitting
+from datasets.candidates.candidate_sets import Wanted, built
 
 
 def small_network() -> nn.Module:

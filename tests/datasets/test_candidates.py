@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from benchmark.cli.main import main
+from benchmark.config.sections import Data, check
 from benchmark.errors import UsageError
 from benchmark.exhibits.parts import card as cards
-from benchmark.plan.sections import Data, check
 from datasets import glyphs
 from datasets.base import DataError, Dataset
-from datasets.labels import candidates, generators
-from datasets.labels.annotator import Annotator, Recipe, with_accuracy
+from datasets.candidates import candidate_sets as candidates
+from datasets.candidates import generators
+from datasets.candidates.annotator import Annotator, Recipe, with_accuracy
 from tests.conftest import ROOT, TinyBenchmark
 
 
@@ -374,7 +375,7 @@ def test_settings_and_the_list_know_every_generator(capsys: pytest.CaptureFixtur
 
 def test_two_processes_at_once_make_one_file(tmp_path: Path) -> None:
     program = (
-        "import pathlib, sys; from datasets import glyphs; from datasets.labels import candidates;"
+        "import pathlib, sys; from datasets import glyphs; from datasets.candidates import candidate_sets as candidates;"
         "d = glyphs.load(pathlib.Path('nowhere'), train=50, test=25, classes=25);"
         "print(candidates.build(d, 'uniform', 0.3, 0, pathlib.Path(sys.argv[1])).sha256)"
     )

@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmark.plan.selection import Choice, select
-from benchmark.train.candidates import candidate_set
-from benchmark.train.loading import dataset_of
+from benchmark.config.selection import Choice, select
+from benchmark.trainer.candidates import candidate_set
+from benchmark.trainer.loading import dataset_of
 from datasets import cifar10, registry
 from datasets.base import DataError
-from datasets.own.crowd import voted
+from datasets.user.crowd import voted
 
 CLASSES = ("cat", "dog", "owl")
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from benchmark.plan.selection import Choice, select
-from benchmark.run.options import RunOptions
-from benchmark.run.worker import execute
-from benchmark.train.loading import dataset_of
+from benchmark.config.selection import Choice, select
+from benchmark.runner.options import RunOptions
+from benchmark.runner.worker import execute
+from benchmark.trainer.loading import dataset_of
 from datasets import registry
 from datasets.base import DataError, Dataset, Split, cut, load
 from tests.conftest import TinyBenchmark

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 import datasets
-from benchmark.train.inputs import ViewLoader
+from benchmark.trainer.inputs import ViewLoader
 from datasets import registry
 from datasets.base import DataError, Dataset, Split, hold_out, permutation, z_score
 from datasets.cifar import SUPERCLASS

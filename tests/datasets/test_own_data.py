@@ -12,10 +12,10 @@ import scipy.io
 from PIL import Image
 
 from benchmark.cli import main as cli
-from benchmark.plan.selection import Choice, select
-from benchmark.run.options import RunOptions
-from benchmark.run.worker import execute
-from benchmark.train.loading import dataset_of
+from benchmark.config.selection import Choice, select
+from benchmark.runner.options import RunOptions
+from benchmark.runner.worker import execute
+from benchmark.trainer.loading import dataset_of
 from methods.registry import discover
 from tests.conftest import TinyBenchmark, make_tiny
 

@@ -12,9 +12,9 @@ from PIL import Image
 
 from datasets import registry
 from datasets.base import UNKNOWN, DataError, Dataset
-from datasets.labels.candidates import build, statistics
-from datasets.own import is_own, name_of
-from datasets.own.table import rows_of
+from datasets.candidates.candidate_sets import build, statistics
+from datasets.user import is_own, name_of
+from datasets.user.table import rows_of
 from datasets.views.recipes import CIFAR
 
 ROWS, CLASSES = 20, 3

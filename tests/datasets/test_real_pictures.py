@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmark.plan.profile import load_profile
+from benchmark.config.profile import load_profile
 from tests.conftest import TinyBenchmark
 
 CLASSES = 10

@@ -37,8 +37,8 @@ KIND = ("torch", "cpu_capability", "device_name")  # as `verify`: MKL takes othe
 
 def specs() -> dict[str, Any]:
     """Return, for every profile, dataset and method, the configuration of the first seed and a digest of all seeds."""
-    from benchmark.plan.profile import profile_names
-    from benchmark.plan.selection import Choice, select
+    from benchmark.config.profile import profile_names
+    from benchmark.config.selection import Choice, select
     from methods.registry import discover
 
     found: dict[str, Any] = {}
@@ -57,7 +57,7 @@ def specs() -> dict[str, Any]:
 
 def trainings() -> dict[str, Any]:
     """Train every method for two epochs on digits with uniform candidate sets; return weights and epoch results."""
-    from benchmark.run import provenance
+    from benchmark.runner import provenance
     from methods.registry import discover
 
     with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +82,7 @@ def trainings() -> dict[str, Any]:
 
 def candidates() -> dict[str, Any]:
     """Build the candidate sets of the embedded benchmark for one seed, annotators included; return their SHA-256."""
-    from benchmark.run import provenance
+    from benchmark.runner import provenance
 
     with tempfile.TemporaryDirectory() as folder:
         call(

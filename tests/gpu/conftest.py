@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchmark.device.pretend import PretendCuda
-from benchmark.run.devices import cuda_devices
-from benchmark.train.device import ready
+from benchmark.runner.devices import cuda_devices
+from benchmark.trainer.device import ready
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

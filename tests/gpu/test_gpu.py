@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch
 
+from benchmark.config.resolution import Override
 from benchmark.contract.examiner import coloured_images
-from benchmark.plan.resolution import Override
-from benchmark.run.devices import cuda_devices
+from benchmark.runner.devices import cuda_devices
 from benchmark.store import RunFolder
-from benchmark.train.trainer import Hooks, Interrupted, Trainer, weights_digest
+from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, weights_digest
 from datasets.views.recipes import CIFAR
 from datasets.views.views import Views
 from methods.base import Batch

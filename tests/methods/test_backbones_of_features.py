@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from methods.blocks import Classifier
-from methods.parts.backbones import MLP, Layers, factory
+from methods.networks.backbones import MLP, Layers, factory
 from tests.support import tiny
 
 

@@ -23,7 +23,7 @@ from methods.cel import (
     prototype_discriminative_loss,
     updated_prototypes,
 )
-from methods.parts.ml_decoder import ClassWiseEncoder
+from methods.networks.ml_decoder import ClassWiseEncoder
 from tests.support.tiny import (
     TinyOptimiser,
     assert_finite,

@@ -9,8 +9,8 @@ import torch
 
 from methods.base import Clock, Method
 from methods.cc import CC
+from methods.controls.pop_around import CCAndPOP, LWSAndPOP, RCAndPOP
 from methods.lws import LWS
-from methods.pop_around import CCAndPOP, LWSAndPOP, RCAndPOP
 from methods.rc import RC
 from methods.registry import discover
 from tests.support.tiny import tiny_batch, tiny_task

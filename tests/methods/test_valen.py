@@ -15,11 +15,11 @@ from torch import Tensor
 
 from methods import blocks, valen
 from methods.base import Clock, Method, Task, ViewName
-from methods.parts import knn
-from methods.parts.backbones import MLP, Layers
-from methods.parts.knn import nearest_neighbours
+from methods.controls.valen_paper import ValenPaper, propagate
+from methods.networks import knn
+from methods.networks.backbones import MLP, Layers
+from methods.networks.knn import nearest_neighbours
 from methods.valen import Valen, ValenThreeViews
-from methods.valen_paper import ValenPaper, propagate
 from tests.support import tiny
 
 SMALL = Valen.Config(warmup=0.25, recon_side=4)  # one of four epochs

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from benchmark.analysis.published import accuracies
-from benchmark.plan.profile import load_profile
-from benchmark.plan.resolution import Override, resolve
-from benchmark.plan.spec import RunSpec, identity_of
+from benchmark.config.profile import load_profile
+from benchmark.config.resolution import Override, resolve
+from benchmark.config.spec import RunSpec, identity_of
 from benchmark.store import SCHEMA, canonical, digest_of, run_folder
 from datasets.registry import SOURCES
 from methods.registry import Entry, discover

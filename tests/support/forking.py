@@ -16,7 +16,7 @@ from pathlib import Path
 # A server of its own, because a process that has run a backward pass (as pytest's has) must not be forked any more.
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["torch._dynamo", "benchmark.run.worker", "benchmark.exhibits.base", "matplotlib.figure", "scipy.stats"]
+    ["torch._dynamo", "benchmark.runner.worker", "benchmark.exhibits.base", "matplotlib.figure", "scipy.stats"]
 )
 
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmark.config.profile import load_profile
+from benchmark.config.resolution import Override, resolve
 from benchmark.contract.examiner import TRAIN, small_task
-from benchmark.plan.profile import load_profile
-from benchmark.plan.resolution import Override, resolve
-from benchmark.train.trainer import Hooks, Trainer
+from benchmark.trainer.trainer import Hooks, Trainer
 from datasets.base import Dataset, Split
 from datasets.views.recipes import FINE_GRAINED
 from methods.registry import discover, load

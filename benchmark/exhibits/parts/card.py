@@ -10,7 +10,7 @@ import torch
 
 from benchmark.exhibits.parts.style import save
 from datasets.base import UNKNOWN, Dataset, plural
-from datasets.labels.candidates import CandidateSet, Statistics, annotator_in_words, doubts, statistics
+from datasets.candidates.candidate_sets import CandidateSet, Statistics, annotator_in_words, doubts, statistics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

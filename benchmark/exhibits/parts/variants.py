@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.accuracy import LAST
 from benchmark.analysis.table import Row, Table, row
+from benchmark.config.resolution import Override, check_overrides, literal
 from benchmark.errors import UsageError
 from benchmark.exhibits.base import Material, Need
-from benchmark.plan.resolution import Override, check_overrides, literal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from benchmark.plan.selection import Selection
+    from benchmark.config.selection import Selection
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from benchmark.analysis import agreement, published
+from benchmark.config.profile import load_profile
 from benchmark.exhibits.realworld import SOURCES
-from benchmark.plan.profile import load_profile
 from datasets import registry
 from methods.registry import discover
 

@@ -27,6 +27,7 @@ from benchmark.analysis.comparisons import device_notes, devices_in_words, rank_
 from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo, contents_of
 from benchmark.analysis.pairs import compare_pairs
 from benchmark.analysis.table import Table, row, to_csv, to_json, to_latex, to_markdown, to_text
+from benchmark.config.selection import Choice, select
 from benchmark.errors import MissingRuns, UsageError
 from benchmark.exhibits import comparisons
 from benchmark.exhibits.parts.cells import ranks_of
@@ -35,7 +36,6 @@ from benchmark.exhibits.table2 import table2
 from benchmark.exhibits.table3 import Table3, table3, table3_from_paper
 from benchmark.exhibits.table4 import table4
 from benchmark.files import atomic_write
-from benchmark.plan.selection import Choice, select
 from tests.conftest import ROOT
 
 METHODS = (

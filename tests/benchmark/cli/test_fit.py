@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from benchmark.cli import main as cli
-from benchmark.train.model import read_model
+from benchmark.trainer.model import read_model
 from tests.benchmark.test_estimator import MATRIX, NAMES, X, Y
 from tests.conftest import ROOT
 

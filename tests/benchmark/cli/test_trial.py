@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmark.plan.selection import Choice, select
+from benchmark.config.selection import Choice, select
 from tests.conftest import make_tiny
 from tests.datasets.test_datasets import cifar
 

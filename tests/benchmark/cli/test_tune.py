@@ -14,9 +14,9 @@ import pytest
 
 from benchmark.cli import main as cli
 from benchmark.cli import tune
-from benchmark.plan.profile import load_profile
-from benchmark.plan.resolution import resolve
-from benchmark.run.progress import Progress
+from benchmark.config.profile import load_profile
+from benchmark.config.resolution import resolve
+from benchmark.runner.progress import Progress
 from methods.registry import discover
 from tests.conftest import TinyBenchmark, make_tiny
 from tests.support import killing
@@ -206,7 +206,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_benchmark, capsys):
 
 
 def test_tune_uses_a_seed_that_no_table_reports(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from benchmark.plan.selection import Choice, select
+    from benchmark.config.selection import Choice, select
 
     selection = select("quick", Choice("proden", "digits"))
     assert tune.tuning_seeds(selection) == (100,)

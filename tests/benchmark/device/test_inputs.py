@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from benchmark.device.pretend import PretendCuda
-from benchmark.train.inputs import ViewLoader
-from benchmark.train.pixels import Resident, Staged, pixels_of
+from benchmark.trainer.inputs import ViewLoader
+from benchmark.trainer.pixels import Resident, Staged, pixels_of
 from datasets.views import upload
 from datasets.views.recipes import CIFAR, FINE_GRAINED
 from datasets.views.views import Views

@@ -13,18 +13,18 @@ from benchmark.contract.examiner import Subject
 from benchmark.device import environment
 from benchmark.device.operations import REFUSED
 from benchmark.device.pretend import PretendCuda
-from benchmark.run.backends.local import start_method
-from benchmark.train.trainer import Trainer, weights_digest
+from benchmark.runner.backends.local import start_method
+from benchmark.trainer.trainer import Trainer, weights_digest
 from methods.registry import discover
 from tests.support.pretend import pictures_of_many_sizes, plain_attention, results, trainer_on
 
 # Operations that torch makes exact when deterministic algorithms are on, as they are in every run on CUDA; who uses
 # one of them has a reason here, and nobody uses one that has no exact form. Ways back start in the optimiser's file.
-BACKWARD = "benchmark/train/optimizers.py"
+BACKWARD = "benchmark/trainer/optimizers.py"
 REPAIRED_WITH_REASON = {
     ("scatter_add", BACKWARD): "the way back of `gather`: every place is written once",
     ("index_put", BACKWARD): "the way back of indexing by a tensor",
-    ("index_add", "methods/valen_paper.py"): "VALEN's graph as in the paper: sums over neighbours",
+    ("index_add", "methods/controls/valen_paper.py"): "VALEN's graph as in the paper: sums over neighbours",
 }
 
 

@@ -14,11 +14,11 @@ import pytest
 from benchmark.accuracy import ACCURACIES, Accuracy
 from benchmark.cli import main as cli
 from benchmark.cli.main import main
+from benchmark.config.selection import Choice, select
 from benchmark.exhibits.base import Material, Need, all_exhibits
 from benchmark.exhibits.table2 import table2
-from benchmark.plan.selection import Choice, select
-from benchmark.run.options import RunOptions
-from benchmark.run.standing import frame_of
+from benchmark.runner.options import RunOptions
+from benchmark.runner.status import frame_of
 from tests.conftest import ROOT, make_tiny
 from tests.support.fake_store import write_store
 

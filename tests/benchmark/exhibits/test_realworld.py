@@ -13,15 +13,15 @@ from benchmark.analysis.agreement import Agreement
 from benchmark.analysis.comparisons import mixture_notes
 from benchmark.analysis.table import Table
 from benchmark.cli.training import grouped_runs
+from benchmark.config.profile import load_profile
+from benchmark.config.resolution import Override
+from benchmark.config.selection import Choice, select
 from benchmark.errors import UsageError
 from benchmark.exhibits import realworld, realworld_all
 from benchmark.exhibits.base import Exhibit, Material
 from benchmark.exhibits.parts import agreement
 from benchmark.exhibits.table2 import Table2
-from benchmark.plan.profile import load_profile
-from benchmark.plan.resolution import Override
-from benchmark.plan.selection import Choice, select
-from benchmark.run.options import RunOptions
+from benchmark.runner.options import RunOptions
 from datasets import fashion
 from tests.support.fake_store import write_store
 

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from benchmark.config.profile import load_profile
+from benchmark.config.selection import Choice, select
 from benchmark.errors import UsageError
 from benchmark.exhibits import robustness
 from benchmark.exhibits.robustness import AXES, BOUNDS, USUAL, Robustness
-from benchmark.plan.profile import load_profile
-from benchmark.plan.selection import Choice, select
 from methods.registry import discover
 
 EXHIBIT = Robustness()

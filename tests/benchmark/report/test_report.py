@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from benchmark.cli.main import main, parser
+from benchmark.config.resolution import Override
 from benchmark.errors import CandidError
-from benchmark.plan.resolution import Override
 from benchmark.report.page import POINTS, band, collect, write_report
 from tests.conftest import ROOT, TinyBenchmark
 from tests.support import chromium

@@ -21,9 +21,9 @@ import pytest
 from benchmark import store
 from benchmark.cli.exhibits import every_one, needs_of
 from benchmark.cli.main import parser
-from benchmark.plan.profile import PROFILES
-from benchmark.plan.sections import SECTIONS, fields_of
-from benchmark.plan.selection import select
+from benchmark.config.profile import PROFILES
+from benchmark.config.sections import SECTIONS, fields_of
+from benchmark.config.selection import select
 from benchmark.tools import docs as generated
 from methods.registry import discover
 from tests.conftest import ROOT, TinyBenchmark, make_tiny

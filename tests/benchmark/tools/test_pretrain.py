@@ -6,10 +6,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from benchmark.plan.profile import PROFILES
+from benchmark.config.profile import PROFILES
 from benchmark.tools import pretrain
 from datasets import digits, glyphs
-from methods.parts.backbones import WEIGHTS, BackboneError, factory
+from methods.networks.backbones import WEIGHTS, BackboneError, factory
 
 ENCODERS = pytest.mark.parametrize("name", pretrain.UNSEEN)
 

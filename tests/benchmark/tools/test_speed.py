@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmark.plan.selection import Choice, select
+from benchmark.config.selection import Choice, select
 from benchmark.tools import speed
 from benchmark.tools.docs import COST, costs
 from datasets.views.recipes import CIFAR, FINE_GRAINED

@@ -1,0 +1,97 @@
+"""Optimisers and learning-rate schedules by name, as frozen descriptions: adding one is one entry. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchmark.config.sections import Train
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a schedule sets before a step. `momentum` is None where it stays as it is."""
+
+    lr: float
+    momentum: float | None = None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`rates(train, step, steps_per_epoch)`, the step counted from the start of training."""
+
+    sentence: str
+    rates: Callable[[Train, int, int], Rates]
+
+
+@dataclass(frozen=True)
+class OptimizerChoice:
+    """A class of torch.optim, its arguments beside lr and weight decay, and where it keeps its momentum."""
+
+    sentence: str
+    torch_name: str
+    arguments: Callable[[Train], dict[str, Any]]
+    momentum_key: str  # in a parameter group: "momentum", or "betas" of which it is the first
+
+
+def cosine(lr: float, epoch: float, epochs: int, lr_min: float | None = None) -> float:
+    """lr_min + (lr − lr_min)(1 + cos(π e/E))/2, lr_min = lr/1000 unless given."""
+    floor = lr / 1000 if lr_min is None else lr_min
+    return floor + (lr - floor) * (1 + math.cos(math.pi * epoch / epochs)) / 2
+
+
+def step_decay(lr: float, epoch: int, rate: float, every: float) -> float:
+    """lr · rate^⌊e/every⌋ (PRODEN's release)."""
+    return lr * rate ** math.floor(epoch / every)
+
+
+def exponential(lr: float, epoch: float, rate: float, every: float) -> float:
+    """lr · rate^(e/every) with true division (LWS's release)."""
+    return lr * rate ** (epoch / every)
+
+
+def one_cycle(lr: float, step: int, steps: int) -> Rates:
+    """torch's OneCycleLR at its defaults: up from lr/25 in 30 % of the steps, down to lr/250,000; momentum .95 → .85 → .95."""
+    top = 0.3 * steps - 1  # the step of the highest rate; torch counts it as a float
+    start, end = lr / 25, lr / 25 / 1e4
+
+    def anneal(first: float, last: float, share: float) -> float:
+        return last + (first - last) / 2 * (1 + math.cos(math.pi * share))
+
+    if step <= top:
+        share = step / top
+        return Rates(anneal(start, lr, share), anneal(0.95, 0.85, share))
+    share = (step - top) / (steps - 1 - top)
+    return Rates(anneal(lr, end, share), anneal(0.85, 0.95, share))
+
+
+SCHEDULES = {
+    "cosine": Schedule(
+        "per epoch, from lr to lr/1000 on half a cosine",
+        lambda train, step, per_epoch: Rates(cosine(train.lr, step // per_epoch, train.epochs)),
+    ),
+    "constant": Schedule("lr throughout", lambda train, step, per_epoch: Rates(train.lr)),
+    "step": Schedule(
+        "per epoch, times train.decay after every train.decay_every epochs",
+        lambda train, step, per_epoch: Rates(step_decay(train.lr, step // per_epoch, train.decay, train.decay_every)),
+    ),
+    "exponential": Schedule(
+        "per epoch, times train.decay in train.decay_every epochs, smoothly",
+        lambda train, step, per_epoch: Rates(exponential(train.lr, step // per_epoch, train.decay, train.decay_every)),
+    ),
+    "one-cycle": Schedule(
+        "per step, up to lr in 30 % of them and down to lr/250,000, momentum the other way round",
+        lambda train, step, per_epoch: one_cycle(train.lr, step, train.epochs * per_epoch),
+    ),
+}
+
+OPTIMIZERS = {
+    "sgd": OptimizerChoice(
+        "stochastic gradient descent with train.momentum", "SGD", lambda train: {"momentum": train.momentum}, "momentum"
+    ),
+    "adam": OptimizerChoice("Adam, weight decay in the gradient", "Adam", lambda train: {}, "betas"),
+    "adamw": OptimizerChoice("Adam, weight decay apart from the gradient", "AdamW", lambda train: {}, "betas"),
+}

@@ -1,0 +1,222 @@
+"""One run: its exact configuration, typed, and what it is called. Needs no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmark.config import sections as typed
+from benchmark.config.sections import SECTIONS, Annotator, Data, Network, Train, Views
+from benchmark.errors import UsageError
+from benchmark.store import SCHEMA, digest_of
+from benchmark.store import identity_of as identity_of
+from methods.networks.names import DIGEST, file_digest_of
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides the numbers of a run."""
+
+    method: str
+    method_config: dict[str, Any] = field(hash=False)  # the fields of the method's Config
+    dataset: str
+    dataset_settings: dict[str, Any] = field(hash=False)
+    data: Data
+    train: Train
+    backbone: Network  # its `weights` are the file's SHA-256
+    annotator: Annotator
+    seed: int
+    method_source: str = ""  # SHA-256 of a plug-in's file; files of the tree are versioned by the commit
+    dataset_sha256: str = ""  # of the user's own data
+    views: Views = field(default_factory=Views)
+
+    def to_json(self) -> dict[str, Any]:
+        """The configuration as run.json and the identity have it."""
+        method = {"name": self.method, "config": self.method_config}
+        views = typed.to_json(self.views)  # younger than stored runs, as a whole
+        own = {"sha256": self.dataset_sha256} if self.dataset_sha256 else {}
+        return {
+            "schema": SCHEMA,
+            "method": method | ({"source": self.method_source} if self.method_source else {}),
+            "dataset": {"name": self.dataset, **own, "settings": self.dataset_settings, **typed.to_json(self.data)},
+            "train": typed.to_json(self.train),
+            "backbone": typed.to_json(self.backbone),
+            "annotator": typed.to_json(self.annotator),
+            **({"views": views} if views else {}),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RunConfig:
+        """Back from run.json; ValueError for what this version of the program would not write."""
+        try:
+            dataset = dict(values["dataset"])
+            name, sha256, settings = dataset.pop("name"), dataset.pop("sha256", ""), dataset.pop("settings")
+            method = values["method"]
+            given = {section: dataset if section == "data" else values.get(section, {}) for section in SECTIONS}
+            config = cls(
+                method=method["name"],
+                method_config=dict(method["config"]),
+                method_source=method.get("source", ""),
+                dataset=name,
+                dataset_sha256=sha256,
+                dataset_settings=dict(settings),
+                seed=values["seed"],
+                **{section: SECTIONS[section](**given[section]) for section in SECTIONS},
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"its configuration is of another version of the program ({error})") from None
+        if digest_of(config.to_json()) != digest_of(values):
+            raise ValueError("its configuration is of another version of the program")
+        return config
+
+    def check(self) -> None:
+        """Raise an error for a value of a wrong type or out of its range."""
+        for name, section in SECTIONS.items():
+            values = dataclasses.asdict(getattr(self, name))
+            for key, setting in typed.fields_of(section).items():
+                setting.check(values[key])
+            typed.check(name, values)
+
+
+def values_by_source(config: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Every value of a stored configuration, "train.lr=0.05", under where it comes from; the defaults last."""
+    stored = {key: value for key, value in config.items() if isinstance(value, dict)}
+    own = {"method": stored.get("method", {}).get("config"), "dataset": stored.get("dataset", {}).get("settings")}
+    found: dict[str, list[str]] = {}
+    for section, values in {**own, **_sections(stored, config)}.items():
+        for key, value in values.items() if isinstance(values, dict) else ():
+            name = f"{section}.{key}"
+            source = provenance.get(name) or ("the data set's settings" if section == "dataset" else "default")
+            found.setdefault(str(source), []).append(f"{name}={value}")
+    return found | ({"default": found.pop("default")} if "default" in found else {})
+
+
+def _sections(stored: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The typed sections with every field; of another version of the program, the fields that are stored."""
+    try:
+        whole = RunConfig.from_json(config)
+    except ValueError:
+        data = {k: v for k, v in stored.get("dataset", {}).items() if k not in ("name", "settings", "sha256")}
+        return {"data": data} | {key: stored[key] for key in SECTIONS if key in stored}
+    return {key: dataclasses.asdict(getattr(whole, key)) for key in SECTIONS}
+
+
+def label_of(method: str, overrides: Mapping[str, Any]) -> str:
+    """The method with what was overridden, "cel[alpha=0.1]"."""
+    words = (f"{key}={f'{value:g}' if isinstance(value, float) else value}" for key, value in overrides.items())
+    return f"{method}[{','.join(words)}]" if overrides else method
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run: its configuration, what it is called, and where its files lie here."""
+
+    profile: str
+    label: str  # see `label_of`
+    config: RunConfig
+    provenance: dict[str, str] = field(hash=False, default_factory=dict)
+    overrides: dict[str, Any] = field(hash=False, default_factory=dict)
+    paths: dict[str, str] = field(hash=False, default_factory=dict)  # plugin, weights, dataset: where files lie here
+
+    @property
+    def method(self) -> str:
+        return self.config.method
+
+    @property
+    def dataset(self) -> str:
+        return self.config.dataset
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed
+
+    @property
+    def data_seed(self) -> int:
+        """What candidate sets, hold-out and split are drawn with; initialisation, order and views follow the run's seed."""
+        return self.seed if self.data.seed < 0 else self.data.seed
+
+    @property
+    def train(self) -> Train:
+        return self.config.train
+
+    @property
+    def data(self) -> Data:
+        return self.config.data
+
+    @property
+    def backbone(self) -> Network:
+        return self.config.backbone
+
+    @property
+    def annotator(self) -> Annotator:
+        return self.config.annotator
+
+    @functools.cached_property  # every count of a plan asks for it
+    def digest(self) -> str:
+        """SHA-256 of the configuration in canonical JSON."""
+        return digest_of(self.config.to_json())
+
+    def weight_file(self) -> str:
+        """The file that stands in for published weights, or nothing; refused if it is not the one of the plan."""
+        path = self.paths.get("weights", "")
+        if path and file_digest(path) != self.backbone.weights:
+            raise UsageError(f"{path} has changed since the runs were planned; give the command again.")
+        return path
+
+    def network_file(self) -> str:
+        """`FILE.py:CLASS` of a network of the user's, or nothing; refused if the file is not the one of the plan."""
+        return self._user_network("network", self.backbone.name)
+
+    def annotator_file(self) -> str:
+        """The same for the annotator's network."""
+        return self._user_network("annotator", self.annotator.network)
+
+    def _user_network(self, key: str, name: str) -> str:
+        named = self.paths.get(key, "")
+        path = named.rpartition(":")[0]
+        if named and file_digest_of(name) != file_digest(path)[:DIGEST]:
+            raise UsageError(f"{path} has changed since the runs were planned; give the command again.")
+        return named
+
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether the run executes a file of the user's: a plug-in, or a network of their own."""
+        return any(self.paths.get(key) for key in ("plugin", "network", "annotator"))
+
+    def with_train(self, **changes: Any) -> RunSpec:
+        """The same run with other training settings."""
+        train = dataclasses.replace(self.train, **changes)
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, train=train))
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values, for a process that may not have this program on its path."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> RunSpec:
+        config = dict(values["config"])
+        for name, section in SECTIONS.items():
+            config[name] = section(**config[name])
+        return cls(**{**values, "config": RunConfig(**config)})
+
+
+def file_digest(path: str) -> str:
+    """SHA-256 of a file of the user's."""
+    try:
+        facts = os.stat(path)
+        return _digest_of_version(path, facts.st_mtime_ns, facts.st_size)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from None
+
+
+@functools.lru_cache(maxsize=16)
+def _digest_of_version(path: str, changed: int, size: int) -> str:
+    """Read once per version of the file, not once per run of a plan."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

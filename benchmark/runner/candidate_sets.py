@@ -1,0 +1,43 @@
+"""The candidate sets of a selection, read one after the other; annotators are trained before, as runs of a back-end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from benchmark.config.selection import Selection
+from benchmark.config.spec import RunSpec
+from benchmark.runner.capture import silenced
+from benchmark.runner.options import RunOptions
+from datasets.base import DataError
+from methods.registry import MethodError
+
+if TYPE_CHECKING:
+    from datasets.base import Dataset
+    from datasets.candidates.candidate_sets import CandidateSet
+
+
+def set_specs(selection: Selection, every_seed: bool = False) -> list[RunSpec]:
+    """A run for every candidate set of a selection, of the first seed or of all."""
+    specs = selection.specs(selection.methods[:1])
+    return [spec for spec in specs if every_seed or spec.seed == selection.seeds[0]]
+
+
+def selected_sets(
+    selection: Selection, options: RunOptions, every_seed: bool = False
+) -> Iterator[tuple[RunSpec, tuple[Dataset, CandidateSet] | str]]:
+    """A run, and its data with their candidate set, or a sentence why they cannot be had; of the first seed or of all."""
+    from benchmark.trainer.annotating import Reader
+    from benchmark.trainer.candidates import candidate_set
+    from benchmark.trainer.loading import dataset_of
+    from datasets.candidates.annotator import with_accuracy
+
+    for spec in set_specs(selection, every_seed):
+        try:
+            dataset = dataset_of(spec, options.data)
+            with silenced():  # a library that tries a download ten times would say so ten times
+                found = candidate_set(spec, dataset, options.results, options.device, Reader())
+        except (DataError, MethodError) as error:
+            yield spec, str(error)
+        else:
+            yield spec, (dataset, with_accuracy(found, options.results / "candidates"))

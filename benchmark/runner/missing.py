@@ -1,0 +1,39 @@
+"""Data that runs need and that are not on this machine. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmark.config.spec import RunSpec
+from benchmark.errors import CandidError
+from datasets import registry
+
+
+class MissingData(CandidError):
+    """Runs cannot start because of their data; one sentence per set."""
+
+
+def missing_data(specs: Iterable[RunSpec], root: Path) -> dict[str, str]:
+    """By the name that the command line knows a set by: what is not there and what to do about it."""
+    found: dict[str, str] = {}
+    for name, settings in {
+        spec.paths.get("dataset") or spec.dataset: spec.config.dataset_settings for spec in specs
+    }.items():
+        availability = registry.get(name).find(root)
+        cut_by_hand = availability.status == "incomplete" and settings.get("check_sizes") is False
+        if availability.status != "found" and not cut_by_hand:
+            found[name] = f"{availability.detail}; {availability.how}"
+    return found
+
+
+def refuse_missing(specs: Iterable[RunSpec], root: Path) -> None:
+    """Stop before anything trains if data are not there."""
+    specs = list(specs)
+    missing = missing_data(specs, root)
+    if not missing:
+        return
+    here = list(dict.fromkeys(s.dataset for s in specs if (s.paths.get("dataset") or s.dataset) not in missing))
+    lines = [f"{name} is not here: {reason}." for name, reason in missing.items()]
+    advice = f" To go on with the others: --datasets {','.join(here)}." if here else ""
+    raise MissingData("\n".join(["Nothing was trained, because data are missing." + advice, *lines]))

@@ -1,0 +1,293 @@
+"""Executes one run in this process: data, candidate labels, identity, lock, training, the document it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+import traceback
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmark import artifacts
+from benchmark.accuracy import in_words
+from benchmark.config.spec import RunSpec
+from benchmark.errors import warn
+from benchmark.runner.capture import captured, silenced
+from benchmark.runner.failures import is_out_of_memory, sentence
+from benchmark.runner.options import DEATHS_ALLOWED, Outcome, RunOptions
+from benchmark.runner.provenance import environment, now
+from benchmark.runner.tracking import following
+from benchmark.store import SCHEMA, RunFolder, done_elsewhere, epochs_digest, identity_of, run_folder
+from benchmark.trainer import checkpoint
+from benchmark.trainer.annotating import Keeper
+from benchmark.trainer.candidates import candidate_set
+from benchmark.trainer.device import ChangedState, check_global_state, ready, release
+from benchmark.trainer.guard import Diverged, peak_memory_mb
+from benchmark.trainer.loading import dataset_of, entry_of
+from benchmark.trainer.model import cannot_keep, model_files, write_model
+from benchmark.trainer.summary import cost_of, summarise
+from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, weights_digest
+from datasets.base import UNKNOWN, Dataset
+from datasets.candidates.annotator import with_accuracy
+from datasets.candidates.candidate_sets import CandidateSet, doubts
+from datasets.storage.files import Busy, without_waiting
+from methods.registry import load
+
+_stop_asked = threading.Event()  # by SIGTERM; the trainer looks at it after every step
+
+
+def start_worker(parent: int) -> None:
+    """Make this process a worker: SIGTERM asks it to save and stop, and it never outlives its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: _stop_asked.set())
+
+    def watch_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.3)
+        os._exit(1)
+
+    threading.Thread(target=watch_parent, daemon=True).start()
+
+
+def prepare(spec: RunSpec, options: RunOptions, wait: bool = False) -> Outcome:
+    """Build what all runs on a data set and seed share.
+
+    `claimed`: another process is at it; the reason is its lock. `done` with a reason: the sets are worth little.
+    """
+    try:
+        with silenced(), contextlib.nullcontext() if wait else without_waiting():
+            device = ready(options.device)
+            check_global_state(device)
+            _, candidates = made(spec, replace(options, device=str(device)))
+            found = doubts(with_accuracy(candidates, options.results / "candidates"))
+    except Busy as busy:
+        return Outcome("claimed", str(busy.path))
+    except Interrupted:
+        return Outcome("interrupted", "stopped")
+    except (Exception, SystemExit) as error:
+        return Outcome("failed", sentence(error))
+    finally:
+        release(options.device)
+    return Outcome("done", " ".join(found))
+
+
+def made(spec: RunSpec, options: RunOptions) -> tuple[Dataset, CandidateSet]:
+    """The data of a run and its candidate labels, made on first use; training an annotator can be stopped."""
+    dataset = dataset_of(spec, options.data)
+    if _stop_asked.is_set():
+        raise Interrupted
+    hooks = Hooks(_stop_asked.is_set, checkpoint_seconds=options.checkpoint_seconds)
+    keeper = Keeper(hooks, environment(options.device))
+    return dataset, candidate_set(spec, dataset, options.results, options.device, keeper)
+
+
+def execute(spec: RunSpec, options: RunOptions) -> Outcome:
+    """Do this run, or say why not. Never raises for what a single run can do wrong."""
+    try:
+        device = ready(options.device)
+        check_global_state(device)
+        return _execute(spec, replace(options, device=str(device)))
+    except (ChangedState, RuntimeError) as error:  # torch's word for a device that cannot be used
+        return Outcome("failed", sentence(error))
+    finally:
+        release(options.device)
+
+
+def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
+    try:
+        dataset, candidates = made(spec, options)
+    except Interrupted:
+        return Outcome("interrupted", "stopped")
+    except (Exception, SystemExit) as error:
+        return Outcome("failed", sentence(error))
+    identity = identity_of(spec.digest, candidates.sha256)
+    other = done_elsewhere(options.results, spec, identity)
+    if other is not None and not lacks_model(*other, options):
+        return Outcome("done", accuracy=other[1]["summary"].get("accuracy"), skipped=True)
+    folder = run_folder(options.results, spec, identity)
+    try:
+        if not folder.lock.acquire():
+            return Outcome("claimed")
+    except OSError as error:
+        return Outcome("failed", sentence(error))
+    try:
+        known = folder.read()
+        if known is not None and known.get("identity") != identity:
+            known = None
+        settled = None if known is None else _settled(folder, known, options)
+        return settled or Attempt(spec, options, folder, identity, dataset, candidates, known).carry_out()
+    finally:
+        folder.lock.release()
+
+
+def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> Outcome | None:
+    """The outcome of a run that is not to be tried (again), from its document."""
+    status, reason = known["status"], known.get("reason", "")
+    if status == "done" and not lacks_model(folder, known, options):
+        return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
+    if status == "diverged" and not options.retry_diverged:
+        return Outcome("diverged", reason, skipped=True)
+    if status in ("failed", "oom") and folder.document_path.stat().st_mtime >= options.started:
+        return Outcome(status, reason, skipped=True)  # another process has tried it meanwhile
+    if deaths(known, options) >= DEATHS_ALLOWED:
+        reason = f"its worker process died {DEATHS_ALLOWED} times (out of memory, segmentation fault, or a signal)"
+        known |= {"status": "failed", "reason": reason}
+        known["time"]["finished"] = now()
+        write_or_warn(folder, known)
+        return Outcome("failed", reason)
+    return None
+
+
+def lacks_model(folder: RunFolder, document: dict[str, Any], options: RunOptions) -> bool:
+    """Whether a finished run has to be done again for its model, lost or never stored; the numbers will be the same."""
+    return options.keep_model and not all(
+        artifacts.is_whole(folder.path, name, document) for name in artifacts.MODEL_FILES
+    )
+
+
+def write_or_warn(folder: RunFolder, document: dict[str, Any]) -> OSError | None:
+    """A full disk is a warning: the last whole files stay as they are."""
+    try:
+        folder.write(document)
+    except OSError as error:
+        warn(f"{folder.document_path} could not be written: {sentence(error)}")
+        return error
+    return None
+
+
+def deaths(known: dict[str, Any], options: RunOptions) -> int:
+    """How many workers of this very command died on a run whose lock is free, the one that left `known` included."""
+    if known["status"] != "running" or known["time"].get("command") != options.command:
+        return 0
+    return int(known["time"].get("deaths", 0)) + 1
+
+
+@dataclass
+class Attempt:
+    """One sitting of one run by this process, which holds its lock."""
+
+    spec: RunSpec
+    options: RunOptions
+    folder: RunFolder
+    identity: str
+    dataset: Dataset
+    candidates: CandidateSet
+    known: dict[str, Any] | None  # what an earlier sitting left
+    document: dict[str, Any] = field(default_factory=dict)
+
+    def carry_out(self) -> Outcome:
+        """Train to the end, or to whatever ends it before; run.json says how."""
+        started = time.time()
+        self.document = self._first_document()
+        try:
+            self.folder.write(self.document)
+            with captured(self.folder.path / "log.txt"):
+                status, reason = self._try()
+        except OSError as error:
+            status, reason = "failed", sentence(error)
+        self.document |= {"status": status, "reason": reason, "epochs_done": len(self.folder.epochs())}
+        self.document["time"]["finished"] = self.document["sittings"][-1]["finished"] = now()
+        unwritten = write_or_warn(self.folder, self.document)
+        if status == "done" and unwritten:
+            status, reason = "failed", sentence(unwritten)
+        elif status == "done":
+            with contextlib.suppress(OSError):  # one that stays is never read again
+                checkpoint.remove(self.folder.path)
+        summary = self.document.get("summary") or {}
+        return Outcome(status, reason, summary.get("accuracy"), time.time() - started, in_words(summary))
+
+    def _try(self) -> tuple[str, str]:
+        """Status and reason."""
+        try:
+            self._train()
+        except Interrupted:
+            return "interrupted", ""
+        except Diverged as error:
+            return "diverged", str(error)
+        except BaseException as error:  # SystemExit too: a method must not end the worker that does others' runs
+            traceback.print_exc()
+            if not is_out_of_memory(error):
+                return "failed", sentence(error, self.spec.paths.get("plugin", ""))
+            peak = peak_memory_mb(torch.device(self.options.device))
+            return "oom", f"out of memory (peak {peak:.0f} MB): {sentence(error)}"
+        return "done", ""
+
+    def _train(self) -> None:
+        options = self.options
+        with following(options.track, self.folder.path, self.spec, self.identity) as on_epoch:
+            trainer = Trainer(
+                self.spec,
+                load(entry_of(self.spec)),
+                self.dataset,
+                self.candidates.matrix,
+                torch.device(options.device),
+                Hooks(_stop_asked.is_set, on_epoch, options.checkpoint_seconds),
+            )
+            records = trainer.run(self.folder, self.identity)
+        self.document["summary"] = summarise(records)
+        self.document["metrics_sha256"] = epochs_digest(records)
+        if "accuracy" not in self.document["summary"]:
+            self.document["scored"] = False
+        self.document["weights_sha256"] = weights_digest(trainer.method)
+        self.document["files"] = self._keep(trainer)
+        self.document["network"] = self.spec.backbone.name or self.dataset.backbone
+        self.document["cost"] = cost_of(records)
+        self.document["cost"]["parameters"] = sum(p.numel() for p in trainer.method.parameters())
+
+    def _keep(self, trainer: Trainer) -> dict[str, str]:
+        """Leave the run's outputs beside its numbers; their names and SHA-256."""
+        content = artifacts.packed(trainer.evaluator.predictions(trainer.method).arrays())
+        files = {artifacts.PREDICTIONS: artifacts.write(self.folder.path / artifacts.PREDICTIONS, content)}
+        if self.options.keep_model:
+            why = cannot_keep(trainer, self.dataset)
+            if why:
+                warn(f"{self.spec.dataset} {self.spec.label} seed {self.spec.seed} keeps no model: {why}.")
+            else:
+                made = model_files(trainer, self.dataset, self.candidates.matrix)
+                files |= write_model(self.folder.path, made)
+        return files
+
+    def _first_document(self) -> dict[str, Any]:
+        """run.json while the run is going on."""
+        spec, earlier = self.spec, self.known["time"] if self.known else {}
+        here = {"started": now(), "typed": self.options.typed, "host": socket.gethostname(), "pid": os.getpid()}
+        before = self.known.get("sittings") if self.known else None
+        return {
+            "schema": SCHEMA,
+            "status": "running",
+            "reason": "",
+            "profile": spec.profile,
+            "dataset": spec.dataset,
+            "method": spec.method,
+            "label": spec.label,
+            "seed": spec.seed,
+            "identity": self.identity,
+            "config": spec.config.to_json(),
+            "config_digest": spec.digest,
+            "provenance": spec.provenance,
+            "overrides": spec.overrides,
+            **({"data_file": Path(spec.paths["dataset"]).name} if spec.config.dataset_sha256 else {}),
+            "candidates_sha256": self.candidates.sha256,
+            "data_notes": list(self.dataset.notes),
+            "test_rows": int((self.dataset.test.labels != UNKNOWN).sum()),  # with a true label
+            "environment": environment(self.options.device),
+            "sittings": [
+                *(before if isinstance(before, list) else []),
+                here | {"environment": environment(self.options.device)},
+            ],
+            "time": {
+                "started": earlier.get("started", here["started"]),
+                "sittings": earlier.get("sittings", 1) + 1 if self.known else 1,
+                "host": here["host"],
+                "pid": here["pid"],
+                "command": self.options.command,
+                "deaths": deaths(self.known, self.options) if self.known else 0,
+            },
+        }

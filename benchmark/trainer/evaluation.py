@@ -1,0 +1,161 @@
+"""The one place where true labels meet a method: accuracy on the test set, diagnostics, and selection without truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmark.artifacts import Predictions, half
+from benchmark.errors import MethodDefect
+from benchmark.measures import measures
+from benchmark.trainer.inputs import Inputs
+from datasets.base import UNKNOWN, Dataset
+from methods.base import Method
+from methods.blocks import masked_softmax
+
+
+class Evaluator:
+    """Evaluates in eval mode without gradients, over the whole test set."""
+
+    def __init__(self, dataset: Dataset, inputs: Inputs, candidates: Tensor, rows: Tensor, held_out: Tensor) -> None:
+        device = inputs.device
+        self.inputs = inputs
+        self.num_classes = dataset.num_classes
+        self.test_labels = dataset.test.labels.to(device)
+        self.train_labels = dataset.train.labels[rows].to(device)
+        self.known = known_rows(self.train_labels)
+        self.scored = known_rows(self.test_labels)
+        inside = candidates[rows].to(device).bool()[self.known]
+        self.held_truth = inside.gather(1, self.train_labels[self.known][:, None])  # (N, 1)
+        self.missing = percent(~self.held_truth) if len(self.held_truth) else 0.0
+        self.held_out = held_out
+        self.held_out_candidates = candidates[held_out].to(device)
+        self.rows, self.candidates = rows, candidates
+        self.test_logits: Tensor | None = None  # of the last evaluation
+        self.network_belief: Tensor | None = None  # likewise, if training labels are the network's
+        self.more = False  # whether an evaluation records all of `benchmark.measures`
+        self.by_network = False  # whether training labels are the network's, not those of the method's belief
+
+    def evaluate(self, method: Method, autocast: AbstractContextManager[Any]) -> dict[str, float]:
+        """Metrics of the method as it is now; accuracies in percent."""
+        was_training = method.training
+        method.eval()
+        with torch.inference_mode(), autocast:
+            result = self._test(method) | self._selection(method)
+            if self.by_network:
+                self.network_belief = self._among_candidates(method)
+        with torch.no_grad():
+            result |= self._disambiguation(method)
+        method.train(was_training)
+        return result
+
+    def _test(self, method: Method) -> dict[str, float]:
+        if not len(self.test_labels):
+            self.test_logits = torch.zeros(0, self.num_classes)
+            return {}
+        logits = torch.cat([method.predict(images) for images in self.inputs.test_batches()])
+        if logits.shape != (len(self.test_labels), self.num_classes):
+            raise MethodDefect(
+                type(method),
+                f"predict gave {tuple(logits.shape)} for {len(self.test_labels)} images of {self.num_classes} classes; "
+                f"one row of logits per image is needed.",
+            )
+        self.test_logits = logits
+        truth = self.test_labels[self.scored]
+        if not len(truth):
+            return {}
+        result = {"test_accuracy": accuracy(logits[self.scored], truth)}
+        if self.more:
+            found = measures(logits[self.scored].float().cpu().numpy(), truth.cpu().numpy())
+            result |= {f"test_{key}": value for key, value in found.items() if key != "accuracy"}
+        if type(method).predictions is not Method.predictions:
+            extra: dict[str, list[Tensor]] = {}
+            for images in self.inputs.test_batches():
+                for name, value in method.predictions(images).items():
+                    extra.setdefault(name, []).append(value)
+            for name, parts in extra.items():
+                result[f"test_accuracy_{name}"] = accuracy(torch.cat(parts)[self.scored], truth)
+        return result
+
+    def predictions(self, method: Method) -> Predictions:
+        """What a run keeps: the logits of the last evaluation, and the method's belief as it is now."""
+        assert self.test_logits is not None  # every run ends with an evaluation
+        belief = self._belief(method)
+        return Predictions(
+            half(self.test_logits.float().cpu().numpy()),
+            np.arange(len(self.test_logits), dtype=np.int32),
+            self.rows.cpu().numpy().astype(np.int32),
+            None if belief is None else half(belief.detach().float().cpu().numpy()),
+        )
+
+    def _selection(self, method: Method) -> dict[str, float]:
+        """What can be known without true labels, on held-out rows with candidate sets."""
+        if not len(self.held_out):
+            return {}
+        logits = self._logits(method, self.held_out)
+        return {
+            "covering_rate": covering_rate(logits, self.held_out_candidates),
+            "approximated_accuracy": approximated_accuracy(logits, self.held_out_candidates),
+        }
+
+    def _logits(self, method: Method, rows: Tensor) -> Tensor:
+        """Of training rows as they are, without augmentation. (n,) -> (n, C)."""
+        predict: Callable[[Tensor], Tensor] = method.predict
+        return torch.cat([predict(self.inputs.train_views(part, ("plain",), 0)[0]) for part in rows.split(256)])
+
+    def _among_candidates(self, method: Method) -> Tensor:
+        """What the network says of the training rows, restricted to their candidates. (N, C)."""
+        return masked_softmax(self._logits(method, self.rows), self.candidates[self.rows].to(self.inputs.device))
+
+    def _belief(self, method: Method) -> Tensor | None:
+        """(N, C) over the labels of the training rows, if there is one."""
+        return self.network_belief if self.by_network else method.confidence()
+
+    def _disambiguation(self, method: Method) -> dict[str, float]:
+        """How well the method's own belief finds the true labels of the training set, and which ones it has lost.
+
+        Labels that were missing from the start are said apart, and are not lost by the method. All of it is over the
+        rows whose true label is known.
+        """
+        result = {"true_labels_missing": self.missing} if self.missing else {}
+        truth = self.train_labels[self.known]
+        belief, sets = self._belief(method), method.candidate_sets()
+        if belief is not None and len(truth):
+            result["train_accuracy"] = accuracy(belief[self.known], truth)
+        if sets is not None and len(truth):
+            kept = sets.bool()[self.known].gather(1, truth[:, None])
+            result["true_labels_lost"] = percent(self.held_truth & ~kept)
+        if sets is not None:
+            result["average_set_size"] = float(sets.double().sum(1).mean())
+        return result
+
+
+def known_rows(labels: Tensor) -> Tensor | slice:
+    """Where the true label is known; all of it as a slice, which copies nothing."""
+    known = labels != UNKNOWN
+    return slice(None) if bool(known.all()) else known
+
+
+def percent(flags: Tensor) -> float:
+    return 100.0 * float(flags.double().mean())
+
+
+def accuracy(scores: Tensor, labels: Tensor) -> float:
+    """Percent of rows whose largest score is at the label. (N, C), (N,)."""
+    return percent(scores.argmax(1) == labels)
+
+
+def covering_rate(logits: Tensor, candidates: Tensor) -> float:
+    """Percent of predictions that lie in the candidate set."""
+    return percent(candidates.bool().gather(1, logits.argmax(1, keepdim=True)))
+
+
+def approximated_accuracy(logits: Tensor, candidates: Tensor) -> float:
+    """Mean probability, restricted to the candidates, of the predicted label (0 where it is no candidate); percent."""
+    belief = masked_softmax(logits, candidates)
+    return 100.0 * float(belief.gather(1, logits.argmax(1, keepdim=True)).double().mean())

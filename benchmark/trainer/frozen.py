@@ -1,0 +1,372 @@
+"""Frozen encoders: feature maps of every view computed once and kept; methods train an adapter and what stands on it.
+
+A random view has `backbone.draws` stored draws. Row i takes draw f(seed, epoch, i) of them, so order, resume and other
+methods change nothing. The maps of one part and view are one file of float16, `<part>-<view>-<hash>.maps`, the hash being
+that of encoder, weights, recipe and pictures. It is built block by block under a lock: a killed build goes on at its last
+whole block, and the file gets its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmark.config.sections import Network
+from benchmark.config.spec import RunSpec
+from datasets.base import DataError, Dataset, Split
+from datasets.candidates.annotator import Annotator
+from datasets.candidates.candidate_sets import fingerprint
+from datasets.storage import cache
+from datasets.storage.files import Lock
+from datasets.views import counter
+from datasets.views.recipes import Recipe
+from datasets.views.views import Views
+from methods.base import Backbone
+from methods.networks.backbones import Adapter, BackboneError, factory, normalisation
+
+FORMAT = 1  # raise when the layout of the files or the way they are made changes
+BLOCK = 32  # pictures that pass the encoder at once; part of the recipe, since sums may depend on it
+VIEW_SEED = 0  # of the stored draws: all runs share them
+TEST_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A fixed encoder with the recipe of its inputs, and where the maps of a data set lie."""
+
+    network: Backbone
+    dataset: Dataset
+    recipe: Recipe
+    settings: Network
+    name: str
+    device: torch.device
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of all that the maps depend on but the view."""
+        described = {
+            "format": FORMAT,
+            "encoder": self.name,
+            "weights": weights_digest(self.network),
+            "recipe": {
+                field.name: getattr(self.recipe, field.name)
+                for field in fields(self.recipe)
+                if field.name not in ("weak", "strong") and getattr(self.recipe, field.name) != field.default
+            },
+            "cells": self.settings.cells,
+            "block": BLOCK,
+            "device": self.device.type,
+            "pictures": fingerprint(self.dataset),
+        }
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def folder(self) -> Path:
+        return cache.folder(self.dataset.root, self.dataset.name) / "frozen"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.network.feature_dim, self.settings.cells, self.settings.cells
+
+    def maps(self, part: str, view: str) -> Maps:
+        draws = 1 if view == "plain" else self.settings.draws
+        return Maps(self, part, view, draws)
+
+    def encode(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) normalised -> (B, D, g, g) float16 on the CPU."""
+        with torch.no_grad():
+            found = self.network(images.contiguous(memory_format=torch.channels_last))
+        if found.dim() != 4:
+            raise BackboneError(
+                f"{self.settings.name} gives {tuple(found.shape[1:])} per picture, which is no feature map; "
+                f"backbone.frozen needs an encoder that gives one."
+            )
+        return F.adaptive_avg_pool2d(found.float(), self.settings.cells).half().cpu()
+
+    def adapter(self) -> Adapter:
+        return Adapter(self.network.feature_dim, self.settings.adapter)
+
+
+def frozen_of(spec: RunSpec, dataset: Dataset, device: torch.device) -> Frozen:
+    """The frozen encoder of a run."""
+    if dataset.recipe is None:
+        raise BackboneError(f"{dataset.name} has no pictures: backbone.frozen is for image data; leave it out.")
+    settings = spec.backbone
+    name = settings.name or dataset.backbone
+    build = factory(name, 3, settings.pretrained, spec.weight_file(), asks=f"The frozen encoder on {dataset.name}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # an encoder without published weights is a random one, the same for all
+        network = build().eval().requires_grad_(False)
+    recipe, published = dataset.recipe, normalisation(network)
+    if published is not None:
+        recipe = replace(recipe, mean=published[0], std=published[1])
+    network.to(device)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # twice as fast on a CPU
+    return Frozen(network, dataset, recipe, settings, name, device)
+
+
+def weights_digest(network: Backbone) -> str:
+    digest = hashlib.sha256()
+    for name, value in network.state_dict().items():
+        digest.update(f"{name}{tuple(value.shape)}".encode())
+        digest.update(value.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Maps:
+    """The stored maps of one part ("train", "test") under one view, all draws one after the other."""
+
+    encoder: Frozen
+    part: str
+    view: str
+    draws: int
+
+    @property
+    def split(self) -> Split:
+        return self.encoder.dataset.train if self.part == "train" else self.encoder.dataset.test
+
+    @property
+    def path(self) -> Path:
+        kind = getattr(self.encoder.recipe, self.view, "")  # which weak or strong view it is
+        draws = "" if self.view == "plain" else f"-{kind}-{self.draws}"
+        return self.encoder.folder / f"{self.part}-{self.view}{draws}-{self.encoder.key}.maps"
+
+    @property
+    def numbers(self) -> int:
+        """Of one picture."""
+        channels, height, width = self.encoder.shape
+        return channels * height * width
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return 2 * self.numbers * self.draws * len(self.split)
+
+    def complete(self) -> bool:
+        try:
+            return self.path.stat().st_size == self.size
+        except OSError:
+            return False
+
+    def open(self) -> Tensor:
+        """(draws · N, D, g, g) float16, mapped: draw d of row i is d · N + i."""
+        count = self.draws * len(self.split) * self.numbers
+        flat = torch.from_file(str(self.path), shared=False, size=count, dtype=torch.float16)
+        return flat.view(-1, *self.encoder.shape)
+
+    def blocks(self) -> Iterator[tuple[int, Tensor]]:
+        """Draw and rows of every block, in the order of the file."""
+        for draw in range(self.draws):
+            for rows in torch.arange(len(self.split)).split(BLOCK):
+                yield draw, rows
+
+    def block(self, draw: int, rows: Tensor) -> Tensor:
+        """(B, D, g, g) float16 of one draw of these rows."""
+        views = Views(self.encoder.recipe, VIEW_SEED)
+        images, sizes = self.split.batch(rows)
+        images = images.to(self.encoder.device)
+        if self.view == "plain":
+            return self.encoder.encode(views.test(images, sizes))
+        return self.encoder.encode(views(images, rows, (self.view,), draw, sizes)[0])
+
+    def build(self, tell: Tell) -> None:
+        """Write what is missing; the lock is held."""
+        partial, row_bytes = self.path.with_suffix(".partial"), 2 * self.numbers
+        with open(partial, "ab") as stream:
+            done = stream.tell()
+            at = 0
+            for draw, rows in self.blocks():
+                end = at + len(rows) * row_bytes
+                if end <= done:
+                    at = end
+                    continue
+                if stream.tell() != at:  # a block that was cut off is made again
+                    stream.truncate(at)
+                    stream.seek(at)
+                stream.write(self.block(draw, rows).numpy().tobytes())
+                at = end
+                tell.made(len(rows))
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(partial, self.path)
+
+
+class Tell:
+    """Says before a build what it will take, and then how far it is, every so often; to the person, not to the log."""
+
+    EVERY = 30.0  # seconds
+
+    def __init__(self, name: str, pictures: int, total_bytes: int) -> None:
+        self.name, self.pictures, self.done = name, pictures, 0
+        self.started, self.last = time.monotonic(), -math.inf  # the first block tells how long it will take
+        self.say(f"{pictures:,} maps are made once, {total_bytes / 1e9:.1f} GB")
+
+    def made(self, pictures: int) -> None:
+        self.done += pictures
+        now = time.monotonic()
+        if now - self.last < self.EVERY and self.done < self.pictures:
+            return
+        self.last = now
+        left = (now - self.started) / self.done * (self.pictures - self.done)
+        self.say(f"{100 * self.done / self.pictures:.0f} %, about {max(1, round(left / 60))} min left")
+
+    def say(self, what: str) -> None:
+        print(f"{self.name}: frozen features: {what}", file=sys.__stderr__, flush=True)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be computed before methods can train."""
+
+    missing: list[Maps]
+
+    @property
+    def pictures(self) -> int:
+        return sum(maps.draws * len(maps.split) for maps in self.missing)
+
+    @property
+    def bytes(self) -> int:
+        """On the disk, without what an interrupted build has left."""
+        left = [maps.path.with_suffix(".partial") for maps in self.missing]
+        return sum(maps.size for maps in self.missing) - sum(path.stat().st_size for path in left if path.exists())
+
+
+def work_of(wanted: Iterable[Maps]) -> Work:
+    return Work([maps for maps in wanted if not maps.complete()])
+
+
+def ensure(wanted: Iterable[Maps]) -> None:
+    """Build the maps that are not there. Several processes share the work; nobody builds a file twice."""
+    work = work_of(wanted)
+    missing = work.missing
+    if not missing:
+        return
+    folder, name = missing[0].encoder.folder, missing[0].encoder.dataset.name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        needed = work.bytes
+        if shutil.disk_usage(folder).free < needed:
+            raise DataError(
+                f"{name}: the frozen features need {needed / 1e9:.1f} GB in {folder}, where "
+                f"{shutil.disk_usage(folder).free / 1e9:.1f} GB are free; {cache.ENVIRONMENT} names another folder, and a "
+                f"smaller backbone.draws or backbone.cells needs less."
+            )
+        tell = Tell(name, work.pictures, needed)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # sums of several threads may differ in the last bits
+        try:
+            while missing:
+                _build_one(missing, tell)
+                missing = [maps for maps in missing if not maps.complete()]
+        finally:
+            torch.set_num_threads(threads)
+    except OSError as error:
+        raise DataError(
+            f"{folder} cannot be written ({error.strerror or error}); {cache.ENVIRONMENT} names another folder for it."
+        ) from None
+
+
+def _build_one(missing: Sequence[Maps], tell: Tell) -> None:
+    """The first that nobody else is building; if all are being built, wait for the first."""
+    locks = [Lock(maps.path.with_suffix(".lock")) for maps in missing]
+    turn = next((turn for turn, lock in enumerate(locks) if lock.acquire()), None)
+    if turn is None:
+        turn = 0
+        locks[0].acquire(wait=True)
+    try:
+        if not missing[turn].complete():
+            missing[turn].build(tell)
+    finally:
+        locks[turn].release()
+
+
+@dataclass(frozen=True)
+class FrozenAnnotator(Annotator):
+    """An annotator that learns from stored maps of the weak view and is read on those of the plain one."""
+
+    inputs: Callable[[], FrozenLoader] | None = None
+
+    def __post_init__(self) -> None:
+        if self.inputs is None:
+            raise ValueError("a frozen annotator needs the maps that it learns from")
+
+    def training_view(self, split: Split, rows: Tensor, epoch: int) -> Tensor:
+        return self._loader().train_views(rows, ("weak",), epoch)[0]
+
+    def test_view(self, split: Split, rows: Tensor) -> Tensor:
+        return self._loader().plain("train" if split is self._loader().encoder.dataset.train else "test", rows)
+
+    def _loader(self) -> FrozenLoader:
+        assert self.inputs is not None
+        return self.inputs()
+
+
+class FrozenLoader:
+    """What `inputs.ViewLoader` is for pictures: stored maps of the training rows' views, and of the test set."""
+
+    def __init__(self, encoder: Frozen, seed: int, device: torch.device, names: Sequence[str]) -> None:
+        self.encoder, self.seed, self.device = encoder, seed, device
+        self.rows, self.draws = len(encoder.dataset.train), encoder.settings.draws
+        ensure(
+            [encoder.maps("train", view) for view in dict.fromkeys(("plain", *names))] + [encoder.maps("test", "plain")]
+        )
+        self._open: dict[tuple[str, str], Tensor] = {}
+
+    def _maps(self, part: str, view: str) -> Tensor:
+        if (part, view) not in self._open:
+            maps = self.encoder.maps(part, view)
+            ensure([maps])
+            self._open[part, view] = maps.open()
+        return self._open[part, view]
+
+    def train_views(self, rows: Tensor, names: Sequence[str], epoch: int) -> tuple[Tensor, ...]:
+        """One float32 batch of maps per name for the training rows (B,); a repeated name gets another draw."""
+        rows = rows.cpu()
+        first = (counter.uniforms(self.seed, epoch, "draw", rows, 1).squeeze(1) * self.draws).long()
+        found = []
+        for k, name in enumerate(names):
+            draw = 0 if name == "plain" else (first + names[:k].count(name)) % self.draws
+            found.append(self._on_device(self._maps("train", name).index_select(0, draw * self.rows + rows)))
+        return tuple(found)
+
+    def plain(self, part: str, rows: Tensor) -> Tensor:
+        return self._on_device(self._maps(part, "plain")[rows])
+
+    def batches_at_once(self, batch: int) -> int:
+        return 1
+
+    def test_batches(self) -> Iterator[Tensor]:
+        """The whole test set, in order."""
+        for part in self._maps("test", "plain").split(TEST_BATCH):
+            yield self._on_device(part)
+
+    def _on_device(self, maps: Tensor) -> Tensor:
+        if self.device.type == "cuda":
+            maps = maps.pin_memory().to(self.device, non_blocking=True)
+        return maps.float()
+
+
+class BlankLoader(FrozenLoader):
+    """Maps of the right shapes without content, to time a run whose maps are not made yet."""
+
+    def __init__(self, encoder: Frozen, seed: int, device: torch.device) -> None:
+        self.encoder, self.seed, self.device = encoder, seed, device
+        self.rows, self.draws = len(encoder.dataset.train), encoder.settings.draws
+
+    def _maps(self, part: str, view: str) -> Tensor:
+        maps = self.encoder.maps(part, view)
+        return torch.zeros(1, *self.encoder.shape, dtype=torch.float16).expand(maps.draws * len(maps.split), -1, -1, -1)

@@ -1,0 +1,357 @@
+"""A trained model as two files: `model.safetensors` with all tensors, `model.json` with what is needed to use them.
+
+Neither file is executed: the JSON names a method and a network of this program, the tensors are numbers. A network or a
+method of the user's own is loaded only from a file that the caller names. A third file, `labels.npz`, has what the model
+and the method believe of their own training rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as read_tensors
+from safetensors.torch import save as tensor_bytes
+from torch import Tensor
+
+from benchmark import artifacts
+from benchmark.config.spec import file_digest
+from benchmark.errors import CandidError
+from benchmark.files import read_regular
+from benchmark.store import is_count, is_number, parse_json
+from benchmark.trainer.inputs import ViewLoader
+from benchmark.trainer.trainer import Trainer, build
+from datasets.base import UNKNOWN, Dataset, Scaling, Split
+from datasets.views.recipes import Recipe
+from methods.base import Backbone, Method, Task
+from methods.blocks import masked_softmax
+from methods.networks.backbones import Layers, factory
+from methods.networks.names import file_digest_of, own_file
+from methods.registry import Catalogue, MethodError, discover, load
+
+FORMAT = 1
+MOST_THREADS = 1024  # that a model may ask for; far beyond that the OpenMP library ends the process
+BATCH = 256  # rows that are predicted at once; as in an evaluation, so that the numbers are the same
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+def cannot_keep(trainer: Trainer, dataset: Dataset) -> str:
+    """Why the model of a run cannot be kept, or nothing."""
+    if trainer.frozen is not None:
+        return "its encoder is frozen and not part of the trained tensors"
+    if dataset.recipe is None and dataset.scaling is None:
+        return f"how the features of {dataset.name} are scaled is not known for new rows"
+    if not all(isinstance(value, Tensor) for value in trainer.method.state_dict().values()):
+        return "the method keeps state that is no tensor"
+    return ""
+
+
+def described(trainer: Trainer, dataset: Dataset) -> dict[str, Any]:
+    """model.json, but for the digest of the tensors."""
+    spec, network, scaling = trainer.spec, trainer.spec.backbone, dataset.scaling
+    inputs: dict[str, Any]
+    if scaling is not None:
+        inputs = {"kind": "features", "columns": list(dataset.columns)}
+        inputs |= {"mean": scaling.mean.tolist(), "scale": scaling.scale.tolist()}
+    else:
+        assert isinstance(trainer.inputs, ViewLoader) and trainer.inputs.views is not None
+        inputs = {"kind": "images", "recipe": dataclasses.asdict(trainer.inputs.views.recipe)}
+        inputs["channels_last"] = trainer.inputs.format == torch.channels_last
+    layers = {field.name: getattr(network, field.name) for field in dataclasses.fields(Layers)}
+    return {
+        "format": FORMAT,
+        "method": {"name": spec.method, "config": spec.config.method_config, "source": spec.config.method_source},
+        "classes": list(dataset.class_names),
+        "input": inputs,
+        "network": {"name": network.name or dataset.backbone, "layers": layers},
+        "task": {"rows": len(trainer.rows), "epochs": trainer.epochs, "steps_per_epoch": trainer.steps_per_epoch},
+        "config": spec.config.to_json(),
+    }
+
+
+def model_files(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> dict[str, bytes]:
+    """The files of a trained model by name."""
+    state = trainer.method.state_dict()
+    tensors = tensor_bytes({key: value.detach().cpu().contiguous().clone() for key, value in state.items()})
+    document = described(trainer, dataset) | {"tensors_sha256": hashlib.sha256(tensors).hexdigest()}
+    text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return {
+        artifacts.TENSORS: tensors,
+        artifacts.MODEL: text.encode(),
+        artifacts.LABELS: artifacts.packed(beliefs(trainer, dataset, candidates).arrays()),
+    }
+
+
+def beliefs(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> artifacts.Beliefs:
+    """What the model says of every training row, and what the method believes of those that it was trained on.
+
+    Where a method keeps no belief, and for rows held out, the model's probabilities among the candidates stand for it.
+    """
+    method = trainer.method
+    was_training = method.training
+    method.eval()
+    with torch.inference_mode(), trainer.autocast():
+        rows = torch.arange(len(dataset.train)).split(BATCH)
+        logits = torch.cat([method.predict(trainer.inputs.train_views(part, ("plain",), 0)[0]) for part in rows])
+    method.train(was_training)
+    logits = logits.float().cpu()
+    belief = masked_softmax(logits, candidates)
+    own = method.confidence()
+    if own is not None:
+        belief[trainer.rows] = normalised(own.detach().float().cpu(), belief[trainer.rows])
+    names = dataset.train_names or tuple(map(str, range(len(dataset.train))))
+    return artifacts.Beliefs(
+        np.array(names), candidates.numpy().astype(bool), artifacts.half(logits.numpy()), artifacts.half(belief.numpy())
+    )
+
+
+def normalised(belief: Tensor, instead: Tensor) -> Tensor:
+    """Rows that sum to 1; a row without any mass takes the other's."""
+    mass = belief.clamp(min=0).sum(1, keepdim=True)
+    return torch.where(mass > 0, belief.clamp(min=0) / mass.clamp(min=1e-30), instead)
+
+
+def write_model(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
+    """The files in a folder, each whole or not there; their SHA-256 by name."""
+    return {name: artifacts.write(folder / name, content) for name, content in files.items()}
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained method that can predict rows as a user has them."""
+
+    method: Method
+    document: dict[str, Any]
+    device: torch.device
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.document["classes"])
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.document["input"].get("columns", ()))
+
+    @property
+    def width(self) -> int | None:
+        """How many features a row has; None for images."""
+        return len(self.document["input"]["mean"]) if self.document["input"]["kind"] == "features" else None
+
+    def logits(self, x: np.ndarray | Split) -> np.ndarray:
+        """(N, C) float32 of features (N, d) as they come, or of images uint8."""
+        amp = self.document["config"]["train"]["amp"]
+        autocast = nullcontext() if amp == "off" else torch.autocast(self.device.type, dtype=getattr(torch, amp))
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.document["config"]["train"]["threads"])
+        try:
+            with torch.inference_mode(), autocast:
+                parts = [self.method.predict(rows.to(self.device)).float().cpu() for rows in self._batches(x)]
+        finally:
+            torch.set_num_threads(threads)
+        logits = torch.cat(parts).numpy() if parts else np.zeros((0, len(self.classes)), dtype=np.float32)
+        if not np.isfinite(logits).all():
+            raise CandidError(
+                "the model predicts values that are not finite; its weights are damaged, so fit it again."
+            )
+        return logits
+
+    def probabilities(self, x: np.ndarray | Split) -> np.ndarray:
+        return probabilities(self.logits(x))
+
+    def _batches(self, x: np.ndarray | Split) -> Iterator[Tensor]:
+        said = self.document["input"]
+        if said["kind"] == "features":
+            assert isinstance(x, np.ndarray)
+            scaled = Scaling(np.array(said["mean"]), np.array(said["scale"]))(x)
+            yield from torch.from_numpy(scaled).split(BATCH)
+            return
+        if isinstance(x, np.ndarray):
+            x = Split(torch.from_numpy(np.ascontiguousarray(x)), torch.full((len(x),), UNKNOWN))
+        classes = self.classes
+        data = Dataset("new rows", len(classes), classes, x.rows(torch.arange(0)), x, recipe_of(said))
+        yield from ViewLoader(data, 0, self.device, said["channels_last"]).test_batches()
+
+
+def recipe_of(inputs: dict[str, Any]) -> Recipe:
+    """How images are prepared; JSON has no tuples, so lists become tuples again."""
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in inputs["recipe"].items()}
+    return Recipe(**values)
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """(N, C) float64 that sum to 1."""
+    from scipy.special import softmax
+
+    return softmax(logits.astype(np.float64), axis=1)
+
+
+def read_model(folder: Path, plugins: Sequence[str] = (), device: str = "cpu") -> Model:
+    """The model of a run folder, or of one that `fit --out` or the estimator has written."""
+    document = read_document(folder)
+    try:
+        tensors = (folder / artifacts.TENSORS).read_bytes()
+    except OSError as error:
+        raise CandidError(f"{folder / artifacts.TENSORS} cannot be read ({error.strerror}).") from None
+    return _model(folder, document, tensors, tuple(plugins), device)
+
+
+def model_from(files: dict[str, bytes], plugins: Sequence[str] = (), device: str = "cpu") -> Model:
+    """A model from the content of its files."""
+    return _model(Path(), json.loads(files[artifacts.MODEL]), files[artifacts.TENSORS], tuple(plugins), device)
+
+
+def _model(folder: Path, document: dict[str, Any], tensors: bytes, plugins: tuple[str, ...], device: str) -> Model:
+    path = folder / artifacts.MODEL
+    if hashlib.sha256(tensors).hexdigest() != document["tensors_sha256"]:
+        raise CandidError(
+            f"{folder / artifacts.TENSORS} is not the file that belongs to {path}: its SHA-256 is another."
+        )
+    try:
+        state = read_tensors(tensors)
+    except SafetensorError as error:
+        raise CandidError(f"{folder / artifacts.TENSORS} is no safetensors file: {error}.") from None
+    method = _method(path, document, plugins)
+    wrong = _misfit(method, state)
+    if wrong:
+        raise CandidError(
+            f"{folder / artifacts.TENSORS} does not fit the method {document['method']['name']}: {wrong}."
+        )
+    method.load_state_dict(state)
+    method.eval().to(device)
+    if document["input"].get("channels_last"):
+        method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Model(method, document, torch.device(device))
+
+
+def read_document(folder: Path) -> dict[str, Any]:
+    """model.json, held to its form, and to its SHA-256 where run.json has it."""
+    path = folder / artifacts.MODEL
+    try:
+        content = read_regular(path)
+    except FileNotFoundError:
+        raise CandidError(
+            f"{folder} holds no {artifacts.MODEL}: train with `fit`, or with --keep-model, and name the folder that it prints."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise CandidError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+    wanted = recorded(folder).get(artifacts.MODEL)
+    if wanted is not None and hashlib.sha256(content).hexdigest() != wanted:
+        raise CandidError(f"{path} is not the file that the run wrote: its SHA-256 is not the one in run.json.")
+    try:
+        document = parse_json(content)
+        if document["format"] != FORMAT:
+            raise CandidError(f"{path} has format {document['format']}, this program reads format {FORMAT}.")
+        sizes = (document["task"]["rows"], document["task"]["epochs"], document["task"]["steps_per_epoch"])
+        names = (document["method"]["name"], document["network"]["name"], document["tensors_sha256"])
+        fine = all(type(size) is int and 0 < size < 1 << 40 for size in sizes)
+        fine &= all(isinstance(name, str) for name in (*names, *document["classes"])) and len(document["classes"]) > 1
+        fine &= document["input"]["kind"] in ("features", "images") and isinstance(document["method"]["config"], dict)
+        train = document["config"]["train"]
+        fine &= is_count(train["threads"]) and 0 < train["threads"] <= MOST_THREADS
+        fine &= train["amp"] in ("off", "bfloat16", "float16")
+        if document["input"]["kind"] == "features":
+            inputs = document["input"]
+            fine &= all(is_number(value) for value in (*inputs["mean"], *inputs["scale"]))
+            fine &= len(inputs["mean"]) == len(inputs["scale"]) > 0
+            fine &= all(isinstance(column, str) for column in inputs["columns"])
+            fine &= len(inputs["columns"]) in (0, len(inputs["mean"]))
+        else:
+            fine &= 0 < recipe_of(document["input"]).size <= 4096
+    except (ValueError, KeyError, TypeError):
+        fine = False
+    if not fine:
+        raise CandidError(f"{path} is damaged or not the description of a model.")
+    return document
+
+
+def recorded(folder: Path) -> dict[str, str]:
+    """SHA-256 of a run's files by name, from its run.json; nothing where there is none."""
+    try:
+        files = json.loads((folder / "run.json").read_text(encoding="utf-8")).get("files")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+    return files if isinstance(files, dict) else {}
+
+
+def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> Method:
+    """The method of a model with fresh weights."""
+    said, source = document["method"], document["method"].get("source", "")
+    network, inputs = document["network"], document["input"]
+    network_file, plugins = network_file_of(path, network["name"], plugins)
+    catalogue: Catalogue = discover(plugins)
+    try:
+        entry = catalogue.get(said["name"])
+    except MethodError as error:
+        hint = " It is a method of your own: name its file with --plugin." if source else ""
+        raise CandidError(f"{path}: {error}{hint}") from None
+    digest = "" if entry.built_in else hashlib.sha256(entry.file.read_bytes()).hexdigest()
+    if digest != source:
+        raise CandidError(
+            f"{path}: the model was trained with another version of {entry.file}; it can be used with that one only."
+            if source
+            else f"{path}: the model is one of this program's own {said['name']}, not of {entry.file}; leave out --plugin."
+        )
+    dim = len(inputs["mean"]) if inputs["kind"] == "features" else 3
+    classes, rows = len(document["classes"]), document["task"]["rows"]
+    try:
+        layers = Layers(**network["layers"])
+        encoder = factory(network["name"], dim, pretrained=False, shape=layers, file=network_file)
+        everything = torch.ones(rows, classes, dtype=torch.bool)
+
+        def backbone() -> Backbone:
+            made = encoder()
+            made.input_features = dim if inputs["kind"] == "features" else None
+            return made
+
+        task = Task(classes, everything, document["task"]["epochs"], document["task"]["steps_per_epoch"], backbone)
+        with torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
+            return build(load(entry), said["config"], task)
+    except MethodError as error:
+        raise CandidError(f"{path}: {error}") from None
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CandidError(f"{path}: its method cannot be built with what the file says: {error}.") from None
+
+
+def network_file_of(path: Path, name: str, plugins: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return `FILE.py:CLASS` of a user's network, found among the given files by its content, and the other files.
+
+    The file is "" for a network of this program. The stored name alone never leads to a file.
+    """
+    named = name.partition("#")[0]
+    own = own_file(named)
+    if own is None:
+        return "", plugins
+    digest = file_digest_of(name)
+    for plugin in plugins:
+        if digest and Path(plugin).is_file() and file_digest(plugin).startswith(digest):
+            return f"{plugin}:{own[1]}", tuple(other for other in plugins if other != plugin)
+    raise CandidError(
+        f"{path}: the network {own[1]} is in the file {own[0]} of whoever trained the model; "
+        f"name that file, unchanged, with --plugin (in Python: plugin=)."
+    )
+
+
+def _misfit(method: Method, state: dict[str, Tensor]) -> str:
+    """Why a state is not that of this method, or nothing."""
+    wanted = method.state_dict()
+    strange = sorted(state.keys() ^ wanted.keys())
+    if strange:
+        return f"the tensor {strange[0]} is in one of them only"
+    for key, value in wanted.items():
+        if value.shape != state[key].shape or value.dtype != state[key].dtype:
+            return f"{key} is {tuple(state[key].shape)} where {tuple(value.shape)} is needed"
+    return ""

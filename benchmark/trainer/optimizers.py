@@ -1,0 +1,75 @@
+"""The optimiser of a run, behind the small interface that methods see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmark.config.optimisation import OPTIMIZERS, SCHEDULES
+from benchmark.config.sections import Train
+from methods.base import Method
+
+
+class Optimizer:
+    """torch's optimiser of `train.optimizer`, with its schedule, and gradient scaling where the precision needs it."""
+
+    def __init__(self, method: Method, train: Train, device: torch.device) -> None:
+        self.train = train
+        self.choice, self.schedule = OPTIMIZERS[train.optimizer], SCHEDULES[train.schedule]
+        self.torch: torch.optim.Optimizer = getattr(torch.optim, self.choice.torch_name)(
+            method.param_groups(),
+            lr=train.lr,
+            weight_decay=train.weight_decay,
+            foreach=True,
+            **self.choice.arguments(train),
+        )
+        self.scaler = torch.amp.GradScaler(device.type, enabled=train.amp == "float16")
+
+    @property
+    def lr(self) -> float:
+        return float(self.torch.param_groups[0]["lr"])
+
+    def schedule_to(self, step: int, steps_per_epoch: int) -> None:
+        """Set learning rate and momentum for a step, counted from the start of training."""
+        rates = self.schedule.rates(self.train, step, steps_per_epoch)
+        for group in self.torch.param_groups:
+            group["lr"] = rates.lr * group.get("lr_scale", 1.0)
+            if rates.momentum is not None:
+                key = self.choice.momentum_key
+                group[key] = (rates.momentum, group[key][1]) if key == "betas" else rates.momentum
+
+    def minimise(self, loss: Tensor) -> None:
+        self.torch.zero_grad()
+        with torch.autocast(loss.device.type, enabled=False):  # backward passes keep the precision of their forward
+            self.scaler.scale(loss).backward()  # without scaling, the loss and the optimiser's own step
+        self.scaler.step(self.torch)
+        self.scaler.update()
+        torch.clear_autocast_cache()  # it holds lowered copies of the weights before this step
+
+    def reset_momentum(self) -> None:
+        self.torch.state.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"torch": self.torch.state_dict(), "scaler": self.scaler.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.torch.load_state_dict(state["torch"])
+        self.scaler.load_state_dict(state["scaler"])
+
+    def misfit(self, state: Mapping[str, Any]) -> str:
+        """Why a saved state is not one of this optimiser on these weights, or nothing."""
+        saved, own = state.get("torch"), self.torch.state_dict()
+        if saved is None:
+            return "its optimiser is of another version"
+        groups = [[group["params"] for group in found["param_groups"]] for found in (saved, own)]
+        if groups[0] != groups[1]:
+            return "its parameter groups are not those of this method"
+        weights = [weight for group in self.torch.param_groups for weight in group["params"]]
+        for key, slot in saved["state"].items():
+            for name, value in slot.items():
+                if isinstance(value, Tensor) and value.dim() and value.shape != weights[key].shape:
+                    return f"its {name} does not fit this method"
+        return ""

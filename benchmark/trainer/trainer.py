@@ -1,0 +1,428 @@
+"""Trains one method on one data set: device, precision, schedule, seeding, checkpoints, evaluation, the NaN guard.
+
+Order = f(seed, epoch), augmentation = f(seed, epoch, index, view), initialisation = f(seed), randomness inside a step
+= f(seed, step). So a checkpoint needs no generator state, and any step is a valid point to go on from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmark.config.sections import Train
+from benchmark.config.spec import RunSpec
+from benchmark.store import RunFolder, epochs_digest
+from benchmark.trainer import checkpoint
+from benchmark.trainer.device import ready
+from benchmark.trainer.evaluation import Evaluator
+from benchmark.trainer.frozen import FrozenLoader, frozen_of
+from benchmark.trainer.guard import GUARD_EVERY, Diverged, Guard, Means, peak_memory_mb, reset_peak_memory
+from benchmark.trainer.inputs import Inputs, ViewLoader, with_views
+from benchmark.trainer.optimizers import Optimizer
+from benchmark.trainer.seeding import derive
+from benchmark.trainer.stray_tensors import check_no_stray_tensors
+from datasets.base import UNKNOWN, DataError, Dataset
+from datasets.views.upload import sent
+from methods.base import Backbone, Batch, Clock, Method, Task
+from methods.networks.backbones import Layers, factory
+from methods.supervised import sees_truth
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; its state is saved."""
+
+
+@dataclass
+class Hooks:
+    """What the surroundings of a run may do: ask it to stop, follow it."""
+
+    stop: Callable[[], bool] = lambda: False
+    on_epoch: Callable[[dict[str, Any]], None] = lambda record: None
+    checkpoint_seconds: float | None = None  # exactly this often; None: as rarely as their cost demands
+
+
+class Compiled:
+    """A function compiled by torch, with the time that compiling took: what calls took beyond an ordinary one."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = torch.compile(function)
+        self.seconds: list[float] = []
+
+    def __call__(self, *arguments: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return self.function(*arguments)
+        finally:
+            self.seconds.append(time.perf_counter() - start)
+
+    def compile_seconds(self) -> float:
+        """Of the calls since the last question: compiling makes a call many times as long."""
+        ordinary = median(self.seconds) if self.seconds else 0.0
+        spent = sum(s - ordinary for s in self.seconds if s > 10 * ordinary)
+        self.seconds.clear()
+        return spent
+
+
+def compiled_parts(method: Method) -> list[Compiled]:
+    """The method's step and state update, compiled in its place."""
+    torch.compiler.reset()  # torch stops compiling after some graphs per process; those of earlier runs would count
+    names = ["training_step"] + ["after_step"] * (type(method).after_step is not Method.after_step)
+    parts = [Compiled(getattr(method, name)) for name in names]
+    for name, part in zip(names, parts, strict=True):
+        setattr(method, name, part)
+    return parts
+
+
+class TrainingRows:
+    """The training set as epoch hooks see it (`methods.base.TrainingData`), which is without true labels."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def infer(self, fn: Callable[[Tensor], Any], view: str = "plain") -> Any:
+        return self._trainer.infer(fn, view)
+
+    def reset_momentum(self) -> None:
+        self._trainer.optimizer.reset_momentum()
+
+
+class Trainer:
+    """One run, from its first or its last saved step to its last."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        method_class: type[Method],
+        dataset: Dataset,
+        candidates: Tensor,
+        device: torch.device,
+        hooks: Hooks | None = None,
+        inputs: Inputs | None = None,
+    ) -> None:
+        self.spec, self.hooks = spec, hooks or Hooks()
+        self.settings = spec.train
+        self.device = device = ready(device, self.settings.tf32)
+        self.seed = spec.seed
+        torch.set_num_threads(self.settings.threads)
+        self.rows, held_out = split_rows(len(dataset.train), self.settings.holdout, spec.data_seed)
+        self.candidates = candidates[self.rows].to(device)
+        channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
+        seen = with_views(dataset, spec.config.views, spec.backbone.normalisation)
+        self.frozen = frozen_of(spec, seen, device) if spec.backbone.frozen else None
+        self.inputs = inputs or self._inputs(seen, method_class, channels_last)
+        self.batch_size = min(self.settings.batch, len(self.rows))
+        self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings)
+        self.epochs = self.settings.epochs
+        self.task = Task(
+            dataset.num_classes, self.candidates, self.epochs, self.steps_per_epoch, self._backbones(dataset)
+        )
+        torch.manual_seed(derive(self.seed, "init"))
+        self.method = build(method_class, spec.config.method_config, self.task)
+        if sees_truth(method_class):
+            if (dataset.train.labels[self.rows] == UNKNOWN).any():
+                raise DataError(f"{method_class.name} trains on true labels, and rows of {dataset.name} have none.")
+            self.method.reveal(dataset.train.labels[self.rows])  # type: ignore[operator]
+        self.method.to(device)
+        if channels_last:
+            self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        check_no_stray_tensors(self.method)
+        self.compiled = compiled_parts(self.method) if self.settings.compile else []
+        self.optimizer = Optimizer(self.method, self.settings, device)
+        self.evaluator = Evaluator(dataset, self.inputs, candidates, self.rows, held_out)
+        self.evaluator.more = self.settings.measures
+        self.evaluator.by_network = self.settings.labels_by == "network"
+        self.means, self.guard = Means(), Guard(1 if device.type == "cpu" else GUARD_EVERY)
+        self.epoch, self.step_in_epoch = 0, 0
+        self.pace = checkpoint.Pace(self.hooks.checkpoint_seconds)
+
+    def _inputs(self, dataset: Dataset, method_class: type[Method], channels_last: bool) -> Inputs:
+        seed = derive(self.seed, "views")
+        if self.frozen is not None:
+            return FrozenLoader(self.frozen, seed, self.device, method_class.views)
+        return ViewLoader(dataset, seed, self.device, channels_last)
+
+    def _backbones(self, dataset: Dataset) -> Callable[[], Backbone]:
+        """The k-th encoder of every method starts from the same weights, whatever else the method builds."""
+        network = self.spec.backbone
+        features = dataset.train.images
+        build_one: Callable[[], Backbone] = (
+            self.frozen.adapter
+            if self.frozen is not None
+            else factory(
+                network.name or dataset.backbone,
+                3 if features.dtype == torch.uint8 else features.shape[1],
+                network.pretrained,
+                self.spec.weight_file(),
+                Layers(network.width, network.depth, network.order, network.features, network.xavier),
+                asks=f"The encoder on {dataset.name}",
+                file=self.spec.network_file(),
+            )
+        )
+        width = None if features.dtype == torch.uint8 else features.shape[1]
+        if self.frozen is not None:
+            width = self.frozen.network.feature_dim
+        calls, seed = iter(range(1_000_000)), self.seed  # not `self`: a circle would keep the last run's memory
+
+        def backbone() -> Backbone:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(derive(seed, "backbone", next(calls)))
+                made = build_one()
+            made.input_features = width
+            return made
+
+        return backbone
+
+    def infer(self, fn: Callable[[Tensor], Any], view: str = "plain") -> Any:
+        """`fn` over one view of every training row, in order."""
+        parts = []
+        with torch.no_grad(), self.autocast():
+            for start in range(0, len(self.rows), 256):
+                rows = self.rows[start : start + 256]
+                parts.append(fn(self.inputs.train_views(rows, (view,), self.epoch)[0]))
+        if isinstance(parts[0], tuple):
+            return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+        return torch.cat(parts)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        amp = self.settings.amp
+        return nullcontext() if amp == "off" else torch.autocast(self.device.type, dtype=getattr(torch, amp))
+
+    def clock(self) -> Clock:
+        step = self.epoch * self.steps_per_epoch + self.step_in_epoch
+        return Clock(self.epoch, step, self.epochs, self.steps_per_epoch)
+
+    def order(self, epoch: int) -> Tensor:
+        """Positions in the training rows, in the order of this epoch."""
+        generator = torch.Generator().manual_seed(derive(self.seed, "order", epoch))
+        return torch.randperm(len(self.rows), generator=generator)
+
+    def begin_epoch(self) -> None:
+        """The method's hook before the first step of an epoch."""
+        self.method.train()
+        torch.manual_seed(derive(self.seed, "epoch start", self.epoch))
+        with torch.no_grad():
+            self.method.on_epoch_start(self.clock(), TrainingRows(self))
+        self.method.train()
+        self.means = Means()
+
+    def end_epoch(self) -> None:
+        """The method's hook after the last step of an epoch, and a look at losses and weights."""
+        self.guard.check()
+        torch.manual_seed(derive(self.seed, "epoch end", self.epoch))
+        with torch.no_grad():
+            self.method.on_epoch_end(self.clock(), TrainingRows(self))
+        self._check_weights()
+
+    def train_epoch(self, save: Callable[[], None] = lambda: None) -> dict[str, Any]:
+        """From the current step to the end of the epoch; returns its record."""
+        method, started = self.method, time.perf_counter()
+        method.train()
+        if self.step_in_epoch == 0:
+            self.begin_epoch()
+        order, first_step = self.order(self.epoch), self.step_in_epoch
+        for batch in self.batches(order, first_step):
+            self.step(batch)
+            if self.hooks.stop():
+                self.guard.check()
+                save()
+                raise Interrupted
+            if self.step_in_epoch < self.steps_per_epoch and self.pace.is_due():
+                self.guard.check()
+                save()
+        self.end_epoch()
+        trained = time.perf_counter() - started
+        images = (self.step_in_epoch - first_step) * self.batch_size
+        result: dict[str, Any] = {"lr": self.optimizer.lr, **self.means.read()}
+        result |= {f"{name}": float(value) for name, value in method.diagnostics().items()}
+        if self.evaluates(self.epoch):
+            result |= self.evaluator.evaluate(method, self.autocast())
+        record: dict[str, Any] = {
+            "epoch": self.epoch,
+            "result": {key: plain(value) for key, value in result.items()},
+            "time": {
+                "seconds": round(time.perf_counter() - started, 4),
+                "train_seconds": round(trained, 4),
+                "images_per_second": round(images / max(trained, 1e-9), 1),
+                "peak_memory_mb": round(peak_memory_mb(self.device), 1),
+            },
+        }
+        if self.compiled:
+            record["time"]["compile_seconds"] = round(sum(part.compile_seconds() for part in self.compiled), 4)
+        self.epoch, self.step_in_epoch = self.epoch + 1, 0
+        return record
+
+    def evaluates(self, epoch: int) -> bool:
+        return evaluates(self.settings, epoch)
+
+    def evaluations_per_epoch(self) -> float:
+        return evaluations(self.settings) / self.epochs
+
+    def batches(self, order: Tensor, first_step: int) -> Iterator[Batch]:
+        """The remaining batches of an epoch.
+
+        Views depend on the image alone, not on its batch, so small batches share the fixed cost of making them.
+        """
+        together = self.batch_size * self.inputs.batches_at_once(self.batch_size)
+        end = min(self.steps_per_epoch * self.batch_size, len(order))
+        for start in range(first_step * self.batch_size, end, together):
+            block = self.batch(order[start : min(start + together, end)])
+            for at in range(0, len(block.index), self.batch_size):
+                part = slice(at, at + self.batch_size)
+                yield Batch(tuple(view[part] for view in block.views), block.candidates[part], block.index[part])
+
+    def batch(self, positions: Tensor) -> Batch:
+        """Views and candidates of `positions` (B,) in the training rows."""
+        views = self.inputs.train_views(self.rows[positions], self.method.views, self.epoch)
+        (index,) = sent((positions,), self.device)
+        return Batch(views, self.candidates[index], index)
+
+    def step(self, batch: Batch) -> None:
+        """One update of the method, on the clock."""
+        clock = self.clock()
+        self.optimizer.schedule_to(clock.step, self.steps_per_epoch)
+        seed_generators(derive(self.seed, "step", clock.step), self.device)
+        with self.autocast():
+            step = self.method.update(batch, self.optimizer, clock)
+        loss = self.means.add("loss", step.loss)
+        for name, value in step.logs.items():
+            self.means.add(f"loss_{name}", value)
+        self.guard.watch(clock.step, loss, batch.index)
+        self.step_in_epoch += 1
+
+    def _check_weights(self) -> None:
+        norms = torch.stack([torch.linalg.vector_norm(p.detach()) for p in self.method.parameters()])
+        if not bool(torch.isfinite(norms).all()):
+            raise Diverged(f"a weight became infinite or NaN in epoch {self.epoch}")
+
+    # checkpoints ------------------------------------------------------------------------------------------------------
+    def save(self, folder: RunFolder, identity: str) -> None:
+        state = {
+            "method": self.method.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "means": self.means.state(),
+            "epoch": self.epoch,
+            "step_in_epoch": self.step_in_epoch,
+            "metrics_sha256": epochs_digest(folder.epochs()[: self.epoch]),
+        }
+        with self.pace.saving():
+            checkpoint.save(folder.path, identity, state)
+
+    def misfit(self, state: Mapping[str, Any], records: Sequence[dict[str, Any]]) -> str:
+        """Return why training cannot resume from a saved state, or ""; `records` are those of metrics.jsonl."""
+        recorded = len(records)
+        if state.keys() - {"metrics_sha256"} != {"method", "optimizer", "means", "epoch", "step_in_epoch"}:
+            return "it lacks a part of the state"
+        epoch, step = state["epoch"], state["step_in_epoch"]
+        if type(epoch) is not int or type(step) is not int:
+            return "its place in the training is no number"
+        if not (0 <= epoch < self.epochs and 0 <= step <= self.steps_per_epoch):
+            return f"its place, epoch {epoch} and step {step}, is not in this training"
+        if epoch > recorded:
+            return f"it is at epoch {epoch}, but metrics.jsonl holds {recorded} whole epochs"
+        if "metrics_sha256" in state and state["metrics_sha256"] != epochs_digest(records[:epoch]):
+            return "metrics.jsonl has been changed since it was saved"
+        if shapes(state["method"]) != shapes(self.method.state_dict()):
+            return "its tensors are not those of this method"
+        return self.optimizer.misfit(state["optimizer"])
+
+    def restore(self, folder: RunFolder, identity: str) -> None:
+        """Go to the newest saved step that fits, if there is one."""
+        records = folder.epochs()
+        state = checkpoint.load(folder.path, identity, lambda state: self.misfit(state, records))
+        if state is not None:
+            self.method.load_state_dict(state["method"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.means.restore(state["means"], self.device)
+            self.epoch, self.step_in_epoch = state["epoch"], state["step_in_epoch"]
+        folder.truncate_epochs(self.epoch)
+        self.pace = checkpoint.Pace(self.hooks.checkpoint_seconds)
+
+    def run(self, folder: RunFolder, identity: str) -> list[dict[str, Any]]:
+        """Train to the end; returns the records of all epochs, those of earlier sittings included."""
+        reset_peak_memory(self.device)
+        self.restore(folder, identity)
+        records = folder.epochs()
+        while self.epoch < self.epochs:
+            record = self.train_epoch(lambda: self.save(folder, identity))
+            folder.append_epoch(record)
+            records.append(record)
+            self.hooks.on_epoch(record)
+            if self.epoch < self.epochs:
+                stop = self.hooks.stop()
+                if stop or self.pace.is_due():
+                    self.save(folder, identity)
+                if stop:
+                    raise Interrupted
+        return records
+
+
+def build(method_class: type[Method], config: Mapping[str, Any], task: Task) -> Method:
+    """A method from its resolved settings; JSON has no tuples, so lists become tuples again."""
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in config.items()}
+    return method_class(method_class.Config(**values), task)
+
+
+def shapes(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Shape and type of every tensor of a state dict, the kind of everything else."""
+    return {k: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else type(v) for k, v in state.items()}
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """What `torch.manual_seed` does for these devices: it takes 270 µs between two steps, its part for the CPU 1 µs."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+def split_rows(count: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows to train on and rows held out, each ascending."""
+    held = round(count * holdout)
+    generator = torch.Generator().manual_seed(derive(seed, "holdout"))
+    permutation = torch.randperm(count, generator=generator)
+    return permutation[held:].sort().values, permutation[:held].sort().values
+
+
+def steps_per_epoch(rows: int, batch: int, settings: Train) -> int:
+    """Whole batches, and the partial one if it is kept and has at least two samples (batch norm needs them)."""
+    steps = rows // batch + (1 if settings.last_batch == "keep" and rows % batch > 1 else 0)
+    return min(steps, settings.steps or steps)
+
+
+def evaluates(settings: Train, epoch: int) -> bool:
+    """Whether this epoch ends with an evaluation: every n-th, and the last 2 % or at least the last, all of them."""
+    tail = max(1, settings.epochs // 50)  # ten of 500, so that their mean is one of ten
+    return (epoch + 1) % settings.eval_every == 0 or epoch >= settings.epochs - tail
+
+
+def evaluations(settings: Train) -> int:
+    """Of a whole run."""
+    return sum(evaluates(settings, epoch) for epoch in range(settings.epochs))
+
+
+def weights_digest(method: Method) -> str:
+    """SHA-256 over names, shapes and bytes of everything in the state dict."""
+    digest = hashlib.sha256()
+    for name, value in sorted(method.state_dict().items()):
+        digest.update(name.encode())
+        if isinstance(value, Tensor):
+            digest.update(f"{tuple(value.shape)}{value.dtype}".encode())
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        else:
+            digest.update(repr(value).encode())
+    return digest.hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """A number that JSON can hold; NaN and infinities become null."""
+    if isinstance(value, Tensor):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

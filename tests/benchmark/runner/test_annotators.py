@@ -1,0 +1,252 @@
+"""Annotators as runs: killed and gone on with, side by side, in `status`, and never in the way of what is ready."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmark.config.selection import Choice, select
+from benchmark.config.spec import RunSpec
+from benchmark.files import Lock
+from benchmark.runner.annotators import annotators
+from benchmark.runner.backends.schedule import Schedule, Sets, Waiting, grouped
+from benchmark.runner.progress import Lines, Progress
+from benchmark.runner.provenance import cpu_name
+from benchmark.store import RunFolder
+from tests.conftest import TinyBenchmark
+from tests.support.killing import finish, wait_until
+
+Make = Callable[..., TinyBenchmark]
+PROFILE = """
+title = "annotated"
+seeds = [0, 1]
+methods = ["proden", "cc"]
+datasets = ["digits"]
+
+[train]
+epochs = 1
+batch = 32
+
+[data.digits]
+settings = { test = 1200 }
+generator = "instance"
+rate = 0.3
+backbone = { name = "small-cnn" }
+annotator = { network = "small-cnn", epochs = EPOCHS, batch = 8 }
+"""
+
+
+EPOCHS = 30  # enough for three interruptions
+
+
+def profile(epochs: int) -> str:
+    return PROFILE.replace("EPOCHS", str(epochs))
+
+
+def epochs_of(bench: TinyBenchmark) -> int:
+    return sum(found.epochs_done for found in annotators(bench.results))
+
+
+def sets_of(bench: TinyBenchmark) -> dict[str, str]:
+    """SHA-256 of the annotator's outputs and of the candidate sets, by file."""
+    found = {}
+    for path in sorted(bench.results.glob("candidates/digits/*.npz")):
+        with np.load(path) as arrays:
+            found[path.name] = json.loads(arrays["meta"].tobytes())["sha256"]
+    return found
+
+
+def test_an_annotator_killed_in_every_way_makes_the_same_sets_and_runs(forked_benchmark: Make) -> None:
+    whole, killed = forked_benchmark("whole", profile(EPOCHS)), forked_benchmark("killed", profile(EPOCHS))
+    words = ("run", "--jobs", "1", "--seeds", "0", "--methods", "proden", "--checkpoint-seconds", "0.1")
+    assert whole.run(*words).returncode == 0
+    seen = 0
+    for number, code in ((signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        command = killed.start(*words)
+        wait_until(lambda least=seen: epochs_of(killed) > least + 1, 120, "an annotator at work")  # type: ignore[misc]
+        if number == signal.SIGKILL:
+            (running,) = annotators(killed.results)
+            assert running.status == "running" and "digits annotator small-cnn, epoch" in killed.run("status").stdout
+            os.killpg(command.pid, number)
+        else:
+            command.send_signal(number)
+        assert finish(command)[0] == code
+        # A killed worker is gone, and its lock with it, a moment after the command.
+        wait_until(lambda: next(annotators(killed.results)).status == "interrupted", 10, "the lock of the killed")
+        (found,) = annotators(killed.results)
+        assert seen < found.epochs_done < EPOCHS
+        seen = found.epochs_done
+    assert killed.run(*words).returncode == 0
+    assert sets_of(killed) == sets_of(whole) and len(sets_of(whole)) == 2
+    assert killed.results_only() == whole.results_only()
+    (done,) = annotators(killed.results)
+    assert done.status == "done" and done.epochs_done == EPOCHS
+    assert not list(killed.results.rglob("checkpoint*"))
+
+
+def test_two_commands_make_different_sets_at_the_same_time(forked_benchmark: Make) -> None:
+    """The second passes over what the first is at, instead of waiting for it."""
+    first_set = profile(EPOCHS)
+    second_set = first_set[first_set.index("[data.digits]") :].replace("digits", "glyphs").replace("1200", "100")
+    text = first_set.replace('["digits"]', '["digits", "glyphs"]') + second_set.replace(
+        "test =", "train = 600, classes = 5, side = 16, test ="
+    )
+    bench = forked_benchmark("bench", text)
+    words = ("run", "--jobs", "1", "--seeds", "0", "--methods", "proden")
+    commands = [bench.start(*words) for _ in range(2)]
+    wait_until(
+        lambda: [found.status for found in annotators(bench.results)] == ["running", "running"], 120, "both annotators"
+    )
+    ends = [finish(command) for command in commands]
+    assert [code for code, _, _ in ends] == [0, 0]
+    assert sum(out.count(" % in ") for _, out, _ in ends) == 2
+
+
+def test_sets_say_where_their_annotator_was_trained_and_can_be_copied(forked_benchmark: Make) -> None:
+    here, there = forked_benchmark("here", profile(1)), forked_benchmark("there", profile(1))
+    assert here.run("candidates", "--seeds", "0").returncode == 0
+    (made,) = here.results.glob("candidates/digits/instance-*.npz")
+    file = there.results / "candidates" / "digits" / made.name
+    file.parent.mkdir(parents=True)
+    shutil.copy(made, file)
+    assert there.run("candidates", "--seeds", "0").returncode == 0
+    assert not list(annotators(there.results)) and list(sets_of(there)) == [file.name]
+    assert file.read_bytes() == made.read_bytes()
+    with np.load(file) as arrays:
+        environment = json.loads(arrays["meta"].tobytes())["environment"]
+    assert environment["device"] == "cpu" and environment["device_name"] == cpu_name()
+    assert environment["torch"] == torch.__version__ and environment["code_version"]
+
+
+# The schedule ----------------------------------------------------------------------------------------------------------
+
+
+def specs(**words: Any) -> list[RunSpec]:
+    choice = Choice(methods="proden", datasets=words.get("datasets", "glyphs,digits"), seeds="0,1")
+    return select("quick", choice).specs()
+
+
+def test_a_run_starts_as_soon_as_its_own_set_is_ready() -> None:
+    schedule = Schedule(specs(), slots=2)
+    glyphs, digits = schedule.take(), schedule.take()
+    assert isinstance(glyphs, Sets) and isinstance(digits, Sets) and (glyphs.name, digits.name) == ("glyphs", "digits")
+    for key in glyphs.specs:
+        assert schedule.prepared(key) == []
+    schedule.leave(glyphs)
+    runs = [schedule.take(), schedule.take()]
+    assert [run.spec.dataset for run in runs if isinstance(run, Waiting)] == ["glyphs", "glyphs"]
+    for key in digits.specs:
+        assert [spec.dataset for spec in schedule.prepared(key, "no data")] == ["digits"]
+    for work in (digits, *runs):
+        assert work is not None
+        schedule.leave(work)
+    assert schedule.take() is None
+
+
+def test_a_single_slot_makes_the_next_set_when_the_runs_of_the_last_are_done() -> None:
+    schedule, order = Schedule(specs(), slots=1), []
+    while (work := schedule.take()) is not None:
+        order.append(f"{work.name} sets" if isinstance(work, Sets) else f"{work.spec.dataset} run")
+        for key in work.specs if isinstance(work, Sets) else ():
+            schedule.prepared(key)
+        schedule.leave(work)
+    assert order == ["glyphs sets", "glyphs run", "glyphs run", "digits sets", "digits run", "digits run"]
+
+
+def hold(path: Path, held: Any) -> None:
+    Lock(path).acquire()
+    held.set()
+    time.sleep(60)
+
+
+def test_sets_that_another_process_is_making_are_passed_over_until_it_is_gone(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    held, path = context.Event(), tmp_path / "annotator.lock"
+    other = context.Process(target=hold, args=(path, held))
+    other.start()
+    try:
+        assert held.wait(30)
+        schedule = Schedule(specs(), slots=1)
+        glyphs = schedule.take()
+        assert isinstance(glyphs, Sets)
+        glyphs.lock = path
+        schedule.leave(glyphs)
+        time.sleep(0.6)
+        digits = schedule.take()
+        assert isinstance(digits, Sets) and digits.name == "digits"
+        schedule.prepared(next(iter(digits.specs)), "")
+        assert isinstance(schedule.take(), Waiting)  # what is ready comes before what somebody else is at
+    finally:
+        other.kill()
+        other.join()
+    assert schedule.take() is glyphs
+
+
+def test_seeds_share_an_annotator_unless_they_are_other_splits() -> None:
+    assert [len(sets.specs) for sets in grouped(specs(datasets="digits"))] == [2]
+    split = select("quick", Choice(methods="proden", datasets="digits", seeds="0,1", settings=("data.split=-1",)))
+    assert [len(sets.specs) for sets in grouped(split.specs())] == [1, 1]
+
+
+# Shown -----------------------------------------------------------------------------------------------------------------
+
+
+def test_plain_output_has_a_heartbeat_with_epoch_accuracy_and_time_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder(tmp_path / "candidates" / "digits" / "annotator-small-cnn-12345678")
+    folder.path.mkdir(parents=True)
+    document = {"dataset": "digits", "network": "small-cnn", "epochs": 30, "status": "running", "host": "here"}
+    (folder.path / "annotator.json").write_text(json.dumps(document))
+    for epoch in range(10):
+        folder.append_epoch({"epoch": epoch, "result": {"train_accuracy": 45.12}, "time": {"seconds": 6.0}})
+    os.utime(folder.metrics, (time.time() + 60, time.time() + 60))  # a disk whose clock is ahead
+    context = multiprocessing.get_context("fork")
+    held = context.Event()
+    other = context.Process(target=hold, args=(folder.path.with_name(f"{folder.path.name}.lock"), held))
+    other.start()
+    try:
+        assert held.wait(30)
+        progress, lines = Progress(1, preparing={0: "digits"}, started=time.time() - 60), Lines(tmp_path)
+        lines(progress)
+        lines(progress)
+        lines.next["digits"] -= 60
+        lines(progress)
+    finally:
+        other.kill()
+        other.join()
+    expected = "digits: annotator small-cnn, epoch 10/30, 45.1 % right, 2 min 00 s left\n"
+    assert capsys.readouterr().out == expected * 2
+    assert [found.status for found in annotators(tmp_path)] == ["interrupted"]
+    (folder.path / "annotator.json").write_text("[1")
+    assert list(annotators(tmp_path)) == []
+
+
+def test_without_runs_no_annotator_is_trained(forked_benchmark: Make) -> None:
+    bench = forked_benchmark("bench", profile(1))
+    found = bench.run("table1", "--no-run")
+    assert found.returncode == 3
+    assert "the annotator of digits is not trained; do it without --no-run" in " ".join(found.stdout.split())
+    assert not list(bench.results.glob("candidates/*/*.npz"))
+    assert bench.run("table1").returncode == 0
+
+
+def test_an_annotator_at_chance_is_said_by_every_command_that_trains_on_its_sets(forked_benchmark: Make) -> None:
+    bench = forked_benchmark("bench", profile(1).replace("batch = 8", "batch = 8, lr = 1e-7"))
+    for _ in range(2):  # also when the sets are there already
+        said = bench.run("run", "--seeds", "0,1", "--methods", "proden", "--epochs", "1", "--jobs", "1")
+        assert said.returncode == 0
+        assert said.stderr.count("warning: digits: the annotator is near chance") == 1
+        for path in bench.results.glob("runs/*/*/*/*/run.json"):
+            path.unlink()

@@ -1,0 +1,151 @@
+"""Which cards a command takes: those that torch can use, a different one for every worker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmark.cli.options import Request
+from benchmark.cli.training import default_profile
+from benchmark.config.selection import Choice, select
+from benchmark.device.pretend import PretendCuda
+from benchmark.errors import UsageError
+from benchmark.runner import devices
+from benchmark.runner.backends.local import Command, Local
+from benchmark.runner.backends.schedule import Schedule
+from benchmark.runner.options import RunOptions
+from benchmark.runner.progress import Progress
+from benchmark.runner.worker import _settled
+from benchmark.store import RunFolder
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def nvidia(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """A machine with an NVIDIA device; whether torch can use it depends on the test."""
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([Path("/dev/nvidia0")]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    devices.usable_gpus.cache_clear()
+    yield monkeypatch
+    devices.usable_gpus.cache_clear()
+
+
+def test_a_gpu_that_torch_cannot_use_is_reported_once_and_left_out(
+    nvidia: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def too_old() -> bool:
+        warnings.warn("The NVIDIA driver on your system is too old (found version 12040).", stacklevel=1)
+        return False
+
+    nvidia.setattr(torch.cuda, "is_available", too_old)
+    assert default_profile(Request())[0] == "quick" and devices.resolve("auto") == ["cpu"]
+    with pytest.raises(UsageError, match="no GPU that torch can use"):
+        devices.resolve("cuda")
+    assert capfd.readouterr().err.count("driver on your system is too old") == 1
+
+
+def test_gpus_that_torch_can_use_are_listed(nvidia: pytest.MonkeyPatch) -> None:
+    with PretendCuda(card=1):
+        assert devices.resolve("cuda") == devices.resolve("auto") == ["cuda:0", "cuda:1"]
+        assert devices.resolve("cuda:1") == ["cuda:1"] and default_profile(Request())[0] == "paper"
+        nvidia.setenv("CUDA_VISIBLE_DEVICES", "")
+        assert devices.resolve("auto") == ["cpu"]
+
+
+def claims(folder: Path, count: int, visible: str = "") -> list[str]:
+    """What so many processes take that live at the same time."""
+    code = (
+        "import sys; from benchmark.runner import devices; "
+        "print(devices.claim(['cuda:0', 'cuda:1', 'cuda:2']), flush=True); sys.stdin.read()"
+    )
+    environment = os.environ | {"TMPDIR": str(folder), "CUDA_VISIBLE_DEVICES": visible}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True, stdin=-1, stdout=-1)
+        for _ in range(count)
+    ]
+    try:
+        return [process.stdout.readline().strip() for process in processes if process.stdout]
+    finally:
+        for process in processes:
+            process.communicate()
+
+
+def test_workers_that_see_the_same_cards_take_different_ones(tmp_path: Path) -> None:
+    taken = claims(tmp_path, 4)
+    assert sorted(taken[:4])[:4] == sorted(taken) and {"cuda:0", "cuda:1", "cuda:2"} <= set(taken)
+    assert set(claims(tmp_path, 3)) == {"cuda:0", "cuda:1", "cuda:2"}  # those of dead workers are free again
+
+
+def test_a_worker_keeps_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_claimed", None)
+    monkeypatch.setattr(devices.tempfile, "gettempdir", lambda: str(tmp_path))
+    first = devices.claim(["cuda:0", "cuda:1"])
+    assert devices.claim(["cuda:0", "cuda:1"]) == first
+    assert devices.claim(["cpu"]) == "cpu"
+    assert devices._claimed is not None
+    devices._claimed[1].release()
+
+
+def test_a_card_is_one_whatever_a_worker_calls_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPU 5 is the first that both workers see, and goes to one of them."""
+    monkeypatch.setattr(devices.tempfile, "gettempdir", lambda: str(tmp_path))
+    taken = []
+    for visible, found in (("5,4", ["cuda:0", "cuda:1"]), ("5,6", ["cuda:0", "cuda:1"])):
+        monkeypatch.setattr(devices, "_claimed", None)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        taken.append(visible.split(",")[int(devices.claim(found)[-1])])
+        assert devices._claimed is not None
+        held = devices._claimed[1]
+        monkeypatch.setattr(devices.Lock, "acquire", _not_held(devices.Lock.acquire, held.path))
+    assert taken == ["5", "6"]
+
+
+def _not_held(acquire: Any, path: Path) -> Any:
+    """In one process a lock does not keep out its holder."""
+    return lambda lock: lock.path != path and acquire(lock)
+
+
+def test_a_run_that_failed_before_the_command_is_tried_again_and_one_that_failed_meanwhile_is_not(
+    tmp_path: Path,
+) -> None:
+    folder, options = RunFolder(tmp_path / "run"), RunOptions(tmp_path, tmp_path)
+    document: dict[str, Any] = {"status": "failed", "reason": "no memory", "time": {}}
+    folder.write(document)
+    os.utime(folder.document_path, (options.started - 60,) * 2)
+    assert _settled(folder, document, options) is None
+    os.utime(folder.document_path, (options.started + 60,) * 2)
+    settled = _settled(folder, document, options)
+    assert settled is not None and settled.skipped and settled.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("slots", "asked", "expected"), [(("cpu",), None, 7.0), (("cuda:0",), None, 30.0), (("cuda:0",), 90.0, 90.0)]
+)
+def test_the_time_to_save_after_a_signal(
+    slots: tuple[str, ...], asked: float | None, expected: float, tmp_path: Path
+) -> None:
+    assert (
+        Command(Local(slots), Schedule([], 1), RunOptions(tmp_path, tmp_path, grace=asked), Progress(0)).grace
+        == expected
+    )
+
+
+@pytest.mark.parametrize(("grace", "saved"), [(0.2, False), (30.0, True)])
+def test_a_checkpoint_that_takes_long_is_waited_for_as_long_as_asked(grace: float, saved: bool, tmp_path: Path) -> None:
+    (spec,) = select("quick", Choice(methods="proden", datasets="digits", seeds="0")).specs()
+    progress = Progress(1, running={0: spec})  # which is saving
+    command = Command(Local(("cpu",)), Schedule([], 1), RunOptions(tmp_path, tmp_path, grace=grace), progress)
+    saving = threading.Timer(1.0, progress.running.clear)
+    saving.start()
+    command._stop_workers()
+    assert bool(progress.running) != saved
+    saving.join()

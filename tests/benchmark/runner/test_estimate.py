@@ -1,0 +1,157 @@
+"""What runs cost before they start, measured with a few real steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmark.config.selection import Choice, select
+from benchmark.config.spec import RunSpec
+from benchmark.device.pretend import PretendCuda
+from benchmark.runner import estimate
+from benchmark.runner.estimate import PROBE, Cost, measure, random_dataset, tasks_of
+from benchmark.runner.options import RunOptions
+from benchmark.runner.worker import prepare
+from benchmark.trainer.loading import dataset_of
+from benchmark.trainer.trainer import Trainer
+from datasets.base import DataError, Dataset
+from tests.conftest import TINY, TinyBenchmark
+
+NOWHERE, CPU = Path("/nowhere"), torch.device("cpu")
+
+
+def specs_of(profile: str, **words: Any) -> list[RunSpec]:
+    return select(profile, Choice(**words)).specs()
+
+
+def cost_of(spec: RunSpec, device: torch.device = CPU) -> Cost:
+    return measure(spec, 1, dataset_of(spec, NOWHERE), device)
+
+
+@pytest.mark.parametrize("method", ["proden", "pop", "nepll", "valen", "solar"])  # all but the first have epoch hooks
+def test_a_run_is_measured_with_its_real_trainer(method: str) -> None:
+    (spec,) = specs_of("quick", methods=method, datasets="digits", seeds="0")
+    cost = cost_of(spec)
+    assert cost.seconds > 0 and cost.peak_memory_mb > 50 and not cost.reduced
+    assert cost.checkpoint_bytes > 50_000 and cost.prediction_bytes == 2 * 10 * (round(0.9 * 1297) + 500)
+
+
+def test_measured_seconds_are_scaled_to_all_epochs_rows_and_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten steps of 32 images last 1 s and an evaluation of 128 images lasts 0.5 s, say."""
+    monkeypatch.setattr(estimate, "epoch_seconds", lambda trainer: (trainer.steps_per_epoch / 10, 0.5))
+    seconds = {}
+    for epochs in (8, 80):
+        (spec,) = specs_of("quick", methods="cc", datasets="digits", seeds="0", epochs=epochs, eval_every=4)
+        seconds[epochs] = cost_of(spec).seconds
+        steps = round(0.9 * 1297) // 32  # a tenth is held out
+        assert seconds[epochs] == pytest.approx(epochs * steps / 10 + epochs // 4 * 0.5 * 500 / 128)
+        assert measure(spec, 3, dataset_of(spec, NOWHERE), CPU).seconds == pytest.approx(3 * seconds[epochs])
+    assert seconds[80] == pytest.approx(10 * seconds[8])
+
+
+def test_a_slow_step_of_a_cpu_is_measured_with_few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "SLOW_STEP", 0.0)
+    batches, real = [], estimate.small_trainer
+
+    def small_trainer(spec: RunSpec, dataset: Dataset, device: torch.device, batch: int, steps: int) -> Trainer:
+        batches.append(batch)
+        return real(spec, dataset, device, batch, steps)
+
+    monkeypatch.setattr(estimate, "small_trainer", small_trainer)
+    (spec,) = specs_of("quick", methods="cc", datasets="digits", seeds="0")
+    assert cost_of(spec).reduced and batches == [PROBE]
+
+
+def test_a_gpu_is_measured_with_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "SLOW_STEP", 0.0)
+    (spec,) = specs_of("quick", methods="cc", datasets="digits", seeds="0")
+    with PretendCuda():
+        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 7 * 2**20)
+        cost = cost_of(spec, torch.device("cuda", 0))
+    assert cost.seconds > 0 and not cost.reduced and cost.peak_memory_mb == 7
+
+
+def test_random_images_have_the_declared_size_of_a_missing_dataset() -> None:
+    (spec,) = specs_of("paper", methods="cc", datasets="cub200", seeds="0")
+    dataset = random_dataset(spec)
+    assert (len(dataset.train), len(dataset.test), dataset.num_classes) == (5994, 5794, 200)
+    assert dataset.train.batch(torch.tensor([0, 5993]))[0].shape == (2, 3, 256, 256)
+    (trial,) = specs_of("paper", methods="cc", datasets="cifar100", seeds="0", settings=("dataset.train=256",))
+    assert len(random_dataset(trial).train) == 256
+    (table,) = specs_of("realworld", methods="cc", datasets="lost", seeds="0")
+    with pytest.raises(DataError, match="lost is not on this machine"):
+        random_dataset(table)
+
+
+def test_runs_that_differ_in_seeds_or_candidate_labels_are_measured_once() -> None:
+    changes = ((), ("data.noise=0.2",), ("data.imbalance=100",), ("proden.update=sudden",))
+    specs = [
+        spec for words in changes for spec in specs_of("quick", methods="proden", datasets="digits", settings=words)
+    ]
+    runs = [(spec.label, count) for spec, count in tasks_of(specs, [], NOWHERE) if count]
+    assert [count for _, count in runs] == [6, 3, 3] and runs[2][0] == "proden[update=sudden]"
+
+
+def test_annotators_are_measured_once_per_dataset_until_they_are_trained(tmp_path: Path) -> None:
+    specs = specs_of("quick", methods="proden,cc", datasets="digits,glyphs")
+    annotators = [spec for spec, count in tasks_of(specs, [], tmp_path) if not count]
+    assert [spec.dataset for spec in annotators] == ["digits", "glyphs"]
+    assert annotators[0].train.epochs == specs[0].annotator.epochs and annotators[0].method == "supervised"
+    prepare(specs[0], RunOptions(tmp_path, NOWHERE))
+    left = [spec.dataset for spec, count in tasks_of([], specs, tmp_path) if not count]
+    assert left == [name for name in ("digits", "glyphs") if name != specs[0].dataset]
+
+
+# the command ----------------------------------------------------------------------------------------------------------
+Make = Callable[..., TinyBenchmark]
+
+
+def row_of(text: str, name: str) -> list[str]:
+    """The cells of a line of the table."""
+    return next(line.split() for line in text.splitlines() if line.startswith(f"{name} "))
+
+
+def test_finished_runs_cost_nothing(forked_benchmark: Make) -> None:
+    bench = forked_benchmark("bench")
+    first = bench.run("estimate", "run", "--jobs", "2")
+    assert first.returncode == 0, first.stderr
+    assert (
+        row_of(first.stdout, "digits")[1] == row_of(first.stdout, "Total")[1] == "4" and "GB are free" in first.stdout
+    )
+    assert not bench.results.exists()
+    bench.run("run", "--seeds", "0")
+    second = bench.run("estimate", "run", "--by-method")
+    assert "4 runs, 2 done" in second.stdout and row_of(second.stdout, "Total")[1] == "2"
+    assert sum(line.startswith("digits ") for line in second.stdout.splitlines()) == 2  # two methods
+    bench.run("run")
+    last = bench.run("estimate", "run")
+    assert last.returncode == 0 and row_of(last.stdout, "Total")[1:4] == ["0", "0", "s"]
+
+
+def test_a_missing_dataset_is_estimated_with_random_images(forked_benchmark: Make) -> None:
+    bench = forked_benchmark("bench", TINY.replace('["digits"]', '["digits", "cifar100", "lost"]'))
+    done = bench.run("estimate", "run", "--methods", "cc", "--set", "backbone.name=small-cnn", "--seeds", "0")
+    assert done.returncode == 3, done.stderr  # nothing is known of the table
+    assert "cifar100: nothing in" in done.stdout and row_of(done.stdout, "cifar100")[1] == "1"
+    assert "Random images" in done.stdout and "on lost: lost is not on" in done.stdout
+
+
+@pytest.mark.parametrize("words", [("nonsense",), ("table2", "--assume-tflops", "30"), ("table2", "--jobs", "0")])
+def test_wrong_usage_is_one_sentence(forked_benchmark: Make, words: tuple[str, ...]) -> None:
+    done = forked_benchmark("bench").run("estimate", *words)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+
+
+def test_data_that_are_not_here_stop_a_command_before_anything_trains(tiny_benchmark: TinyBenchmark) -> None:
+    words = ("--datasets", "digits,cifar100,cub200", "--seeds", "0")
+    done = tiny_benchmark.run("run", *words)
+    assert done.returncode == 1 and not tiny_benchmark.results.exists()
+    lines = done.stderr.splitlines()
+    assert "Nothing was trained, because data are missing. To go on with the others: --datasets digits." in lines[-3]
+    assert lines[-2].startswith("cifar100 is not here: nothing in") and lines[-1].startswith("cub200 is not here")
+    planned = tiny_benchmark.run("run", *words, "--dry-run")
+    assert planned.returncode == 0 and planned.stdout.count("Missing data") == 2

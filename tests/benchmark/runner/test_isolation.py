@@ -1,0 +1,71 @@
+"""A plug-in cannot change the numbers of other methods: separate processes, and checked global settings."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmark.config.selection import Choice, select
+from benchmark.runner.options import RunOptions
+from benchmark.runner.worker import execute
+from benchmark.trainer.device import EXPECTED, ChangedState, check_global_state, global_state
+from tests.conftest import ROOT, TinyBenchmark
+from tests.support.broken_plugins import plugin
+
+CHANGES = {
+    "dtype": "torch.set_default_dtype(torch.float64)",
+    "precise": "torch.set_float32_matmul_precision('medium'); torch.backends.mkldnn.enabled = False; "
+    "torch.nn.functional.relu = torch.nn.functional.gelu; "
+    "import benchmark.runner.worker as w; w.summarise = lambda records: {'accuracy': 99.9}",
+}
+
+
+def write_plugin(folder: Path, name: str, code: str) -> Path:
+    lines = [
+        "    def __init__(self, config, task):",
+        f"        {code}",
+        "        super().__init__(config, task)",
+    ]
+    path = folder / f"{name}.py"
+    path.write_text(plugin(name, init="\n".join([*lines, "        self.network = Classifier(task)"])))
+    return path
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_plugin_changes_no_other_run(forked_benchmark, tmp_path, name):
+    words = ("run", "--jobs", "1", "--epochs", "1")
+    alone: TinyBenchmark = forked_benchmark("alone")
+    alone.run(*words, check=True)
+    beside: TinyBenchmark = forked_benchmark("beside")
+    path = write_plugin(tmp_path, name, CHANGES[name])
+    beside.run(*words, "--plugin", str(path), "--methods", f"{name},proden,cc")
+    others = {
+        key: run for key, run in beside.results_only().items() if f"/{name}/" not in key and f"/{name}[" not in key
+    }
+    assert others == alone.results_only() and len(others) == 4
+
+
+def test_check_reports_a_plugin_that_changes_global_settings(tmp_path):
+    path = write_plugin(tmp_path, "precise", "torch.set_float32_matmul_precision('medium')")
+    words = [sys.executable, "-m", "benchmark", "check", str(path)]
+    done = subprocess.run(words, cwd=ROOT, text=True, capture_output=True, timeout=120)
+    line = path.read_text().splitlines().index("        torch.set_float32_matmul_precision('medium')") + 1
+    assert done.returncode == 1 and f"precise.py:{line}" in done.stdout and "matmul_precision" in done.stdout
+
+
+def test_a_run_does_not_start_from_other_global_settings(tiny_benchmark):
+    (spec, *_) = select(str(tiny_benchmark.profile), Choice(methods="cc", seeds="0")).specs()
+    assert global_state() == EXPECTED
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with pytest.raises(ChangedState, match="matmul_precision"):
+            check_global_state(torch.device("cpu"))
+        outcome = execute(spec, RunOptions(tiny_benchmark.results, tiny_benchmark.folder / "data"))
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert outcome.status == "failed" and "matmul_precision" in outcome.reason
+    assert not list(tiny_benchmark.results.glob("runs/**/run.json"))

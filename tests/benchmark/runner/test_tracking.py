@@ -1,0 +1,121 @@
+"""Optional trackers: a real TensorBoard file read back; nothing is sent anywhere unless asked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmark.config.selection import select
+from benchmark.config.spec import RunSpec
+from benchmark.errors import UsageError
+from benchmark.runner.tracking import check_tracker, following, numbers
+from tests.conftest import TINY, TinyBenchmark, make_tiny
+
+Make = Callable[..., TinyBenchmark]
+
+
+def spec_of(folder: Path) -> RunSpec:
+    return select(str(make_tiny(folder).profile)).specs()[0]
+
+
+def record(epoch: int, accuracy: float) -> dict[str, Any]:
+    return {"epoch": epoch, "result": {"test_accuracy": accuracy, "extra": None}, "time": {"seconds": 0.5}}
+
+
+def scalars(folder: Path, tag: str) -> list[tuple[int, Any]]:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulator.EventAccumulator(str(folder))
+    events.Reload()
+    return [(event.step, pytest.approx(event.value)) for event in events.Scalars(tag)]
+
+
+def test_a_run_leaves_the_same_curve_in_tensorboard_as_in_its_records(forked_benchmark: Make) -> None:
+    bench = forked_benchmark("bench", TINY)
+    done = bench.run("run", "--methods", "cc", "--seeds", "0", "--track", "tensorboard")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (path.parent for path in bench.results.glob("runs/*/*/*/*/run.json"))
+    from benchmark.store import RunFolder
+
+    expected = [(e["epoch"], e["result"]["test_accuracy"]) for e in RunFolder(folder).epochs()]
+    assert scalars(folder / "tensorboard", "result/test_accuracy") == expected
+    untracked = forked_benchmark("untracked", TINY)
+    assert untracked.run("run", "--methods", "cc", "--seeds", "0").returncode == 0
+    assert untracked.results_only() == bench.results_only()  # following changes nothing
+    assert not list(untracked.results.glob("runs/**/tensorboard"))
+
+
+def test_epochs_that_are_trained_again_replace_the_old_ones(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path)
+    for first, last, accuracy in ((0, 4, 10.0), (2, 6, 20.0)):
+        with following("tensorboard", tmp_path, spec, "1" * 64) as on_epoch:
+            for epoch in range(first, last):
+                on_epoch(record(epoch, accuracy))
+    values = dict(scalars(tmp_path / "tensorboard", "result/test_accuracy"))
+    assert values == {0: 10.0, 1: 10.0, 2: 20.0, 3: 20.0, 4: 20.0, 5: 20.0}
+
+
+def test_without_a_tracker_nothing_is_imported_or_written(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path)
+    before = set(tmp_path.iterdir())
+    with following("", tmp_path, spec, "1" * 64) as on_epoch:
+        on_epoch(record(0, 1.0))
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_weights_and_biases_is_offline_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a stand-in, because the package may not be installed: what is called, with which mode, in which order."""
+    calls: list[Any] = []
+
+    class Run:
+        def log(self, values: dict[str, float], step: int) -> None:
+            calls.append((step, values["result/test_accuracy"]))
+
+        def finish(self) -> None:
+            calls.append("finish")
+
+    def init(**options: Any) -> Run:
+        calls.append((options["mode"], options["id"], options["dir"]))
+        return Run()
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    spec = spec_of(tmp_path)
+    with following("wandb", tmp_path, spec, "1" * 64) as on_epoch:
+        on_epoch(record(0, 3.0))
+        on_epoch(record(1, 4.0))
+    assert calls == [("offline", "1" * 16, str(tmp_path)), (0, 3.0), (1, 4.0), "finish"]
+    monkeypatch.setenv("WANDB_MODE", "online")
+    calls.clear()
+    with following("wandb", tmp_path, spec, "1" * 64) as on_epoch:
+        on_epoch(record(0, 3.0))
+    assert calls[0][0] == "online"
+
+
+def test_a_tracker_that_fails_does_not_fail_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def init(**_: Any) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    with following("wandb", tmp_path, spec_of(tmp_path), "1" * 64) as on_epoch:
+        on_epoch(record(0, 3.0))
+        on_epoch(record(1, 3.0))
+    assert capfd.readouterr().err.count("wandb stopped following") == 1
+
+
+def test_a_missing_package_is_one_sentence_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmark.runner.tracking.find_spec", lambda name: None)
+    check_tracker("")
+    for name in ("tensorboard", "wandb"):
+        with pytest.raises(UsageError, match=f"pip install {name}"):
+            check_tracker(name)
+
+
+def test_only_numbers_are_passed_on() -> None:
+    assert numbers(record(0, 2.0)) == {"result/test_accuracy": 2.0, "time/seconds": 0.5}
