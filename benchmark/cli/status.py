@@ -9,9 +9,10 @@ from typing import Any
 from benchmark.accuracy import in_words
 from benchmark.cli.options import CHOICE, Command, Request
 from benchmark.cli.training import selection_of
+from benchmark.config.profile import profile_name
 from benchmark.errors import COMPLETE, UsageError
 from benchmark.exhibits.base import NoFlags
-from benchmark.store import RunFolder, profile_name
+from benchmark.store import RunFolder
 
 
 def run(request: Request, own: NoFlags) -> int:
