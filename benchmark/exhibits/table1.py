@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.analysis.contents import DatasetInfo
 from benchmark.analysis.table import NONE, Table, row
-from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags
+from benchmark.exhibits.base import Exhibit, Inputs, NoFlags, RequiredRuns
 
 if TYPE_CHECKING:
     from benchmark.config.selection import Selection
@@ -29,14 +29,14 @@ ANNOTATOR = ("train_accuracy", "test_accuracy", "temperature")
 class Table1(Exhibit):
     name, title, kind = "table1", "Table 1", "table"
 
-    def runs(self, selection: Selection, options: NoFlags) -> Need:
+    def required_runs(self, selection: Selection, options: NoFlags) -> RequiredRuns:
         from benchmark.runner.candidate_sets import set_specs
 
-        return Need(sets=set_specs(selection))  # nothing is trained but annotators
+        return RequiredRuns(sets=set_specs(selection))  # nothing is trained but annotators
 
-    def make(self, material: Material, options: NoFlags) -> Table:
-        measured = measure(material.selection, material.place)
-        return table1(measured, material.contents.datasets, material.selection.profile.name)
+    def make(self, inputs: Inputs, options: NoFlags) -> Table:
+        measured = measure(inputs.selection, inputs.place)
+        return table1(measured, inputs.contents.datasets, inputs.selection.profile.name)
 
 
 def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
