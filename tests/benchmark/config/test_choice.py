@@ -44,6 +44,8 @@ def test_what_differs_from_the_profile_names_its_files() -> None:
     assert select("quick").altered == ""
     assert select("quick", Choice(methods="cel,proden", seeds="0")).altered == "cel-proden-seed0"
     assert select("quick", Choice(settings=("train.lr=0.3",))).altered == "train.lr=0.3"
+    many = [select("quick", Choice(methods=f"cel,dirk,proden,valen,{last}")).altered for last in ("pico", "idgp")]
+    assert all(name.startswith("5methods-") and len(name) < 20 for name in many) and many[0] != many[1]
     assert select("quick", Choice(methods="all")).altered.startswith("with-")
     long = [select("quick", Choice(methods="all", seeds=f"0-{last}")).altered for last in (30, 31)]
     assert len(long[0]) <= 60 and long[0] != long[1]

@@ -147,11 +147,20 @@ def test_plots_take_names_in_any_case_and_a_reference_that_is_there(
         return output.out if code == 0 else f"{code} {output.err}"
 
     # neither replaces the usual plot's file
-    assert "curves-test_accuracy-proden-cel-proden.png" in plot(
-        "curves", "--methods", "CEL,Proden", "--reference", "PRODEN"
-    )
+    drawn = plot("curves", "--methods", "CEL,Proden", "--reference", "PRODEN")
+    assert "figures/quick/curves-test_accuracy-proden-cel-proden.png" in drawn
     told = plot("curves", "--methods", "cel,proden", "--reference", "rc")
     assert told.startswith("2 ") and "--reference rc is not among the methods" in told
+
+
+@pytest.mark.parametrize("table", ["table2", "table3", "comparisons"])
+def test_a_reference_outside_the_table_is_refused_where_it_is_named(
+    store: Path, table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--no-run", "--profile", "quick", "--methods", "proden,cc", "--results", str(store))
+    assert main([table, "--reference", "cel", *words]) == 2
+    assert "--reference cel is not" in capsys.readouterr().err
+    assert main(["table2", *words]) == 3  # without a star
 
 
 def test_ranks_are_drawn_from_five_datasets_on(store: Path, tmp_path: Path) -> None:

@@ -144,13 +144,6 @@ def test_labels_do_not_overlap_and_keep_their_order(positions: list[float]) -> N
     assert min(placed) >= -1e-6 and max(placed) <= 100 + 1e-6
 
 
-def test_figures_import_neither_torch_nor_matplotlib_until_used() -> None:
-    code = (
-        "import sys, benchmark.exhibits.parts.panels; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-
-
 def test_what_depends_on_who_is_drawn_says_so() -> None:
     assert "depend on who is in the diagram" in DRAWINGS["ranks"]().axes[0].get_title("left")
     with pytest.raises(CandidError, match="at least 5 datasets"):
