@@ -1,4 +1,4 @@
-"""The accuracies of a run: which epoch each one reads, and how every part of the program calls and draws it."""
+"""The accuracies of a run: the epoch that each one reads, and its words and style everywhere."""
 
 from __future__ import annotations
 
@@ -72,16 +72,16 @@ SELECTING = {accuracy.word: accuracy.chosen_by for accuracy in ACCURACIES if acc
 
 
 def in_words(values: Mapping[str, Any]) -> str:
-    """What a result or summary says first, short: the test accuracy, or without true labels what stands in for it."""
+    """Return the test accuracy of a result or summary as text, or without true labels the metrics in its place."""
     for key in ("test_accuracy", "accuracy"):
         if values.get(key) is not None:
             return f"test {values[key]:.1f} %"
-    found = [
+    texts = [
         f"{metric.replace('_', ' ')} {values[metric]:.1f} %"
         for metric in SELECTING.values()
         if values.get(metric) is not None
     ]
-    return ", ".join(found)
+    return ", ".join(texts)
 
 
 def by_word(word: str) -> Accuracy:

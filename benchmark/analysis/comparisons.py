@@ -1,21 +1,23 @@
-"""From the frame of runs to cells and comparisons: which runs count, accuracies by seed, tests of one method against others.
+"""Cells and comparisons from a frame of runs: accuracies by seed, one method against the others, all pairs, ranks.
 
 Needs pandas and SciPy, not torch.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from benchmark.accuracy import LAST, Accuracy
 from benchmark.analysis import statistics as st
-from benchmark.analysis.contents import MARGIN, Contents, MethodInfo
+from benchmark.analysis.contents import LEAST_DATASETS, MARGIN, Contents, MethodInfo
 from benchmark.errors import MissingRuns
 from benchmark.store import THEN
 from datasets.base import plural
@@ -28,7 +30,7 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Measured:
-    """The runs of one cell: accuracies of finished runs by seed, and why the others have none."""
+    """One cell: accuracies of the finished runs by seed, and why the others have none."""
 
     values: Mapping[int, float]
     expected: int
@@ -56,45 +58,40 @@ class Measured:
 
 
 def relevant(runs: pd.DataFrame, contents: Contents) -> pd.DataFrame:
-    """The runs of the contents' profile, data sets and seeds."""
+    """Return the runs of the contents' profile, datasets and seeds."""
     of_profile = runs[(runs["profile"] == contents.profile) & runs["seed"].isin(contents.seeds)]
     return of_profile[of_profile["dataset"].isin([d.name for d in contents.datasets])]
 
 
 def measure(runs: pd.DataFrame, contents: Contents, dataset: str, label: str, accuracy: Accuracy = LAST) -> Measured:
-    """One cell, matched on the run's label. Of several finished runs of a seed the last in the frame counts."""
+    """Return one cell, matched on the run's label. Of several finished runs of a seed the last in the frame counts."""
     rows = runs[(runs["dataset"] == dataset) & (runs["label"] == label)]
-    found: dict[int, float] = {}
+    by_seed: dict[int, float] = {}
     problems: dict[int, str] = {}
     # Plain tuples: a filter of the frame per seed would be most of the time of a large table.
-    for seed, status, value, reason in zip(
-        rows["seed"], rows["status"], rows[accuracy.key], rows["reason"], strict=True
-    ):
+    columns = (rows[name] for name in ("seed", "status", accuracy.key, "reason"))
+    for seed, status, value, reason in zip(*columns, strict=True):
         if status == "done" and not pd.isna(value):
-            found[seed] = float(value)
+            by_seed[seed] = float(value)
+        elif status == "done":
+            why = ": its test rows have no true labels" if accuracy == LAST else ""
+            problems[seed] = f"seed {seed} has no {accuracy.key}{why}"
         else:
-            problems[seed] = _problem(seed, status, reason, accuracy.key)
-    values = {seed: found[seed] for seed in contents.seeds if seed in found}
-    unsolved = [problems[seed] for seed in contents.seeds if seed in problems and seed not in found]
+            problems[seed] = f"seed {seed} {status}" + (f": {reason}" if isinstance(reason, str) and reason else "")
+    values = {seed: by_seed[seed] for seed in contents.seeds if seed in by_seed}
+    unsolved = [problems[seed] for seed in contents.seeds if seed in problems and seed not in by_seed]
     return Measured(values, len(contents.seeds), tuple(unsolved))
 
 
-def _problem(seed: int, status: str, reason: object, accuracy: str) -> str:
-    if status == "done":
-        why = ": its test rows have no true labels" if accuracy == LAST.key else ""
-        return f"seed {seed} has no {accuracy}{why}"
-    return f"seed {seed} {status}" + (f": {reason}" if isinstance(reason, str) and reason else "")
-
-
 def unregistered(runs: pd.DataFrame, contents: Contents) -> tuple[MethodInfo, ...]:
-    """Methods with runs of their own label that no file defines any more."""
-    known = {m.name for m in contents.methods} | (contents.registered or frozenset())
+    """Return the methods that have runs and that no file defines any more."""
+    registered = {m.name for m in contents.methods} | (contents.registered or frozenset())
     own = runs[runs["label"] == runs["method"]]
-    return tuple(MethodInfo(name, name, "unregistered") for name in sorted(set(own["method"]) - known))
+    return tuple(MethodInfo(name, name, "unregistered") for name in sorted(set(own["method"]) - registered))
 
 
 def mixture_notes(runs: pd.DataFrame) -> list[str]:
-    """Warnings where finished runs that differ in what they are stand side by side."""
+    """Warn where finished runs of different code, or of different lengths on one dataset, stand side by side."""
     done, notes = runs[runs["status"] == "done"], []
     names = {"commit": "commits", "code_version": "code versions", "schema": "versions of the results schema"}
     for column, many in {**names, "epochs": "numbers of epochs"}.items():
@@ -102,35 +99,40 @@ def mixture_notes(runs: pd.DataFrame) -> list[str]:
         # Epochs are a matter of the data set: a profile may train small sets for longer.
         mixed = done.groupby("dataset")[column].nunique().max() > 1 if column == "epochs" else len(counts) > 1
         if mixed:
-            listed = ", ".join(
-                f"{str(value)[:12]} ({count} run{'s' if count > 1 else ''})" for value, count in counts.items()
-            )
+            listed = ", ".join(f"{str(value)[:12]} ({plural(count, 'run')})" for value, count in counts.items())
             notes.append(f"Warning: runs of {len(counts)} {many} are mixed in this table: {listed}.")
     twice = done.duplicated(["dataset", "label", "seed"], keep=False)
     if twice.any():
-        cells = sorted({f"{r.label} on {r.dataset} seed {r.seed}" for r in done[twice].itertuples()})
+        cells = first_few(sorted({f"{r.label} on {r.dataset} seed {r.seed}" for r in done[twice].itertuples()}))
         notes.append(
-            f"Warning: several finished runs with different configurations for {_first(cells)}; the last one listed is used."
+            f"Warning: several finished runs with different configurations for {cells}; the last one listed is used."
         )
     return notes
 
 
+def first_few(items: Sequence[str], limit: int = 5) -> str:
+    """List the first items and say how many more there are."""
+    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
+
+
 def devices_in_words(devices: Iterable[tuple[str, str]]) -> str:
-    """What runs were made on, from `store.devices_of` of each: "cpu", "cuda NVIDIA A100", or several with their runs; a
-    run that went on elsewhere is "cpu Xeon then cuda A100"."""
-    known = Counter(
+    """Name the devices of runs, from `store.devices_of` of each: "cpu", "cuda NVIDIA A100", or several with their runs.
+
+    A run that was resumed elsewhere is "cpu Xeon then cuda A100".
+    """
+    counts = Counter(
         THEN.join(f"{d.split(':')[0]} {n}".strip() for d, n in zip(kinds.split(THEN), names.split(THEN), strict=False))
         for kinds, names in devices
         if kinds
     )
-    if len(known) > 1:
-        return " and ".join(f"{place} ({plural(many, 'run')})" for place, many in known.most_common())
-    place = next(iter(known), "unknown")
+    if len(counts) > 1:
+        return " and ".join(f"{place} ({plural(many, 'run')})" for place, many in counts.most_common())
+    place = next(iter(counts), "unknown")
     return "cpu" if place.startswith("cpu ") and THEN not in place else place
 
 
 def device_notes(runs: pd.DataFrame) -> list[str]:
-    """Runs that changed their card or CPU between two sittings."""
+    """Warn of runs that changed their GPU or CPU between two sessions."""
     names = (str(name or "") for name in runs.loc[runs["status"] == "done", "device_name"])
     return [
         f"Warning: {plural(count, 'run')} went from {name.replace(THEN, ' to ')} between two sittings; bits may differ from "
@@ -140,7 +142,7 @@ def device_notes(runs: pd.DataFrame) -> list[str]:
 
 
 def candidate_notes(runs: pd.DataFrame, specs: Sequence[RunSpec]) -> list[str]:
-    """One candidate set for all: runs on other labels in the same cell of the plan are not comparable."""
+    """Warn where runs of one dataset and seed were trained on different candidate sets: they cannot be paired."""
     by_key: dict[tuple[Any, ...], set[str]] = {}
     sections = {
         s.digest: (
@@ -159,10 +161,6 @@ def candidate_notes(runs: pd.DataFrame, specs: Sequence[RunSpec]) -> list[str]:
     ]
 
 
-def _first(items: Sequence[str], limit: int = 5) -> str:
-    return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
-
-
 def compare_runs(
     runs: pd.DataFrame,
     contents: Contents,
@@ -171,9 +169,9 @@ def compare_runs(
     alpha: float = ALPHA,
     margin: float = MARGIN,
 ) -> list[dict[str, Any]]:
-    """The reference against every other main method on every data set, method by method; Holm over those made."""
+    """Compare the reference with every other main method on every dataset; Holm's correction covers all of these tests."""
     runs, reference = relevant(runs, contents), contents.reference
-    records, made = [], []
+    records, tests = [], []
     for method in contents.main_methods:
         if method.name == reference:
             continue
@@ -181,7 +179,7 @@ def compare_runs(
             a = measure(runs, contents, dataset.name, reference, accuracy)
             b = measure(runs, contents, dataset.name, method.name, accuracy)
             c = st.compare(a.values, b.values, test, alpha, expected=len(contents.seeds))
-            made.append(c)
+            tests.append(c)
             records.append(
                 {
                     "reference": reference,
@@ -205,23 +203,19 @@ def compare_runs(
                 }
             )
     add_holm(records, alpha)
-    family = sum(c.outcome != st.MISSING for c in made)
-    for record, c in zip(records, made, strict=True):
-        record |= shown_by(c, differences(record), alpha, margin, family)
+    family = sum(c.outcome != st.MISSING for c in tests)
+    for record, c in zip(records, tests, strict=True):
+        record |= shown_by(c, record, alpha, margin, family)
     return records
 
 
-def differences(record: Mapping[str, Any]) -> list[float]:
-    """Reference minus method, seed by seed, where both have one."""
-    seeds = st.common_seeds(record["reference_values"], record["method_values"])
-    return [record["reference_values"][seed] - record["method_values"][seed] for seed in seeds]
-
-
-def shown_by(c: st.Comparison, paired: Sequence[float], alpha: float, margin: float, family: int) -> dict[str, Any]:
-    """Beyond win, tie and loss: practical equality, what could have been detected, P(reference > method) on a new seed."""
-    p_equal = st.equivalence_p(c, margin, alpha)
+def shown_by(c: st.Comparison, record: Mapping[str, Any], alpha: float, margin: float, family: int) -> dict[str, Any]:
+    """Return practical equality, what could have been detected, and P(reference > method) on a new seed."""
+    ours, theirs = record["reference_values"], record["method_values"]
+    paired = [ours[seed] - theirs[seed] for seed in st.common_seeds(ours, theirs)]
     unknown = (math.nan, math.nan, math.nan)
     better, low, high = st.probability_better([paired], alpha) if len(paired) > 1 else unknown
+    p_equal = st.equivalence_p(c, margin, alpha)
     return {
         "margin": margin,
         "p_equal": p_equal,
@@ -243,55 +237,98 @@ def add_holm(records: list[dict[str, Any]], alpha: float) -> None:
         record["outcome_holm"] = record["outcome"] if rejected or math.isnan(p) else st.TIE
 
 
+# Over all datasets -----------------------------------------------------------------------------------------------------
+def complete_scores(
+    runs: pd.DataFrame, contents: Contents, accuracy: Accuracy
+) -> tuple[dict[str, st.Array], tuple[str, ...], tuple[str, ...]]:
+    """Return the accuracies (datasets, seeds) of each main method on complete datasets, and the names of both kinds."""
+    runs, methods = relevant(runs, contents), [m.name for m in contents.main_methods]
+    cells = {(m, d.name): measure(runs, contents, d.name, m, accuracy) for m in methods for d in contents.datasets}
+    complete = tuple(d.name for d in contents.datasets if all(cells[m, d.name].complete for m in methods))
+    incomplete = tuple(d.name for d in contents.datasets if d.name not in complete)
+    if len(methods) < 2 or not complete:
+        raise MissingRuns(
+            f"The methods of profile {contents.profile} cannot be compared over datasets: this needs two methods and a "
+            f"dataset on which all methods have all seeds (incomplete: {', '.join(incomplete) or 'none'})."
+        )
+    return {m: np.array([[*cells[m, d].values.values()] for d in complete]) for m in methods}, complete, incomplete
+
+
 @dataclass(frozen=True)
 class RankAnalysis:
-    """Friedman's test over data sets with what a critical-difference diagram needs."""
+    """Friedman's test over datasets with what a critical-difference diagram needs."""
 
     titles: tuple[str, ...]
     names: tuple[str, ...]
     datasets: tuple[str, ...]
-    dropped: tuple[str, ...]  # data sets on which a method has not all its seeds
+    incomplete: tuple[str, ...]  # datasets on which a method lacks seeds
     friedman: st.Friedman
     groups: Any  # (bars, k)
     reference: str
     alpha: float
 
 
-def rank_methods(
-    scores: pd.DataFrame, titles: Mapping[str, str], reference: str, alpha: float, dropped: Sequence[str] = ()
-) -> RankAnalysis:
-    """Rank the columns (methods) of a frame of scores, one row per data set."""
-    names = tuple(scores.columns)
-    result = st.friedman(scores.to_numpy(), alpha)
-    return RankAnalysis(
-        titles=tuple(titles.get(n, n) for n in names),
-        names=names,
-        datasets=tuple(scores.index),
-        dropped=tuple(dropped),
-        friedman=result,
-        groups=st.nemenyi_groups(result.average_ranks, result.critical_difference),
-        reference=reference,
-        alpha=alpha,
-    )
-
-
 def rank_analysis(
     runs: pd.DataFrame, contents: Contents, alpha: float = ALPHA, accuracy: Accuracy = LAST
 ) -> RankAnalysis:
-    """Ranks of the main methods over the data sets on which all of them are complete; mean over seeds is the score."""
-    runs = relevant(runs, contents)
-    methods = contents.main_methods
-    scores, dropped = {}, []
-    for dataset in contents.datasets:
-        cells = {m.name: measure(runs, contents, dataset.name, m.name, accuracy) for m in methods}
-        if all(c.complete for c in cells.values()):
-            scores[dataset.name] = {name: c.mean for name, c in cells.items()}
-        else:
-            dropped.append(dataset.name)
-    if len(methods) < 2 or not scores:
-        raise MissingRuns(
-            f"No ranks for profile {contents.profile}: they need two methods and a data set on which all methods have all "
-            f"seeds (incomplete: {', '.join(dropped) or 'none'})."
-        )
-    frame = pd.DataFrame.from_dict(scores, orient="index")
-    return rank_methods(frame, contents.titles, contents.reference, alpha, dropped)
+    """Rank the main methods by mean over seeds on the datasets on which all of them are complete."""
+    scores, complete, incomplete = complete_scores(runs, contents, accuracy)
+    result = st.friedman(np.stack([values.mean(axis=1) for values in scores.values()], axis=1), alpha)
+    groups = st.nemenyi_groups(result.average_ranks, result.critical_difference)
+    titles = tuple(contents.titles[name] for name in scores)
+    return RankAnalysis(titles, tuple(scores), complete, incomplete, result, groups, contents.reference, alpha)
+
+
+@dataclass(frozen=True)
+class PairComparisons:
+    """Pairs of methods, compared on the datasets where all methods have all seeds."""
+
+    records: tuple[dict[str, Any], ...]  # one per pair; without a reference the better average is named first
+    datasets: tuple[str, ...]
+    incomplete: tuple[str, ...]  # datasets that are left out
+
+
+def compare_pairs(
+    runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST, reference: str | None = None
+) -> PairComparisons:
+    """Compare every two main methods, or the reference with each of the others; Holm's correction covers all pairs."""
+    scores, complete, incomplete = complete_scores(runs, contents, accuracy)
+    names = sorted(scores, key=lambda name: -float(scores[name].mean()))
+    if reference is None:
+        pairs = list(itertools.combinations(names, 2))
+    else:
+        pairs = [(reference, name) for name in names if name != reference]
+    shared = {"profile": contents.profile, "accuracy": accuracy.key, "datasets": list(complete), "n": len(complete)}
+    records = [{"method": a, "other": b, **shared, **compare_pair(scores[a], scores[b])} for a, b in pairs]
+    for record, p in zip(records, st.holm([r["p"] for r in records]), strict=True):
+        record["p_holm"] = float(p)
+    return PairComparisons(tuple(records), complete, incomplete)
+
+
+def compare_pair(first: st.Array, second: st.Array) -> dict[str, Any]:
+    """Compare two methods by their accuracies (datasets, seeds); what cannot be computed is NaN.
+
+    The t interval is of the difference averaged over datasets, with one value per seed. The bootstrap draws seeds anew
+    inside each dataset. Wilcoxon's signed-rank test takes the mean over seeds of each dataset.
+    """
+    differences = first - second
+    by_dataset = differences.mean(axis=1)
+    low, high = st.t_interval(differences.mean(axis=0))
+    several_seeds = differences.shape[1] > 1
+    drawn = st.stratified_bootstrap_mean(list(differences)) if several_seeds else (math.nan, math.nan)
+    better, better_low, better_high = st.probability_better(list(differences))
+    enough = len(differences) >= LEAST_DATASETS
+    return {
+        "mean_difference": float(by_dataset.mean()),
+        "ci_low": low,
+        "ci_high": high,
+        "bootstrap_low": drawn[0],
+        "bootstrap_high": drawn[1],
+        "p_better": better,
+        "p_better_low": better_low,
+        "p_better_high": better_high,
+        "ahead": int((by_dataset > st.ZERO_TOLERANCE).sum()),
+        "equal": int((np.abs(by_dataset) <= st.ZERO_TOLERANCE).sum()),
+        "behind": int((by_dataset < -st.ZERO_TOLERANCE).sum()),
+        "p": st.wilcoxon(first.mean(axis=1), second.mean(axis=1))[1] if enough else math.nan,
+    }

@@ -1,4 +1,4 @@
-"""What a table or figure is to contain, and how it calls methods, data sets and tests. Needs neither NumPy nor torch."""
+"""The contents of a table: methods, datasets and seeds with their titles. Needs neither NumPy nor torch."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Contents:
 
 
 def contents_of(selection: Selection, device: str) -> Contents:
-    """A selection of runs as tables want it."""
+    """Return the contents of a table of these runs."""
     entries = [selection.entry(name) for name in selection.methods]
     sources = [selection.source(name) for name in selection.datasets]
     return Contents(
@@ -102,10 +102,10 @@ def contents_of(selection: Selection, device: str) -> Contents:
 
 
 def _test_rows(selection: Selection, source: Source) -> int | None:
-    """As the profile plans it; runs record what they really had."""
+    """Return the number that the profile plans; runs record what they really had."""
     return selection.profile.data.get(source.name, {}).get("settings", {}).get("test") or source.test_size
 
 
 def _split_by_seed(selection: Selection, source: Source) -> bool:
-    """Whether its seeds have splits of their own: a setting may fix one for all."""
+    """Return whether each seed has its own split: a setting may fix one for all."""
     return source.split_by_seed and selection.specs(selection.methods[:1], [source.name])[0].data.split < 0

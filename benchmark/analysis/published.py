@@ -1,14 +1,21 @@
-"""Published numbers, from results/published: see the README there for where they were seen and for their slips."""
+"""Published numbers from results/published, and how our runs agree with them: difference, 95 % interval, verdict.
+
+The README of that folder says where the numbers were seen and lists their slips.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
+from scipy import special
 
-from benchmark.files import ROOT
+from benchmark.analysis.statistics import mean, sample_std, t_interval
+from benchmark.files import ROOT, without_paths
 
 FOLDER = ROOT / "results" / "published"
 COLUMNS = (
@@ -19,14 +26,14 @@ SOURCES = ("cel", "p20", "l21", "v21", "x23", "f25", "k25")  # one file each
 
 
 def numbers(source: str, folder: Path = FOLDER) -> pd.DataFrame:
-    """The accuracies of one source, a row per printed number; text columns are never missing."""
+    """Return the accuracies of one source, a row per printed number; text columns are never missing."""
     text = dict.fromkeys(set(COLUMNS) - {"mean", "std", "n"}, str)
     empty = {"mean": [""], "std": [""], "n": [""]}
     return pd.read_csv(folder / f"{source}.csv", dtype=text, keep_default_na=False, na_values=empty)
 
 
 def load(name: str, folder: Path = FOLDER) -> pd.DataFrame:
-    """The CEL paper's table1, table2, table3, table4, in_text as it prints them."""
+    """Return table1, table2, table3, table4 or in_text of the CEL paper as it prints them."""
     if name in ("table2", "table4"):
         printed = numbers("cel", folder)
         printed = printed[printed["table"] == name.replace("table", "Table ")].reset_index(drop=True)
@@ -37,13 +44,13 @@ def load(name: str, folder: Path = FOLDER) -> pd.DataFrame:
 
 
 def accuracies(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float, int]]:
-    """(method in lower case, data set as printed) -> mean, std, runs."""
+    """Return (method in lower case, data set as printed) -> mean, std, runs."""
     records = load("table2", folder).to_dict("records")
     return {(r["method"].lower(), r["dataset"]): (r["mean"], r["std"], r["n"]) for r in records}
 
 
 def beside(profile: str, folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float, int]]:
-    """What stands beside the runs of a profile: the numbers that it regenerates, by method here, else the paper's Table 2."""
+    """Return the numbers beside a profile's runs: those that it regenerates, by method here, else the paper's Table 2."""
     own = [number for number in of_profile(profile, folder) if number["metric"] == "test" and number["ours"]]
     own = [number for number in own if not math.isnan(number["mean"])]
     if profile == "paper" or not own:
@@ -52,18 +59,127 @@ def beside(profile: str, folder: Path = FOLDER) -> dict[tuple[str, str], tuple[f
 
 
 def ablation(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float]]:
-    """(row as printed, data set or "AVERAGE") -> mean, std."""
+    """Return (row as printed, data set or "AVERAGE") -> mean, std."""
     return {(r["row"], r["dataset"]): (r["mean"], r["std"]) for r in load("table4", folder).to_dict("records")}
 
 
 def win_tie_loss(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[int, int, int]]:
-    """(group or "Total", method as printed or "Total") -> wins, ties, losses."""
+    """Return (group or "Total", method as printed or "Total") -> wins, ties, losses."""
     records = load("table3", folder).to_dict("records")
     return {(r["group"], r["method"]): (r["win"], r["tie"], r["loss"]) for r in records}
 
 
 def of_profile(profile: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
-    """The numbers that a profile regenerates, in the order of their files."""
+    """Return the numbers that a profile regenerates, in the order of their files."""
     frames = [numbers(source, folder) for source in SOURCES]
     records = pd.concat(frames, ignore_index=True).to_dict("records")
     return [{str(key): value for key, value in record.items()} for record in records if record["profile"] == profile]
+
+
+# Our runs beside a published number -----------------------------------------------------------------------------------
+ACCURACY_COLUMNS = {"last": "accuracy", "last10": "accuracy_last10", "train": "train_accuracy"}  # of a frame of runs
+Verdict = Literal["agrees", "differs", "not comparable", "incomplete"]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One published number, our accuracies beside it, and the verdict."""
+
+    number: Mapping[str, Any]  # its row of results/published
+    values: tuple[float, ...]  # ours, one per split
+    expected: int
+    low: float = math.nan  # 95 % interval of ours − theirs
+    high: float = math.nan
+    how: str = ""
+    verdict: Verdict = "incomplete"
+    why: str = ""
+
+    @property
+    def mean(self) -> float:
+        return mean(self.values)
+
+    @property
+    def std(self) -> float:
+        return sample_std(self.values)
+
+    @property
+    def difference(self) -> float:
+        return self.mean - self.number["mean"]
+
+
+def interval(number: Mapping[str, Any], ours: Sequence[float], same_splits: bool = True) -> tuple[float, float, str]:
+    """Return the 95 % interval of our mean minus theirs and how it was computed.
+
+    Differences are taken split by split where both sides have the same splits. Elsewhere the two means are compared with
+    the published spread, or with ours twice where none is published (Welch).
+    """
+    theirs = [float(word) for word in number["values"].split()]
+    if same_splits and len(theirs) == len(ours) > 1:
+        low, high = t_interval([a - b for a, b in zip(ours, theirs, strict=True)])
+        return low, high, f"paired over {len(ours)} splits"
+    n = int(number["n"])
+    spread = number["std"] * (math.sqrt(n / (n - 1)) if number["spread"].endswith("divisor n") else 1.0)
+    if math.isnan(spread):
+        spread = sample_std(ours)
+    squares = [spread**2 / n, sample_std(ours) ** 2 / len(ours)]
+    if not sum(squares):
+        return math.nan, math.nan, ""
+    freedom = sum(squares) ** 2 / (squares[0] ** 2 / (n - 1) + squares[1] ** 2 / (len(ours) - 1))
+    bound = float(special.stdtrit(freedom, 0.975)) * math.sqrt(sum(squares))
+    difference = mean(ours) - number["mean"]
+    return difference - bound, difference + bound, f"two-sample, {n} and {len(ours)}"
+
+
+def agreement(
+    number: Mapping[str, Any], ours: Mapping[int, float], seeds: Sequence[int], problem: str = ""
+) -> Agreement:
+    """Judge one number. `ours`: accuracies of finished runs by seed; `problem`: why one of the others failed."""
+    values = tuple(ours[seed] for seed in seeds if seed in ours)
+
+    def without_interval(why: str, verdict: Verdict = "not comparable") -> Agreement:
+        return Agreement(number, values, len(seeds), verdict=verdict, why=why)
+
+    if not number["ours"] or (number["caveat"] and not values):
+        return without_interval(number["caveat"] or "nothing here regenerates it")
+    if len(values) == len(seeds) == 1:
+        return without_interval("one split has no spread")
+    if len(values) < max(2, len(seeds)):
+        done = f"{len(values)} of {len(seeds)} runs are done"
+        return without_interval(f"{done}, {problem}" if problem else done, "incomplete")
+    if math.isnan(number["mean"]):
+        return without_interval("their number is not in results/published")
+    low, high, how = interval(number, values, [*seeds] == [*range(len(seeds))])  # theirs are seeds 0, 1, …
+    if math.isnan(low) and not number["caveat"]:
+        return without_interval("neither side has a spread")
+    verdict: Verdict = "agrees" if low <= 0 <= high else "differs"
+    if number["caveat"]:
+        verdict = "not comparable"
+    return Agreement(number, values, len(seeds), low, high, how, verdict, number["caveat"])
+
+
+def agreements(profile: str, runs: pd.DataFrame, titles: Mapping[str, str], seeds: Sequence[int]) -> list[Agreement]:
+    """Judge all numbers that a profile regenerates, on the datasets named by `titles` (name -> title).
+
+    `runs` has a row per run with its label (the method), dataset, seed, status, reason and accuracies.
+    """
+    names = {title: name for name, title in titles.items()}
+    judged = []
+    for number in of_profile(profile):
+        if number["dataset"] not in names:
+            continue
+        column = ACCURACY_COLUMNS["train" if number["metric"] == "train" else number["accuracy"]]
+        here = runs[(runs["dataset"] == names[number["dataset"]]) & (runs["label"] == number["ours"])]
+        done = here[(here["status"] == "done") & here[column].notna()]
+        ours = {int(seed): float(value) for seed, value in zip(done["seed"], done[column], strict=True)}
+        failed = here[here["status"].isin(("failed", "diverged"))].to_dict("records")
+        problem = (
+            f"seed {failed[0]['seed']} {failed[0]['status']}: {without_paths(failed[0]['reason'])}" if failed else ""
+        )
+        judged.append(agreement(number, ours, seeds, problem.rstrip(".")))
+    return judged
+
+
+def count(judged: Iterable[Agreement]) -> str:
+    """Return how many of the comparable cells agree: "11 of 12 comparable cells agree"."""
+    verdicts = [one.verdict for one in judged if one.verdict in ("agrees", "differs")]
+    return f"{verdicts.count('agrees')} of {len(verdicts)} comparable cells agree"

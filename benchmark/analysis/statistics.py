@@ -38,24 +38,24 @@ def floats(values: ArrayLike) -> Array:
 
 
 def mean(values: ArrayLike) -> float:
-    """Mean; nan for no values."""
+    """Return the mean; nan for no values."""
     x = floats(values)
     return float(x.mean()) if x.size else math.nan
 
 
 def sample_std(values: ArrayLike) -> float:
-    """Standard deviation with divisor n-1; nan for fewer than two values."""
+    """Return the standard deviation with divisor n-1; nan for fewer than two values."""
     x = floats(values)
     return float(x.std(ddof=1)) if x.size > 1 else math.nan
 
 
 def critical_t(n: int, alpha: float = 0.05) -> float:
-    """The |t| that a two-sided one-sample or paired test on n values has to exceed."""
+    """Return the |t| that a two-sided one-sample or paired test on n values has to exceed."""
     return float(special.stdtrit(n - 1, 1 - alpha / 2)) if n > 1 else math.inf
 
 
 def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
-    """Student's interval of the mean; (nan, nan) for fewer than two values."""
+    """Return Student's interval of the mean; (nan, nan) for fewer than two values."""
     x = floats(values)
     if x.size < 2:
         return math.nan, math.nan
@@ -64,7 +64,7 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, floa
 
 
 def binomial_se(accuracy: float, test_size: int) -> float:
-    """Standard error, in percentage points, that a finite test set gives an accuracy in percent."""
+    """Return the standard error, in points, that a finite test set gives an accuracy in percent."""
     return math.sqrt(accuracy * (100 - accuracy) / test_size)
 
 
@@ -89,14 +89,25 @@ class Comparison:
     seeds: tuple[int, ...] = ()
     flags: tuple[str, ...] = ()
 
+    @classmethod
+    def missing(cls, n: int, seeds: tuple[int, ...] = ()) -> Comparison:
+        """Return the comparison of too few runs for a test."""
+        nan = math.nan
+        return cls(n, nan, nan, nan, nan, nan, nan, nan, MISSING, seeds)
 
-def _not_available(n: int, seeds: tuple[int, ...] = (), flags: tuple[str, ...] = ()) -> Comparison:
-    nan = math.nan
-    return Comparison(n, nan, nan, nan, nan, nan, nan, nan, MISSING, seeds, flags)
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the interval; Wilcoxon's test shows the paired t interval."""
+        return self.n - 1 if math.isnan(self.df) else self.df
+
+    def standard_error(self, alpha: float = 0.05) -> float:
+        """Read the error of the mean difference back from its 1 − alpha interval; nan where nothing varies."""
+        half = (self.ci_high - self.ci_low) / 2
+        return half / float(special.stdtrit(self.freedom, 1 - alpha / 2)) if half > ZERO_TOLERANCE else math.nan
 
 
 def outcome_of(p: float, difference: float, alpha: float) -> int:
-    """Win, tie or loss from a p value and the sign of the difference; missing without a p value."""
+    """Return win, tie or loss from a p value and the sign of the difference; missing without a p value."""
     if math.isnan(p):
         return MISSING
     if p >= alpha or difference == 0:
@@ -113,7 +124,7 @@ def paired_t(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, zero_tolerance: fl
     d = floats(a) - floats(b)
     n = int(d.size)
     if n < 2:
-        return _not_available(n)
+        return Comparison.missing(n)
     difference, spread = mean(d), sample_std(d)
     if spread <= zero_tolerance:
         if abs(difference) <= zero_tolerance:
@@ -131,7 +142,7 @@ def paired_t(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, zero_tolerance: fl
 
 
 def common_seeds(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[int, ...]:
-    """Seeds on which both have a finite accuracy, sorted."""
+    """Return the seeds on which both have a finite accuracy, sorted."""
     return tuple(sorted(s for s in a.keys() & b.keys() if math.isfinite(a[s]) and math.isfinite(b[s])))
 
 
@@ -141,14 +152,14 @@ def paired_t_by_seed(
     """Paired t-test of accuracies keyed by seed: matched by seed id, whatever the order; nan counts as not run."""
     seeds = common_seeds(a, b)
     if len(seeds) < max(2, min_pairs):
-        return _not_available(len(seeds), seeds)
+        return Comparison.missing(len(seeds), seeds)
     result = paired_t([a[s] for s in seeds], [b[s] for s in seeds], alpha)
     return replace(result, seeds=seeds)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is left of runs in print: mean, standard deviation and number of runs, (m,) each."""
+    """Published runs: mean, standard deviation and number of runs, (m,) each."""
 
     mean: ArrayLike
     std: ArrayLike
@@ -233,7 +244,9 @@ def compare(
     if test in ("paired", "wilcoxon"):
         result = paired_t_by_seed(a, b, alpha)
         if test == "wilcoxon" and result.outcome != MISSING:
-            result = _as_wilcoxon(result, [a[s] for s in seeds], [b[s] for s in seeds], alpha)
+            statistic, p = wilcoxon([a[s] for s in seeds], [b[s] for s in seeds])
+            outcome = outcome_of(p, result.mean_difference, alpha)
+            result = replace(result, t=statistic, df=math.nan, p=p, outcome=outcome)
     else:
         x, y = (np.array([v for v in runs.values() if math.isfinite(v)]) for runs in (a, b))
         result = _unpaired(x, y, test == "student", alpha)
@@ -245,16 +258,10 @@ def compare(
     return replace(result, seeds=seeds, flags=result.flags + flags)
 
 
-def _as_wilcoxon(paired: Comparison, a: list[float], b: list[float], alpha: float) -> Comparison:
-    statistic, p = wilcoxon(a, b)
-    outcome = outcome_of(p, paired.mean_difference, alpha)
-    return replace(paired, t=statistic, df=math.nan, p=p, outcome=outcome)
-
-
 def _unpaired(x: Array, y: Array, equal_var: bool, alpha: float) -> Comparison:
     n = min(x.size, y.size)
     if n < 2:
-        return _not_available(n)
+        return Comparison.missing(n)
     one, other = (Summary(mean(z), sample_std(z), z.size) for z in (x, y))
     test = {k: v.item() for k, v in unpaired_t(one, other, equal_var=equal_var, alpha=alpha).items()}
     difference = mean(x) - mean(y)
@@ -274,12 +281,12 @@ def win_tie_loss(outcomes: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int
     Returns counts (G+1, M+1, 3) of win/tie/loss and missing (G+1, M+1); last row all groups, last column all methods.
     """
     codes, ids = np.asarray(outcomes, dtype=np.int64), np.asarray(groups, dtype=np.int64)
-    known = np.stack([codes == code for code in (WIN, TIE, LOSS, MISSING)], axis=-1)  # (M, D, 4)
-    if not known.any(axis=-1).all():
+    matches = np.stack([codes == code for code in (WIN, TIE, LOSS, MISSING)], axis=-1)  # (M, D, 4)
+    if not matches.any(axis=-1).all():
         raise ValueError("An outcome is none of win (1), tie (0), loss (-1) and missing (9).")
     size = int(ids.max()) + 1 if ids.size else 0
     member = np.vstack([ids == g for g in range(size)] + [np.ones_like(ids, dtype=bool)])  # (G+1, D)
-    table = np.einsum("gd,mdc->gmc", member.astype(np.int64), known.astype(np.int64))
+    table = np.einsum("gd,mdc->gmc", member.astype(np.int64), matches.astype(np.int64))
     table = np.concatenate([table, table.sum(axis=1, keepdims=True)], axis=1)
     return table[..., :3], table[..., 3]
 
@@ -288,8 +295,8 @@ def holm(p: ArrayLike) -> Array:
     """Holm's step-down adjusted p values, in input order; nan (a comparison not made) stays nan and out of the family."""
     raw = floats(p)
     adjusted = np.full(raw.shape, np.nan)
-    made = np.flatnonzero(~np.isnan(raw))
-    order = made[np.argsort(raw[made], kind="stable")]
+    tested = np.flatnonzero(~np.isnan(raw))
+    order = tested[np.argsort(raw[tested], kind="stable")]
     factors = np.arange(len(order), 0, -1)
     adjusted[order] = np.maximum.accumulate(np.minimum(1.0, factors * raw[order]))
     return adjusted
@@ -299,21 +306,8 @@ def holm(p: ArrayLike) -> Array:
 POWER = 0.8
 
 
-def standard_error(c: Comparison, alpha: float = 0.05) -> float:
-    """Of the mean difference, read back from its 1 − alpha interval; nan where there is none or nothing varies."""
-    half = (c.ci_high - c.ci_low) / 2
-    if not half > ZERO_TOLERANCE:
-        return math.nan
-    return half / float(special.stdtrit(freedom(c), 1 - alpha / 2))
-
-
-def freedom(c: Comparison) -> float:
-    """Degrees of freedom of the interval; Wilcoxon's test shows the paired t interval."""
-    return c.n - 1 if math.isnan(c.df) else c.df
-
-
 def power_of(shift: float, df: float, alpha: float = 0.05) -> float:
-    """Probability that a two-sided t-test rejects, the difference being `shift` standard errors."""
+    """Return the probability that a two-sided t-test rejects, the difference being `shift` standard errors."""
     bound = float(special.stdtrit(df, 1 - alpha / 2))
     other = scipy.stats.nct.cdf(-bound, df, shift) if shift < 5 else 0.0  # beyond that SciPy gives nan for nothing
     return float(scipy.stats.nct.sf(bound, df, shift) + other)
@@ -321,7 +315,7 @@ def power_of(shift: float, df: float, alpha: float = 0.05) -> float:
 
 @functools.lru_cache(maxsize=256)
 def detectable_shift(df: float, alpha: float = 0.05, power: float = POWER) -> float:
-    """The difference, in standard errors, that a test finds with the given power."""
+    """Return the difference, in standard errors, that a test finds with the given power."""
     upper = 4.0
     while power_of(upper, df, alpha) < power:
         upper *= 2
@@ -329,15 +323,15 @@ def detectable_shift(df: float, alpha: float = 0.05, power: float = POWER) -> fl
 
 
 def detectable_difference(c: Comparison, alpha: float = 0.05, tests: int = 1, power: float = POWER) -> float:
-    """The smallest true difference that this comparison would have found, if its spread is the true one.
+    """Return the minimum detectable difference of a comparison, if its spread is the true one.
 
     `tests` is the size of the family whose first step of Holm's method it would have to pass. nan where no spread was
     seen, and for Wilcoxon's test, whose power the spread does not give.
     """
     if math.isnan(c.df) and not math.isnan(c.p):
         return math.nan
-    error = standard_error(c, alpha)
-    return math.nan if math.isnan(error) else error * detectable_shift(freedom(c), alpha / tests, power)
+    error = c.standard_error(alpha)
+    return math.nan if math.isnan(error) else error * detectable_shift(c.freedom, alpha / tests, power)
 
 
 # Equivalence: is a tie equality? --------------------------------------------------------------------------------------
@@ -345,19 +339,19 @@ Verdict = Literal["better", "worse", "equal", "undecided", "missing"]
 
 
 def equivalence_p(c: Comparison, margin: float = MARGIN, alpha: float = 0.05) -> float:
-    """The larger p of the two one-sided tests of |difference| >= margin; below alpha, the methods are equal in practice."""
+    """Return the larger p of the two one-sided tests of |difference| >= margin; below alpha, the methods are equal in practice."""
     if not margin > 0 or not math.isfinite(margin):
         raise ValueError(f"The margin is {margin:g} points; equality in practice needs one above 0.")
     if c.outcome == MISSING:
         return math.nan
-    error = standard_error(c, alpha)
+    error = c.standard_error(alpha)
     if math.isnan(error):  # nothing varies
         return 0.0 if abs(c.mean_difference) < margin else 1.0
-    return float(special.stdtr(freedom(c), (abs(c.mean_difference) - margin) / error))
+    return float(special.stdtr(c.freedom, (abs(c.mean_difference) - margin) / error))
 
 
 def verdict_of(c: Comparison, p_equal: float, alpha: float = 0.05) -> Verdict:
-    """One of three, from the first method's side: a difference, practical equality, or neither shown."""
+    """Return the verdict from the first method's side: a difference, practical equality, or neither shown."""
     if c.outcome == MISSING:
         return "missing"
     if c.outcome in (WIN, LOSS):
@@ -367,7 +361,7 @@ def verdict_of(c: Comparison, p_equal: float, alpha: float = 0.05) -> Verdict:
 
 # Ranks of methods over datasets ---------------------------------------------------------------------------------------
 def rank_correlation(x: ArrayLike, y: ArrayLike, alpha: float = 0.05) -> tuple[float, float, float]:
-    """Spearman's ρ with its interval by Fisher's z, standard error √(1.06/(n − 3)) (Fieller, Hartley and Pearson 1957)."""
+    """Return Spearman's ρ with its interval by Fisher's z, standard error √(1.06/(n − 3)) (Fieller, Hartley and Pearson 1957)."""
     first, second = floats(x), floats(y)
     if len(first) < 4:
         raise ValueError("a rank correlation needs four pairs")
@@ -439,12 +433,12 @@ def _rank_error(k: int, n: int) -> float:
 
 
 def nemenyi_q(k: int, alpha: float = 0.05) -> float:
-    """Critical value for all pairs of k methods: the studentised range quantile over sqrt 2."""
+    """Return the critical value for all pairs of k methods: the studentised range quantile over sqrt 2."""
     return float(scipy.stats.studentized_range.ppf(1 - alpha, k, np.inf)) / math.sqrt(2)
 
 
 def nemenyi_groups(average_ranks: ArrayLike, critical_difference: float) -> NDArray[np.int64]:
-    """Bars of a critical-difference diagram, (bars, k) 0/1 in input order, from the best rank on.
+    """Return the bars of a critical-difference diagram, (bars, k) 0/1 in input order, from the best rank on.
 
     A bar covers a maximal run of methods, contiguous in rank, whose extremes differ by at most the critical difference;
     bars of one method are left out.
@@ -465,7 +459,7 @@ def nemenyi_groups(average_ranks: ArrayLike, critical_difference: float) -> NDAr
 def stratified_bootstrap_mean(
     cells: Sequence[ArrayLike], alpha: float = 0.05, resamples: int = 9999, seed: int = 0
 ) -> tuple[float, float]:
-    """Percentile interval of the average over these data sets: seeds are drawn again inside each (Agarwal et al. 2021)."""
+    """Return the percentile interval of the average over these data sets: seeds are drawn again inside each (Agarwal et al. 2021)."""
     arrays = [floats(c) for c in cells]
     if not arrays or any(a.size == 0 for a in arrays):
         raise ValueError("The bootstrap over data sets needs at least one value for each data set.")
@@ -476,7 +470,7 @@ def stratified_bootstrap_mean(
 
 
 def probability_better(cells: Sequence[ArrayLike], alpha: float = 0.05) -> tuple[float, float, float]:
-    """P(A > B) on a new seed (Bouthillier et al., MLSys 2021), averaged over data sets, with the ends of its interval.
+    """Return P(A > B) on a new seed (Bouthillier et al., MLSys 2021), averaged over data sets, with the ends of its interval.
 
     `cells` holds the paired differences of each data set. A difference of zero counts half. The interval is the
     stratified bootstrap's; where the seeds of every data set say the same it is Clopper and Pearson's.
@@ -499,32 +493,20 @@ def population_std(values: ArrayLike) -> float:
     return float(x.std(ddof=0)) if x.size else math.nan
 
 
-@dataclass(frozen=True)
-class ControlComparison:
-    """All methods against one control by average ranks; arrays are (k-1,), the others in order."""
-
-    z: Array
-    p: Array
-    p_holm: Array
-    q_bonferroni_dunn: float
-    critical_difference: float
-
-
 def control_comparison(
     average_ranks: ArrayLike, n_datasets: int, control: int = 0, alpha: float = 0.05
-) -> ControlComparison:
-    """Compare each method with the control: normal z with Holm, and Bonferroni–Dunn's critical difference."""
+) -> dict[str, Array | float]:
+    """Compare each method with a control by average ranks: normal z with Holm, Bonferroni–Dunn's critical difference."""
     ranks = floats(average_ranks)
-    k = len(ranks)
-    error = _rank_error(k, n_datasets)
+    error = _rank_error(len(ranks), n_datasets)
     z = (np.delete(ranks, control) - ranks[control]) / error
     p = 2 * scipy.stats.norm.sf(np.abs(z))
-    q = float(scipy.stats.norm.ppf(1 - alpha / (2 * (k - 1))))
-    return ControlComparison(z, p, holm(p), q, q * error)
+    q = float(scipy.stats.norm.ppf(1 - alpha / (2 * (len(ranks) - 1))))
+    return {"z": z, "p": p, "p_holm": holm(p), "q_bonferroni_dunn": q, "critical_difference": q * error}
 
 
 def exact_bootstrap_mean(values: ArrayLike, alpha: float = 0.05) -> tuple[float, float, int]:
-    """Percentile interval of the mean over all n^n resamples of n <= 5 values, and n^n.
+    """Return the percentile interval of the mean over all n^n resamples of n <= 5 values, and n^n.
 
     It cannot reach beyond the observed extremes and covers far too little at n=3: a display aid, not an inference.
     """

@@ -36,7 +36,7 @@ def run(request: Request, own: Own) -> int:
     exhibits = every_one() if own.what == "all" else with_defaults()
     chosen = {exhibit: options for exhibit, options in exhibits.items() if own.what in (exhibit.name, "all")}
     if len(chosen) == 1:
-        request = under_its_profile(request, next(iter(chosen)))
+        request = under_its_profile(request, *next(iter(chosen.items())))
     selection = selection_for(request, chosen)
     announce(request, f"Estimate for {own.what}", selection)
     needs = needs_of(chosen, selection).values()

@@ -14,7 +14,7 @@ from benchmark.analysis.table import Table
 from benchmark.cli.options import TRAINING, Command, Request
 from benchmark.cli.training import announce, make_sets, place_of, say_weights, selection_of, train
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, MissingRuns, UsageError
-from benchmark.exhibits.base import Exhibit, Made, Material, Need, NoFlags, all_exhibits
+from benchmark.exhibits.base import Exhibit, Inputs, NoFlags, Output, RequiredRuns, all_exhibits
 
 if TYPE_CHECKING:
     from benchmark.config.selection import Selection
@@ -32,14 +32,14 @@ OF_RUNS = {
 
 def one(exhibit: Exhibit, request: Request, own: Any) -> int:
     """One table or figure."""
-    made = exhibit.without_runs(own)
-    if made is not None:
+    output = exhibit.without_runs(own)
+    if output is not None:
         for name, word in OF_RUNS.items():
             if getattr(request, name):
                 raise UsageError(f"{word} changes nothing here, because no runs are read; leave it out.")
-        show(made, request)
+        show(output, request)
         return COMPLETE
-    return make(under_its_profile(request, exhibit), exhibit.title[0].upper() + exhibit.title[1:], {exhibit: own})
+    return make(under_its_profile(request, exhibit, own), exhibit.title[0].upper() + exhibit.title[1:], {exhibit: own})
 
 
 def every(request: Request, own: NoFlags) -> int:
@@ -52,9 +52,10 @@ def every_one() -> Chosen:
     return {exhibit: options for exhibit, options in with_defaults().items() if exhibit.profile is None}
 
 
-def under_its_profile(request: Request, exhibit: Exhibit) -> Request:
-    """An exhibit with a profile of its own is made under it, unless somebody names another."""
-    return request if request.profile or not exhibit.profile else replace(request, profile=exhibit.profile)
+def under_its_profile(request: Request, exhibit: Exhibit, options: Any) -> Request:
+    """Use the default profile of an exhibit that has one, unless another is named."""
+    profile = exhibit.profile_for(options)
+    return request if request.profile or not profile else replace(request, profile=profile)
 
 
 def with_defaults() -> Chosen:
@@ -65,7 +66,8 @@ def selection_for(request: Request, chosen: Chosen) -> Selection:
     """What was typed; a single exhibit may have data sets of its own where none are named."""
     selection = selection_of(request)
     if request.datasets is None and len(chosen) == 1:
-        return next(iter(chosen)).usual(selection, place_of(request))
+        ((exhibit, options),) = chosen.items()
+        return exhibit.default_selection(selection, options, place_of(request))
     return selection
 
 
@@ -77,20 +79,20 @@ def with_known_reference(options: Any, selection: Selection) -> Any:
 
 
 def check_reference(exhibit: Exhibit, options: Any, methods: Sequence[str]) -> None:
-    """A method that somebody named must be there; the usual one may be out of the selection."""
+    """Raise UsageError for a named reference that is not there; the usual one may be out of the selection."""
     reference = getattr(options, "reference", None)
-    if reference != getattr(exhibit.Options, "reference", None) and reference not in methods:
+    if reference is not None and reference not in methods:
         raise UsageError(f"--reference {reference} is not among the methods of {exhibit.title}: {', '.join(methods)}.")
 
 
-def needs_of(chosen: Chosen, selection: Selection) -> dict[Exhibit, Need]:
+def needs_of(chosen: Chosen, selection: Selection) -> dict[Exhibit, RequiredRuns]:
     """What each exhibit needs. Of several, one that these methods or data cannot have does not stop the others."""
     needs = {}
     for exhibit, options in chosen.items():
         if len(chosen) == 1:
             check_reference(exhibit, options, selection.methods)
         try:
-            needs[exhibit] = exhibit.runs(selection, options)
+            needs[exhibit] = exhibit.required_runs(selection, options)
         except UsageError as error:
             if len(chosen) == 1:
                 raise
@@ -120,10 +122,10 @@ def make(request: Request, title: str, chosen: Chosen) -> int:
     if request.dry_run:
         return COMPLETE
     complete = not selection.unusable
-    for exhibit, need in needs.items():
-        material = Material(selection, need, place_of(request))
+    for exhibit, required in needs.items():
+        inputs = Inputs(selection, required, place_of(request))
         try:
-            content = exhibit.make(material, chosen[exhibit])
+            content = exhibit.make(inputs, chosen[exhibit])
         except MissingRuns as error:
             if len(chosen) == 1:
                 raise
@@ -131,31 +133,31 @@ def make(request: Request, title: str, chosen: Chosen) -> int:
             complete = False
             continue
         stem = exhibit.stem(chosen[exhibit], altered)
-        show(Made(content, selection.profile.name, stem), request)
+        show(Output(content, selection.profile.name, stem), request)
         named_file = request.out is not None and request.out.suffix  # of the table alone
-        figure = None if named_file else exhibit.figure(material, chosen[exhibit])
+        figure = None if named_file else exhibit.figure(inputs, chosen[exhibit])
         if figure is not None:
-            show(Made(figure, selection.profile.name, stem), request)
-        complete &= content.complete if isinstance(content, Table) else not material.standing.todo
+            show(Output(figure, selection.profile.name, stem), request)
+        complete &= content.complete if isinstance(content, Table) else not inputs.status.todo
     return COMPLETE if complete else INCOMPLETE
 
 
-def show(made: Made, request: Request) -> None:
+def show(output: Output, request: Request) -> None:
     """Write an exhibit in all its forms; a table is also printed."""
-    if not isinstance(made.content, Table):
+    if not isinstance(output.content, Table):
         from benchmark.exhibits.parts.style import SUFFIXES, save
 
-        folder, stem, forms = target(request, "figures", made, SUFFIXES)
+        folder, stem, forms = target(request, "figures", output, SUFFIXES)
         with writing(folder / stem):
-            for path in save(made.content, folder, stem, suffixes=forms):
+            for path in save(output.content, folder, stem, suffixes=forms):
                 print(f"Written: {path}")
         return
     from benchmark.analysis import table as rendering
 
-    folder, stem, forms = target(request, "tables", made, rendering.SUFFIXES)
-    print(rendering.to_text(made.content, colour=sys.stdout.isatty()))
+    folder, stem, forms = target(request, "tables", output, rendering.SUFFIXES)
+    print(rendering.to_text(output.content, colour=sys.stdout.isatty()))
     with writing(folder / stem):
-        paths = rendering.write(made.content, folder, stem, forms)
+        paths = rendering.write(output.content, folder, stem, forms)
     if not request.quiet:
         kinds = ", ".join(path.suffix for path in paths)
         print(f"Written: {folder / stem} ({kinds})")
@@ -180,11 +182,11 @@ def check_out(out: Path | None, kind: str) -> None:
         raise UsageError(f"--out {out}: {kind} are written as {', '.join(forms)}; end the name in one, or in none.")
 
 
-def target(request: Request, kind: str, made: Made, forms: tuple[str, ...]) -> tuple[Path, str, tuple[str, ...]]:
+def target(request: Request, kind: str, output: Output, forms: tuple[str, ...]) -> tuple[Path, str, tuple[str, ...]]:
     """Folder, name and forms of what is written: those of --out, or the usual place in the results folder."""
     out = request.out
     if out is None:
-        return request.results / kind / made.folder, made.stem, forms
+        return request.results / kind / output.folder, output.stem, forms
     check_out(out, kind)
     return out.parent, out.name.removesuffix(out.suffix), (out.suffix,) if out.suffix else forms
 

@@ -120,6 +120,7 @@ REMOVED = {  # commands of earlier versions -> what to use instead
     "pairs": "use `comparisons`",
     "plot agreement": "use `realworld`, which also writes this figure",
     "plot profiles": "use `comparisons`",
+    "realworld-all": "use `realworld --all-methods`",
     "variance": "sweep the seed of the candidate sets: `run --sweep data.seed=0,1,2`",
 }
 

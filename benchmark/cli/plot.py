@@ -10,16 +10,16 @@ from benchmark.cli.exhibits import check_reference, show, under_its_profile, wit
 from benchmark.cli.options import SELECTION, Command, Request
 from benchmark.cli.training import place_of, selection_of
 from benchmark.errors import COMPLETE, CandidError, UsageError
-from benchmark.exhibits.base import Exhibit, FolderPlot, Made, Material, all_exhibits
+from benchmark.exhibits.base import Exhibit, FolderPlot, Inputs, Output, all_exhibits
 
 
 def of_profile(exhibit: Exhibit, request: Request, own: Any) -> int:
     """A plot of the runs that a profile plans."""
-    selection = selection_of(under_its_profile(request, exhibit))
+    selection = selection_of(under_its_profile(request, exhibit, own))
     own = with_known_reference(own, selection)
     check_reference(exhibit, own, selection.methods)
-    material = Material(selection, exhibit.runs(selection, own), place_of(request))
-    show(Made(exhibit.make(material, own), selection.profile.name, exhibit.stem(own, selection.altered)), request)
+    inputs = Inputs(selection, exhibit.required_runs(selection, own), place_of(request))
+    show(Output(exhibit.make(inputs, own), selection.profile.name, exhibit.stem(own, selection.altered)), request)
     return COMPLETE
 
 
@@ -27,7 +27,7 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
     """A plot of whatever runs are there."""
     from benchmark import store
     from benchmark.config.profile import APART, profile_name
-    from benchmark.config.selection import as_known, sources_of
+    from benchmark.config.selection import as_known, short_list, sources_of
     from datasets.registry import SOURCES
     from methods.registry import discover
 
@@ -37,7 +37,7 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
         frame = frame[~frame["profile"].str.endswith(APART)]
     if frame.empty:
         raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
-    entries = discover(tolerant=True).entries.values()
+    entries = discover(request.plugins, tolerant=True).entries.values()
     chosen = {
         "method": as_known((request.methods or "").split(","), entries),
         "dataset": as_known((request.datasets or "").split(","), SOURCES.values()),
@@ -50,12 +50,16 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
                 known = ", ".join(sorted(set(frame[column])))
                 raise UsageError(f"--{column}s: no run of '{unknown[0]}' in {results}; there are {known}.")
             frame = frame[frame[column].isin(wanted) | frame["label"].isin(wanted)]
-    if hasattr(own, "reference"):
+    if getattr(own, "reference", None) is not None:
         own = replace(own, reference=as_known((own.reference,), entries)[0])
         check_reference(exhibit, own, sorted(set(frame["method"])))
-    figure = exhibit.draw(frame, chosen["method"], own)
-    named = "-".join(name for words in chosen.values() for name in words if name)
-    show(Made(figure, profile_name(request.profile or "all"), exhibit.stem(own, named)), request)
+    figure = exhibit.draw(frame, chosen["method"], {entry.name: entry.title for entry in entries}, own)
+    named = "-".join(
+        short_list([name for name in words if name], f"{kind}s") for kind, words in chosen.items() if any(words)
+    )
+    profiles = [request.profile] if request.profile else sorted(set(frame["profile"]))
+    folder = profile_name(profiles[0]) if len(profiles) == 1 else "all"
+    show(Output(figure, folder, exhibit.stem(own, named)), request)
     return COMPLETE
 
 

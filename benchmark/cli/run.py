@@ -9,7 +9,7 @@ from benchmark.cli.exhibits import show
 from benchmark.cli.options import TRAINING, Command, Request
 from benchmark.cli.training import announce, place_of, selection_of, train
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE
-from benchmark.exhibits.base import Made, Material
+from benchmark.exhibits.base import Inputs, Output
 from benchmark.files import file_name
 from benchmark.flags import flag
 from datasets.base import plural
@@ -41,22 +41,22 @@ def run(request: Request, own: Flags) -> int:
 
 def sweep(request: Request, selection: Selection, text: str) -> int:
     """`--sweep`: the runs of all values, then their table and plot."""
-    from benchmark.exhibits.parts import variants
+    from benchmark.exhibits.parts.sweep import sweep_of, sweep_plot, sweep_table
 
-    chosen = variants.sweep_of(text, selection, request.methods is not None)
+    chosen = sweep_of(text, selection, request.methods is not None)
     announce(request, f"Sweep of {chosen.name}", selection)
-    need = chosen.need(selection)
-    unique = {spec.digest: spec for spec in need.specs}
+    required = chosen.required_runs(selection)
+    unique = {spec.digest: spec for spec in required.specs}
     code = report_failures(train(request, selection, list(unique.values())), request.quiet)
     if request.dry_run:
         return code
-    material = Material(selection, need, place_of(request))
+    inputs = Inputs(selection, required, place_of(request))
     stem = file_name("-".join(["sweep", text, *([selection.altered] if selection.altered else [])]))
-    made = variants.table(chosen, material)
-    show(Made(made, selection.profile.name, stem), request)
-    if material.standing.count("done"):
-        show(Made(variants.plot(chosen, material), selection.profile.name, stem), request)
-    return code or (COMPLETE if made.complete else INCOMPLETE)
+    table = sweep_table(chosen, inputs)
+    show(Output(table, selection.profile.name, stem), request)
+    if inputs.status.count("done"):
+        show(Output(sweep_plot(chosen, inputs), selection.profile.name, stem), request)
+    return code or (COMPLETE if table.complete else INCOMPLETE)
 
 
 def report_failures(progress: Progress, quiet: bool = True) -> int:

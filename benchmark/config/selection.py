@@ -49,12 +49,13 @@ class Selection:
         own = self.profile
         more = [name for name in self.methods if name not in own.all_methods]
         added = tuple(self.methods) == (*own.all_methods, *more)
+        methods = f"with-{short_list(more, 'methods')}" if added else short_list(self.methods, "methods")
         kinds = (
-            (self.datasets, own.datasets, [self.source(name).name for name in self.datasets]),
-            (self.methods, own.all_methods, ["with", *more] if added else self.methods),
-            (self.seeds, own.seeds, [f"seed{seed}" for seed in self.seeds]),
+            (self.datasets, own.datasets, short_list([self.source(name).name for name in self.datasets], "datasets")),
+            (self.methods, own.all_methods, methods),
+            (self.seeds, own.seeds, short_list([f"seed{seed}" for seed in self.seeds], "seeds")),
         )
-        words = [str(word) for chosen, usual, shown in kinds if tuple(chosen) != tuple(usual) for word in shown]
+        words = [text for chosen, usual, text in kinds if tuple(chosen) != tuple(usual)]
         words += [f"{override.scope}.{override.key}={override.text}" for override in self.overrides]
         text = "-".join(words)
         return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 9]}-{digest_of(words)[:8]}"
@@ -90,6 +91,13 @@ class Selection:
         ]
 
 
+def short_list(names: Sequence[str], noun: str) -> str:
+    """Return names as a part of a file's name; a longer list is its number and a digest: "4methods-1a2b3c"."""
+    text = "-".join(names)
+    return text if len(text) <= LONGEST_LIST else f"{len(names)}{noun}-{digest_of(list(names))[:6]}"
+
+
+LONGEST_LIST = 24  # characters of names in the name of a file
 LONGEST_NAME = 60  # of what was typed, in the name of a file
 EVERY_METHOD = "all"
 

@@ -1,3 +1,3 @@
-"""One file per table and figure of a paper; the command line, `all` and `estimate` find it there. `base` is what each
-one is, `parts` what several share. May import analysis and everything left of it, not report or cli; an exhibit's file
-imports pandas, matplotlib and torch inside its functions, because `--help` reads all of them."""
+"""One file per table and figure; the command line, `all` and `estimate` find them there. `base` has the base class, `parts`
+what several share. An exhibit's file imports pandas, matplotlib and torch inside its functions, because `--help` reads it.
+"""

@@ -1,17 +1,17 @@
-"""What an exhibit is: a table or figure with a name, flags of its own, the runs it needs and how it is made from them."""
+"""The base of all tables and figures: a name, options, the runs that are needed, and how the output is made from them."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from benchmark import accuracy, exhibits
 from benchmark.analysis.contents import MAIN_KINDS, REFERENCE, TEST_NAMES, Contents, contents_of
-from benchmark.errors import MissingRuns
+from benchmark.errors import MissingRuns, UsageError
 from benchmark.files import file_name
 from benchmark.flags import flag
 from datasets.base import plural
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NoFlags:
-    """An exhibit or command without flags of its own."""
+    """An exhibit or command without options of its own."""
 
 
-# Options that several exhibits offer; the `Options` of each exhibit lists those that it has.
+# Options of several exhibits; the `Options` of each exhibit lists those that it has.
 def accuracy_flag() -> Any:
     """Return the field of `--accuracy`."""
-    return flag("last", choices=accuracy.WORDS)
+    return flag("last", "epoch whose test accuracy is reported (default: last)", choices=accuracy.WORDS)
 
 
 def rank_all_flag() -> Any:
@@ -45,12 +45,25 @@ def rank_all_flag() -> Any:
 
 def reference_flag(text: str) -> Any:
     """Return the field of `--reference`; the text says what becomes of the method."""
-    return flag(REFERENCE, text)
+    return flag(None, f"{text} (default: {REFERENCE})", metavar="METHOD")
 
 
 def test_flag() -> Any:
     """Return the field of `--test`."""
-    return flag("paired", choices=tuple(TEST_NAMES))
+    return flag("paired", "significance test over seeds (default: paired)", choices=tuple(TEST_NAMES))
+
+
+def changed_options(options: Any) -> dict[str, Any]:
+    """Return the options that differ from their defaults."""
+    values = {option.name: getattr(options, option.name) for option in fields(options)}
+    return {option.name: values[option.name] for option in fields(options) if values[option.name] != option.default}
+
+
+def refuse_options(options: Any, names: Sequence[str], why: str) -> None:
+    """Raise UsageError if one of these options was given: it would change nothing."""
+    for name in changed_options(options):
+        if name in names:
+            raise UsageError(f"--{name.replace('_', '-')} {why}")
 
 
 def competing_methods(selection: Selection, rank_all: bool) -> list[str]:
@@ -59,8 +72,14 @@ def competing_methods(selection: Selection, rank_all: bool) -> list[str]:
     return [name for name in selection.methods if selection.entry(name).kind in MAIN_KINDS and name not in apart]
 
 
+def with_options(contents: Contents, options: Any) -> Contents:
+    """Return the contents with the reference of the options; with `rank_all` the extensions are ranked too."""
+    contents = contents.ranking_all() if getattr(options, "rank_all", False) else contents
+    return replace(contents, reference=options.reference or REFERENCE)
+
+
 @dataclass
-class Need:
+class RequiredRuns:
     """The runs of one exhibit, and the label under which it looks for each."""
 
     specs: list[RunSpec] = field(default_factory=list)
@@ -68,28 +87,63 @@ class Need:
     points: list[tuple[str, str, float | str | bool]] = field(default_factory=list)  # config digest, parameter, value
     sets: list[RunSpec] = field(default_factory=list)  # runs whose candidate sets alone are needed
 
-    def add(self, specs: Sequence[RunSpec], label: str | None = None) -> None:
+    def add(self, specs: Sequence[RunSpec], label: str | None = None) -> RequiredRuns:
+        """Add runs, by default under the name of their method."""
         self.specs += specs
         self.labels |= {spec.digest: label or spec.method for spec in specs}
+        return self
 
-    def vary(self, specs: Sequence[RunSpec], parameter: str, value: float) -> None:
-        """Runs at one value of a parameter; the default configuration may stand for several parameters at once."""
+    def vary(self, specs: Sequence[RunSpec], parameter: str, value: float | str | bool) -> None:
+        """Add runs at one value of a parameter; the default configuration may stand for several parameters at once."""
         self.specs += specs
-        self.points += [(spec.digest, parameter, float(value)) for spec in specs]
+        self.points += [(spec.digest, parameter, value) for spec in specs]
 
 
 @dataclass(frozen=True)
-class Material:
+class Inputs:
     """What an exhibit is made from, read from the results folder when it is asked for."""
 
     selection: Selection
-    need: Need
+    required: RequiredRuns
     place: RunOptions
 
+    # The only reads of the results folder.
+    @functools.cached_property
+    def status(self) -> Standing:
+        from benchmark.runner.status import standing
+
+        return standing(self.required.specs, self.place.results)
+
+    @functools.cached_property
+    def runs(self) -> pandas.DataFrame:
+        """The required runs under their labels; unknown schemas are refused."""
+        from benchmark.runner.status import frame_of
+        from benchmark.store import check_schema
+
+        frame = frame_of(self.required.specs, self.place.results, self.required.labels)
+        check_schema(frame)
+        return frame
+
+    @functools.cached_property
+    def epochs(self) -> pandas.DataFrame:
+        """The epochs of the required runs under their labels."""
+        from benchmark import store
+        from benchmark.runner.status import as_planned
+
+        return store.epoch_frame(as_planned(self.required.specs, self.place.results, self.required.labels))
+
+    @property
+    def remarks(self) -> list[str]:
+        """What loading said about the data, and what the command line changed."""
+        from benchmark.runner.status import data_notes
+
+        return data_notes(self.required.specs, self.place.results) + self.overridden
+
+    # What follows from them.
     @functools.cached_property
     def contents(self) -> Contents:
-        """With the devices and the numbers of test rows that the finished runs had."""
-        if not self.need.specs or not self.place.results.is_dir():
+        """The contents of a table, with the devices and the numbers of test rows of the finished runs."""
+        if not self.required.specs or not self.place.results.is_dir():
             return contents_of(self.selection, self.place.device)
         from benchmark.analysis.comparisons import devices_in_words
 
@@ -99,33 +153,9 @@ class Material:
         sets = (replace(d, test_rows=int(rows.get(d.name, 0)) or d.test_rows) for d in plan.datasets)
         return replace(plan, datasets=tuple(sets))
 
-    def ranked(self, rank_all: bool) -> Contents:
-        """Return the contents, the extensions among the rest where that is asked for."""
-        return self.contents.ranking_all() if rank_all else self.contents
-
-    @functools.cached_property
-    def standing(self) -> Standing:
-        from benchmark.runner.status import standing
-
-        return standing(self.need.specs, self.place.results)
-
-    @functools.cached_property
-    def runs(self) -> pandas.DataFrame:
-        """The runs of the need under its labels; unknown schemas are refused."""
-        from benchmark.runner.status import frame_of
-        from benchmark.store import check_schema
-
-        frame = frame_of(self.need.specs, self.place.results, self.need.labels)
-        check_schema(frame)
-        return frame
-
-    @functools.cached_property
-    def epochs(self) -> pandas.DataFrame:
-        """The epochs of the need under its labels."""
-        from benchmark import store
-        from benchmark.runner.status import as_planned
-
-        return store.epoch_frame(as_planned(self.need.specs, self.place.results, self.need.labels))
+    def runs_of(self, specs: Sequence[RunSpec]) -> pandas.DataFrame:
+        """Return those of the runs that belong to these specifications."""
+        return self.runs[self.runs["config_digest"].isin({spec.digest for spec in specs})]
 
     @functools.cached_property
     def points(self) -> pandas.DataFrame:
@@ -136,49 +166,40 @@ class Material:
         columns = ["method", "dataset", "seed", "accuracy"]
         rows = [
             {"parameter": key, "value": value, **done.loc[digest, columns].to_dict()}
-            for digest, key, value in self.need.points
+            for digest, key, value in self.required.points
             if digest in done.index
         ]
         return pandas.DataFrame(rows, columns=["parameter", "value", *columns])
 
     @property
     def datasets(self) -> dict[str, str]:
-        """Titles of the data sets that have runs here, by name."""
-        names = dict.fromkeys(spec.dataset for spec in self.need.specs)
+        """Titles of the datasets that have runs here, by name."""
+        names = dict.fromkeys(spec.dataset for spec in self.required.specs)
         return {name: self.contents.titles[name] for name in names}
 
-    def check_there_is_one(self, name: str) -> None:
-        """A drawing without a single finished run would be empty axes."""
-        if not self.standing.count("done"):
+    def require_one(self, name: str) -> None:
+        """Raise MissingRuns if no run is finished: a drawing would be empty axes."""
+        if not self.status.count("done"):
             raise MissingRuns(
                 f"There are no finished runs for {name} in {self.place.results}; run it without --no-run first."
             )
 
     def signed(self, figure: Figure) -> Figure:
-        """With the profile and the state of its runs in the corner."""
-        now, state = (
-            self.standing,
-            f"profile {self.selection.profile.name}, {plural(len(self.selection.seeds), 'seed')}",
-        )
-        if now.todo:
-            state += f", {now.count('done')} of {len(now.specs)} runs done"
-        told = "; ".join(filter(None, (figure.get_supxlabel(), state)))
-        figure.supxlabel(told, fontsize=7, color="#666666", x=0.99, ha="right")
+        """Write the profile and the state of its runs into the corner of a figure."""
+        status, seeds = self.status, plural(len(self.selection.seeds), "seed")
+        state = f"profile {self.selection.profile.name}, {seeds}"
+        if status.todo:
+            state += f", {status.count('done')} of {len(status.specs)} runs done"
+        text = "; ".join(filter(None, (figure.get_supxlabel(), state)))
+        figure.supxlabel(text, fontsize=7, color="#666666", x=0.99, ha="right")
         return figure
 
     def annotated(self, table: Table) -> Table:
-        """With notes on runs that cannot be paired and on what the command line changed."""
+        """Add notes on runs that cannot be paired and on what the command line changed."""
         from benchmark.analysis.comparisons import candidate_notes, device_notes
 
-        notes = candidate_notes(self.runs, self.need.specs) + device_notes(self.runs)
+        notes = candidate_notes(self.runs, self.required.specs) + device_notes(self.runs)
         return replace(table, notes=(*table.notes, *notes, *self.remarks))
-
-    @property
-    def remarks(self) -> list[str]:
-        """What loading said of the data, and what the command line changed."""
-        from benchmark.runner.status import data_notes
-
-        return data_notes(self.need.specs, self.place.results) + self.overridden
 
     @property
     def overridden(self) -> list[str]:
@@ -188,7 +209,7 @@ class Material:
 
 
 @dataclass(frozen=True)
-class Made:
+class Output:
     """A finished exhibit and the place of its files in the results folder."""
 
     content: Table | Figure
@@ -204,31 +225,35 @@ class Exhibit:
     kind: ClassVar[Literal["table", "figure", "plot"]]  # a plot is drawn by `plot NAME`, the others are commands
     of_paper: ClassVar[bool] = True  # whether the paper has it
     Options: ClassVar[type] = NoFlags  # frozen dataclass whose fields are made by `flag`
-    profile: ClassVar[str | None] = None  # that it is made under unless another is named; `all` leaves such ones out
+    profile: ClassVar[str | None] = None  # its own default profile; `all` leaves such exhibits out
 
-    def usual(self, selection: Selection, place: RunOptions) -> Selection:
-        """What it is made of when nobody names data sets, with the folders of those that need not be there."""
+    def profile_for(self, options: Any) -> str | None:
+        """Return the profile that is used unless another is named; None for the usual one."""
+        return self.profile
+
+    def default_selection(self, selection: Selection, options: Any, place: RunOptions) -> Selection:
+        """Return the selection to use when nobody names datasets."""
         return selection
 
-    def runs(self, selection: Selection, options: Any) -> Need:
-        """What must be trained for it; UsageError if these methods and data sets cannot have it."""
+    def required_runs(self, selection: Selection, options: Any) -> RequiredRuns:
+        """Return what must be trained; UsageError if these methods and datasets cannot have this exhibit."""
+        return RequiredRuns().add(selection.specs())
+
+    def make(self, inputs: Inputs, options: Any) -> Table | Figure:
         raise NotImplementedError
 
-    def make(self, material: Material, options: Any) -> Table | Figure:
-        raise NotImplementedError
-
-    def figure(self, material: Material, options: Any) -> Figure | None:
+    def figure(self, inputs: Inputs, options: Any) -> Figure | None:
         """Return the figure that is written beside a table, if there is one."""
         return None
 
     def stem(self, options: Any, altered: str = "") -> str:
-        """Name of its files: what is not as usual, flags and selection, is in it, so that nothing replaces the usual one."""
-        chosen = [(f.name, getattr(options, f.name)) for f in fields(options) if getattr(options, f.name) != f.default]
-        words = [self.name, *(name if value is True else str(value) for name, value in chosen)]
-        return file_name("-".join([*words, altered] if altered else words))
+        """Return the name of the files; it has what is not as usual, so that nothing replaces the usual ones."""
+        changes = changed_options(options).items()
+        words = [name.replace("_", "-") if value is True else str(value) for name, value in changes]
+        return file_name("-".join(filter(None, (self.name, *words, altered))))
 
-    def without_runs(self, options: Any) -> Made | None:
-        """What the flags ask for that needs no profile and no runs."""
+    def without_runs(self, options: Any) -> Output | None:
+        """Return what these options ask for if it needs no profile and no runs."""
         return None
 
 
@@ -237,25 +262,25 @@ class FolderPlot(Exhibit):
 
     kind = "plot"
 
-    def draw(self, epochs: pandas.DataFrame, methods: Sequence[str], options: Any) -> Figure:
-        """From the tidy frame of epochs; `methods` are those that were named, if any."""
+    def draw(self, epochs: pandas.DataFrame, methods: Sequence[str], titles: Mapping[str, str], options: Any) -> Figure:
+        """Draw a tidy frame of epochs; `methods` are those that were named, `titles` those of all methods by name."""
         raise NotImplementedError
 
 
 @functools.cache
 def all_exhibits() -> tuple[Exhibit, ...]:
-    """Every exhibit of this folder: tables, then figures, then plots, each by name."""
-    found = []
+    """Return every exhibit of this folder: tables, then figures, then plots, each by name."""
+    instances = []
     for module in pkgutil.iter_modules(exhibits.__path__):
         if module.name != "base" and not module.ispkg:
-            content = vars(importlib.import_module(f"{exhibits.__name__}.{module.name}")).values()
-            own = [c for c in content if isinstance(c, type) and issubclass(c, Exhibit) and "name" in vars(c)]
-            found += [exhibit() for exhibit in own]
+            content = importlib.import_module(f"{exhibits.__name__}.{module.name}")
+            classes = [c for c in vars(content).values() if isinstance(c, type) and c.__module__ == content.__name__]
+            instances += [c() for c in classes if issubclass(c, Exhibit)]
     order = ("table", "figure", "plot")
-    return tuple(sorted(found, key=lambda one: (order.index(one.kind), one.name)))
+    return tuple(sorted(instances, key=lambda one: (order.index(one.kind), one.name)))
 
 
-def chosen(selection: Selection, exhibit: str) -> list[str]:
-    """The data sets of a figure: the profile's choice, as far as the command line leaves them in."""
-    wanted = selection.profile.figures.get(exhibit, {}).get("datasets", selection.datasets[:2])
-    return [name for name in wanted if name in selection.datasets] or list(selection.datasets[:2])
+def figure_datasets(selection: Selection, figure: str) -> list[str]:
+    """Return the datasets of a figure: the profile's choice, as far as the command line leaves them in."""
+    of_profile = selection.profile.figures.get(figure, {}).get("datasets", selection.datasets[:2])
+    return [name for name in of_profile if name in selection.datasets] or list(selection.datasets[:2])

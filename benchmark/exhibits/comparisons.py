@@ -8,14 +8,24 @@ from typing import TYPE_CHECKING
 
 from benchmark.accuracy import by_word
 from benchmark.analysis.contents import LEAST_DATASETS, Contents
-from benchmark.analysis.table import Cell, Row, Table, row
+from benchmark.analysis.table import NONE, Cell, Row, Table, row
 from benchmark.errors import UsageError
-from benchmark.exhibits.base import Exhibit, Material, Need, accuracy_flag, competing_methods, rank_all_flag
+from benchmark.exhibits.base import (
+    Exhibit,
+    Inputs,
+    RequiredRuns,
+    accuracy_flag,
+    competing_methods,
+    rank_all_flag,
+    with_options,
+)
 from benchmark.flags import flag
 from datasets.base import plural
 
 if TYPE_CHECKING:
-    from benchmark.analysis.pairs import PairComparisons
+    import pandas as pd
+
+    from benchmark.analysis.comparisons import PairComparisons
     from benchmark.config.selection import Selection
 
 COLUMNS = ("A", "B", "A − B", "95 %, t", "95 %, bootstrap", "P(A > B)", "Ahead/equal/behind", "p", "p Holm")
@@ -31,7 +41,7 @@ class Comparisons(Exhibit):
         rank_all: bool = rank_all_flag()
         reference: str | None = flag(None, "only the pairs with this method", metavar="METHOD")
 
-    def runs(self, selection: Selection, options: Options) -> Need:
+    def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
         competing = competing_methods(selection, options.rank_all)
         if len(competing) < 2:
             raise UsageError(
@@ -40,24 +50,19 @@ class Comparisons(Exhibit):
             )
         if options.reference is not None and options.reference not in competing:
             raise UsageError(f"--reference {options.reference} is not ranked here; take one of {', '.join(competing)}.")
-        need = Need()
-        need.add(selection.specs())
-        return need
+        return super().required_runs(selection, options)
 
-    def make(self, material: Material, options: Options) -> Table:
-        from benchmark.analysis.pairs import compare_pairs
-
-        contents = material.ranked(options.rank_all)
-        compared = compare_pairs(material.runs, contents, by_word(options.accuracy), options.reference)
-        return material.annotated(table(compared, contents, options))
+    def make(self, inputs: Inputs, options: Options) -> Table:
+        return inputs.annotated(comparison_table(inputs.runs, with_options(inputs.contents, options), options))
 
 
-def table(compared: PairComparisons, contents: Contents, options: Comparisons.Options) -> Table:
+def comparison_table(runs: pd.DataFrame, contents: Contents, options: Comparisons.Options) -> Table:
     """Build one line per pair, the pairs of one method below each other."""
-    from benchmark.analysis.comparisons import ALPHA
+    from benchmark.analysis.comparisons import ALPHA, compare_pairs
     from benchmark.exhibits.parts import cells
 
     accuracy, titles = by_word(options.accuracy), contents.titles
+    compared = compare_pairs(runs, contents, accuracy, options.reference)
     lines: list[Row] = []
     for k, r in enumerate(compared.records):
         new = k == 0 or r["method"] != compared.records[k - 1]["method"]
@@ -68,10 +73,10 @@ def table(compared: PairComparisons, contents: Contents, options: Comparisons.Op
                 cells.signed(r["mean_difference"]),
                 cells.range_text(r["ci_low"], r["ci_high"]),
                 cells.range_text(r["bootstrap_low"], r["bootstrap_high"]),
-                cells.share_text(r["p_better"], r["p_better_low"], r["p_better_high"]),
+                f"{r['p_better']:.2f} ({r['p_better_low']:.2f}–{r['p_better_high']:.2f})",
                 f"{r['ahead']}/{r['equal']}/{r['behind']}",
-                cells.p_text(r["p"]),
-                Cell(cells.p_text(r["p_holm"]), bold=r["p_holm"] <= ALPHA),
+                p_text(r["p"]),
+                Cell(p_text(r["p_holm"]), bold=r["p_holm"] <= ALPHA),
                 rule=new and k > 0,
             )
         )
@@ -91,6 +96,10 @@ def table(compared: PairComparisons, contents: Contents, options: Comparisons.Op
     return Table(
         "Comparisons", caption, COLUMNS, tuple(lines), notes, (), compared.records, summary, complete, text_columns=2
     )
+
+
+def p_text(p: float) -> str:
+    return NONE if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def reading_notes(compared: PairComparisons, contents: Contents, alpha: float) -> list[str]:

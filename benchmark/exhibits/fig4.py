@@ -1,12 +1,12 @@
-"""Figure 4: accuracy curves of all main methods on one data set."""
+"""Figure 4: accuracy curves of all main methods on one dataset."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmark.analysis.contents import MAIN_KINDS
-from benchmark.exhibits.base import Exhibit, Material, Need, reference_flag
+from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns, reference_flag, with_options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,25 +19,18 @@ class Figure4(Exhibit):
 
     @dataclass(frozen=True)
     class Options:
-        reference: str = reference_flag("the method that stands out")
+        reference: str | None = reference_flag("the method whose line is drawn bold")
 
-    def runs(self, selection: Selection, options: Options) -> Need:
-        wanted = selection.profile.figures.get(self.name, {}).get("dataset")
-        dataset = wanted if wanted in selection.datasets else selection.datasets[0]
+    def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
+        of_profile = selection.profile.figures.get(self.name, {}).get("dataset")
+        dataset = of_profile if of_profile in selection.datasets else selection.datasets[0]
         main = [m for m in selection.methods if selection.entry(m).kind in MAIN_KINDS]
-        need = Need()
-        need.add(selection.specs(main, [dataset]))
-        return need
+        return RequiredRuns().add(selection.specs(main, [dataset]))
 
-    def make(self, material: Material, options: Options) -> Figure:
-        from benchmark.analysis.comparisons import relevant
-        from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels
+    def make(self, inputs: Inputs, options: Options) -> Figure:
+        from benchmark.exhibits.parts.panels import method_curves
 
-        material.check_there_is_one(self.name)
-        contents = material.contents
-        panels = [
-            Panel(title, tuple(Curve(m.title, dataset, m.name) for m in contents.main_methods))
-            for dataset, title in material.datasets.items()
-        ]
-        epochs = relevant(material.epochs, contents)
-        return material.signed(curve_panels(epochs, panels, reference=options.reference))
+        inputs.require_one(self.name)
+        contents = with_options(inputs.contents, options)
+        datasets = tuple(d for d in contents.datasets if d.name in inputs.datasets)
+        return inputs.signed(method_curves(inputs.epochs, replace(contents, datasets=datasets)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags, chosen
+from benchmark.exhibits.base import Exhibit, Inputs, NoFlags, RequiredRuns, figure_datasets
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,17 +23,17 @@ TITLES = {"alpha": "α", "beta": "β", "gamma1": "γ₁", "gamma2": "γ₂"}
 class Figure5(Exhibit):
     name, title, kind = "fig5", "Figure 5", "figure"
 
-    def runs(self, selection: Selection, options: NoFlags) -> Need:
-        need = Need()
-        for dataset in chosen(selection, self.name):
+    def required_runs(self, selection: Selection, options: NoFlags) -> RequiredRuns:
+        required = RequiredRuns()
+        for dataset in figure_datasets(selection, self.name):
             for key, values in VALUES.items():
                 for value in values:
-                    need.vary(selection.specs(["cel"], [dataset], {key: value}), key, value)
-        return need
+                    required.vary(selection.specs(["cel"], [dataset], {key: value}), key, value)
+        return required
 
-    def make(self, material: Material, options: NoFlags) -> Figure:
-        from benchmark.exhibits.parts.sensitivity import sensitivity
+    def make(self, inputs: Inputs, options: NoFlags) -> Figure:
+        from benchmark.exhibits.parts.panels import sensitivity
 
-        material.check_there_is_one(self.name)
-        defaults = material.selection.specs(["cel"], list(material.datasets)[:1])[0].config.method_config
-        return material.signed(sensitivity(material.points, TITLES, material.datasets, defaults))
+        inputs.require_one(self.name)
+        defaults = inputs.selection.specs(["cel"], list(inputs.datasets)[:1])[0].config.method_config
+        return inputs.signed(sensitivity(inputs.points, TITLES, inputs.datasets, defaults))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags, chosen
+from benchmark.exhibits.base import Exhibit, Inputs, NoFlags, RequiredRuns, figure_datasets
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,17 +18,17 @@ PAPER_LENGTH = 512  # filled in the drawing
 class Figure6(Exhibit):
     name, title, kind = "fig6", "Figure 6", "figure"
 
-    def runs(self, selection: Selection, options: NoFlags) -> Need:
-        need = Need()
-        for dataset in chosen(selection, self.name):
+    def required_runs(self, selection: Selection, options: NoFlags) -> RequiredRuns:
+        required, key = RequiredRuns(), "embedding_length"
+        for dataset in figure_datasets(selection, self.name):
             for length in selection.profile.figures.get(self.name, {}).get("lengths", LENGTHS):
-                need.vary(selection.specs(["cel"], [dataset], {"embedding_length": length}), "embedding_length", length)
-        return need
+                required.vary(selection.specs(["cel"], [dataset], {key: length}), key, float(length))
+        return required
 
-    def make(self, material: Material, options: NoFlags) -> Figure:
-        from benchmark.exhibits.parts.sensitivity import one_parameter
+    def make(self, inputs: Inputs, options: NoFlags) -> Figure:
+        from benchmark.exhibits.parts.panels import one_parameter
 
-        material.check_there_is_one(self.name)
+        inputs.require_one(self.name)
         title = "Length of the class-wise embedding"
-        figure = one_parameter(material.points, "embedding_length", title, material.datasets, PAPER_LENGTH)
-        return material.signed(figure)
+        figure = one_parameter(inputs.points, "embedding_length", title, inputs.datasets, PAPER_LENGTH)
+        return inputs.signed(figure)

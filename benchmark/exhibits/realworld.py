@@ -1,26 +1,38 @@
-"""Published real-world tables beside ours: every number with its difference, interval and verdict.
+"""Real-world tables: published numbers beside ours, or with `--all-methods` all methods under one protocol.
 
-Each source is a profile of its own; see benchmark/analysis/agreement.py for the verdicts and results/published for the
-numbers.
+Each source of published numbers is a profile of its own; see `published.agreement` for the verdicts and results/published
+for the numbers.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmark.analysis.table import NONE, Cell, Row, Table, row
+from benchmark.analysis.table import Cell, Row, Table, row
 from benchmark.config.profile import load_profile
 from benchmark.errors import UsageError
-from benchmark.exhibits.base import Exhibit, Material, Need
+from benchmark.exhibits import realworld_all
+from benchmark.exhibits.base import (
+    Exhibit,
+    Inputs,
+    RequiredRuns,
+    accuracy_flag,
+    rank_all_flag,
+    reference_flag,
+    refuse_options,
+    test_flag,
+)
+from benchmark.exhibits.parts.style import canvas, styled
 from benchmark.flags import flag
 from methods.registry import did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from benchmark.analysis.agreement import Agreement
+    from benchmark.analysis.published import Agreement
     from benchmark.config.selection import Selection
     from benchmark.config.spec import RunSpec
     from benchmark.runner.options import RunOptions
@@ -28,8 +40,10 @@ if TYPE_CHECKING:
 SOURCES = ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23", "l21-fashion")
 USUAL_SOURCES = "f25,k25,p20,v21,l21-fashion"  # the others do not publish their learning rates
 USUAL_SETS = ("lost", "msrcv2", "birdsong")
-PICTURES = "fashion-mnist"  # of l21-fashion: takes part when its files or runs are there
+IMAGES = "fashion-mnist"  # of l21-fashion: takes part when its files or runs are there
 SHORT_SOURCES, SHORT_SETS = "p20", ("lost", "msrcv2")
+TRAINING = ", training labels"  # beside a method whose accuracy is that on the training rows
+COLUMNS = ("Source", "Method", "Data set", "Model", "Published", "Ours", "Difference", "95 % interval", "Verdict")
 
 
 class Realworld(Exhibit):
@@ -39,36 +53,52 @@ class Realworld(Exhibit):
     @dataclass(frozen=True)
     class Options:
         sources: str = flag(USUAL_SOURCES, f"comma list of {', '.join(SOURCES)}", metavar="A,B")
-        short: bool = flag(False, "one source and two data sets, minutes")
+        short: bool = flag(False, "one source and two datasets, minutes")
+        all_methods: bool = flag(False, "all methods under one protocol instead of the published numbers")
+        accuracy: str = accuracy_flag()
+        rank_all: bool = rank_all_flag()
+        reference: str | None = reference_flag("the method that is compared with the others")
+        test: str = test_flag()
 
-    def usual(self, selection: Selection, place: RunOptions) -> Selection:
-        """The three sets that most sources have, and any other whose file is there, or whose runs are (pictures)."""
-        names = (*selection.datasets, PICTURES)
-        found = {name for name in names if selection.source(name).find(place.data).status == "found"}
+    def profile_for(self, options: Options) -> str:
+        return "realworld-all" if options.all_methods else self.profile
+
+    def default_selection(self, selection: Selection, options: Options, place: RunOptions) -> Selection:
+        """Return the three sets that most sources have, and any other whose file is there (or runs, of images)."""
+        names = selection.datasets if options.all_methods else (*selection.datasets, IMAGES)
+        present = {name for name in names if selection.source(name).find(place.data).status == "found"}
         if (place.results / "runs" / f"realworld-{SOURCES[-1]}").is_dir():
-            found.add(PICTURES)
-        return replace(selection, datasets=tuple(name for name in names if name in found or name in USUAL_SETS))
+            present.add(IMAGES)
+        return replace(selection, datasets=tuple(name for name in names if name in {*present, *USUAL_SETS}))
 
-    def runs(self, selection: Selection, options: Options) -> Need:
-        need = Need()
+    def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
+        required = RequiredRuns()
+        if options.all_methods:
+            refuse_options(options, ("sources", "short"), "does not go with --all-methods.")
+            for chosen in realworld_all.selections(selection):
+                required.add(chosen.specs())
+            if options.reference is None or options.reference in required.labels.values():
+                return required
+            raise UsageError(f"--reference {options.reference} is not among the methods of this table.")
+        refuse_options(options, ("accuracy", "rank_all", "reference", "test"), "goes with --all-methods only.")
         for part in parts(selection, options):
-            need.add(part.specs)
-        return need
+            required.add(part.specs)
+        return required
 
-    def make(self, material: Material, options: Options) -> Table:
-        made = table(agreements(material, options))
-        missing = without_number(material.selection, options)
+    def make(self, inputs: Inputs, options: Options) -> Table:
+        if options.all_methods:
+            return inputs.annotated(realworld_all.all_methods_table(inputs, options))
+        table = agreement_table(agreements(inputs, options))
+        missing = without_number(inputs.selection, options)
         notes = [f"Left out, because these sources print no number for them: {', '.join(missing)}."] if missing else []
-        caption = f"{made.caption} Device {material.contents.device}."
-        return material.annotated(replace(made, caption=caption, notes=(*made.notes, *notes)))
+        caption = f"{table.caption} Device {inputs.contents.device}."
+        return inputs.annotated(replace(table, caption=caption, notes=(*table.notes, *notes)))
 
-    def figure(self, material: Material, options: Options) -> Figure | None:
+    def figure(self, inputs: Inputs, options: Options) -> Figure | None:
         """Draw the numbers of the table that both sides have, or nothing without finished runs."""
-        from benchmark.exhibits.parts.agreement import draw
-
-        drawn = [one for one in agreements(material, options) if len(one.values) > 1]
-        drawn = [one for one in drawn if not math.isnan(one.printed["mean"])]
-        return draw(drawn) if drawn else None
+        judged = [] if options.all_methods else agreements(inputs, options)
+        drawn = [one for one in judged if len(one.values) > 1 and not math.isnan(one.number["mean"])]
+        return agreement_plot(drawn) if drawn else None
 
 
 @dataclass(frozen=True)
@@ -77,43 +107,42 @@ class Part:
 
     selection: Selection
     specs: list[RunSpec]
-    cells: set[tuple[str, str]]  # method here, data set as printed
+    cells: set[tuple[str, str]]  # method here, dataset as printed
 
 
 def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
-    """One per source. Cells whose number is left open take part when their method is named, by our name or the source's."""
+    """Return a part per source. Cells whose number is left open take part when their method is named."""
     from benchmark.analysis import published
 
-    words = SHORT_SOURCES if options.short else options.sources
     own = selection.profile
-    sets = (*USUAL_SETS, PICTURES) if selection.datasets == own.datasets else selection.datasets
+    sets = (*USUAL_SETS, IMAGES) if selection.datasets == own.datasets else selection.datasets
     if options.short and {*USUAL_SETS} <= {*sets}:  # nobody named others
         sets = SHORT_SETS
-    found = []
-    for word in filter(None, (word.strip() for word in words.split(","))):
+    chosen = []
+    for word in filter(None, map(str.strip, (SHORT_SOURCES if options.short else options.sources).split(","))):
         if word not in SOURCES:
             raise UsageError(f"--sources: unknown '{word}'.{did_you_mean(word, SOURCES)} Known: {', '.join(SOURCES)}.")
         profile = load_profile(f"realworld-{word}")
-        here = tuple(name for name in profile.datasets if name in sets)
-        titles = {name: selection.source(name).title for name in here}
-        printed = [number for number in published.of_profile(profile.name) if number["dataset"] in titles.values()]
+        datasets = tuple(name for name in profile.datasets if name in sets)
+        titles = {name: selection.source(name).title for name in datasets}
+        numbers = [number for number in published.of_profile(profile.name) if number["dataset"] in titles.values()]
         if selection.methods == own.all_methods:
-            printed = [number for number in printed if not math.isnan(number["mean"])]
-        else:
-            printed = [n for n in printed if {n["ours"], n["method"].lower()} & {*selection.methods}]
-        cells = {(number["ours"], number["dataset"]) for number in printed}
+            numbers = [number for number in numbers if not math.isnan(number["mean"])]
+        else:  # by our name or the source's
+            numbers = [n for n in numbers if {n["ours"], n["method"].lower()} & {*selection.methods}]
+        cells = {(number["ours"], number["dataset"]) for number in numbers}
         methods = tuple(name for name in profile.all_methods if name in {method for method, _ in cells})
         seeds = profile.seeds if selection.seeds == own.seeds else selection.seeds
-        if here and methods:
-            chosen = replace(selection, profile=profile, methods=methods, datasets=here, seeds=seeds)
-            specs = [spec for spec in chosen.specs() if (spec.method, titles[spec.dataset]) in cells]
-            found.append(Part(chosen, specs, cells))
-    if not found:
+        if datasets and methods:
+            of_source = replace(selection, profile=profile, methods=methods, datasets=datasets, seeds=seeds)
+            specs = [spec for spec in of_source.specs() if (spec.method, titles[spec.dataset]) in cells]
+            chosen.append(Part(of_source, specs, cells))
+    if not chosen:
         raise UsageError(
             "None of these methods and data sets has a published number in these sources; see list profiles. "
             "Those that results/published leaves open run when --methods names them."
         )
-    return found
+    return chosen
 
 
 def without_number(selection: Selection, options: Realworld.Options) -> list[str]:
@@ -122,92 +151,129 @@ def without_number(selection: Selection, options: Realworld.Options) -> list[str
 
     if selection.methods == selection.profile.all_methods:
         return []
-    printed = [
-        number for part in parts(selection, options) for number in published.of_profile(part.selection.profile.name)
-    ]
-    known = {name for number in printed for name in (number["ours"], number["method"].lower())}
-    return [name for name in selection.methods if name not in known]
+    profiles = [part.selection.profile.name for part in parts(selection, options)]
+    numbers = [number for profile in profiles for number in published.of_profile(profile)]
+    names = {name for number in numbers for name in (number["ours"], number["method"].lower())}
+    return [name for name in selection.methods if name not in names]
 
 
-def agreements(material: Material, options: Realworld.Options) -> list[Agreement]:
-    """Every published number of the chosen sources with what came out here."""
-    from benchmark.analysis import agreement
-    from benchmark.runner.status import frame_of
+def agreements(inputs: Inputs, options: Realworld.Options) -> list[Agreement]:
+    """Return every published number of the chosen sources with our result."""
+    from benchmark.analysis import published
 
-    found = []
-    for part in parts(material.selection, options):
+    judged = []
+    for part in parts(inputs.selection, options):
         chosen = part.selection
-        frame = frame_of(part.specs, material.place.results, {spec.digest: spec.method for spec in part.specs})
         titles = {name: chosen.source(name).title for name in chosen.datasets}
-        known = agreement.agreements(chosen.profile.name, frame, titles, chosen.seeds)
-        found += [one for one in known if (one.printed["ours"], one.printed["dataset"]) in part.cells]
-    return found
+        of_profile = published.agreements(chosen.profile.name, inputs.runs_of(part.specs), titles, chosen.seeds)
+        judged += [one for one in of_profile if (one.number["ours"], one.number["dataset"]) in part.cells]
+    return judged
 
 
-def table(found: list[Agreement]) -> Table:
-    """One line per number, sources parted by rules."""
-    from benchmark.analysis.agreement import count, count_chosen
+def short_source(one: Agreement) -> str:
+    return one.number["source"].split(",")[0]
+
+
+def agreement_table(judged: Sequence[Agreement]) -> Table:
+    """Build one line per number, sources parted by rules."""
+    from benchmark.analysis.published import count
+    from benchmark.exhibits.parts.cells import range_text, signed, spread
 
     rows: list[Row] = []
-    for k, one in enumerate(found):
-        printed = one.printed
-        new = k == 0 or printed["source"] != found[k - 1].printed["source"]
-        what = printed["method"] + (", training labels" if printed["metric"] == "train" else "")
+    for k, one in enumerate(judged):
+        number = one.number
+        new = k == 0 or number["source"] != judged[k - 1].number["source"]
+        done = f" ({len(one.values)}/{one.expected})" if one.verdict == "incomplete" else ""
         rows.append(
             row(
-                printed["source"].split(",")[0] if new else "",
-                what,
-                printed["dataset"],
-                printed["model"],
-                spread(printed["mean"], printed["std"]),
-                spread(one.mean, one.std)
-                + (f" ({len(one.values)}/{one.planned})" if one.verdict == "incomplete" else ""),
-                number(one.difference),
-                NONE if math.isnan(one.low) else f"{number(one.low)} … {number(one.high)}",
+                short_source(one) if new else "",
+                number["method"] + (TRAINING if number["metric"] == "train" else ""),
+                number["dataset"],
+                number["model"],
+                spread(number["mean"], number["std"]),
+                spread(one.mean, one.std) + done,
+                signed(one.difference),
+                range_text(one.low, one.high),
                 Cell(one.verdict, bold=one.verdict == "differs"),
                 rule=new and k > 0,
             )
         )
-    reasons = dict.fromkeys(
-        f"{one.printed['source'].split(',')[0]}, {one.printed['method']}: {one.verdict}, {one.why}."
-        for one in found
-        if one.why
-    )
-    chosen = count_chosen(found)
-    bare = any(math.isnan(one.printed["std"]) and not math.isnan(one.low) for one in found)
-    notes = (
-        f"{count(found)}.",
-        *([f"{chosen}."] if chosen else []),
+    # Their settings are not printed and were chosen here.
+    chosen = [one for one in judged if one.verdict == "not comparable" and not math.isnan(one.low)]
+    inside = sum(one.low <= 0 <= one.high for one in chosen)
+    notes = [f"{count(judged)}."]
+    if chosen:
+        notes.append(f"Of {len(chosen)} cells that are not comparable, {inside} hold 0 in their interval all the same.")
+    notes += [
         "Difference: ours minus theirs. Interval: 95 %; split by split where the rows and values of every split are known "
         "(F25, K25), else from the two means and spreads. A cell agrees when the interval holds 0.",
         "± of ours is the sample deviation over splits; what theirs is stands in results/published.",
-        *(["Where no spread is printed, ours stands for both."] if bare else []),
-        *reasons,
-    )
-    complete = all(one.verdict != "incomplete" for one in found)
+    ]
+    if any(math.isnan(one.number["std"]) and not math.isnan(one.low) for one in judged):
+        notes.append("Where no spread is printed, ours stands for both.")
+    reasons = (f"{short_source(o)}, {o.number['method']}: {o.verdict}, {o.why}." for o in judged if o.why)
+    notes += dict.fromkeys(reasons)
+    complete = all(one.verdict != "incomplete" for one in judged)
     caption = "Published accuracies (%) on real-world sets and the same protocol run here."
-    columns = ("Source", "Method", "Data set", "Model", "Published", "Ours", "Difference", "95 % interval", "Verdict")
-    summary = {"table": "realworld", "agreement": count(found)}
-    data = tuple(record(one) for one in found)
-    return Table("Real-world tables", caption, columns, tuple(rows), notes, (), data, summary, complete, text_columns=4)
+    summary = {"table": "realworld", "agreement": count(judged)}
+    data = tuple(map(record, judged))
+    return Table(
+        "Real-world tables", caption, COLUMNS, tuple(rows), tuple(notes), (), data, summary, complete, text_columns=4
+    )
 
 
 def record(one: Agreement) -> dict[str, Any]:
-    """Everything that is known of a cell, in full precision."""
+    """Return all data of a cell, in full precision."""
     keys = ("source", "table", "method", "dataset", "model", "split", "metric", "profile", "ours", "accuracy", "spread")
-    theirs = {"published_mean": one.printed["mean"], "published_std": one.printed["std"]}
-    theirs |= {"published_values": one.printed["values"]}
-    ours = {"mean": one.mean, "std": one.std, "values": one.values, "planned": one.planned}
-    judged = {"difference": one.difference, "low": one.low, "high": one.high, "how": one.how}
-    words = {"verdict": one.verdict, "why": one.why}
-    return {**{key: one.printed[key] for key in keys}, **theirs, **ours, **judged, **words}
+    return {
+        **{key: one.number[key] for key in keys},
+        **{f"published_{key}": one.number[key] for key in ("mean", "std", "values")},
+        "mean": one.mean,
+        "std": one.std,
+        "values": one.values,
+        "planned": one.expected,
+        "difference": one.difference,
+        "low": one.low,
+        "high": one.high,
+        "how": one.how,
+        "verdict": one.verdict,
+        "why": one.why,
+    }
 
 
-def number(value: float) -> str:
-    return NONE if math.isnan(value) else f"{value:+.2f}".replace("-", "−")
+@styled
+def agreement_plot(judged: Sequence[Agreement]) -> Figure:
+    """Draw published accuracies and ours as dots with 95 % intervals; differing cells are printed bold."""
+    from benchmark.analysis.published import count
+
+    figure, grid = canvas(1, 1, 7.5, 1.2 + 0.24 * len(judged))
+    axes = grid[0, 0]
+    for k, one in enumerate(judged):
+        theirs = (one.number["mean"], one.number["std"], int(one.number["n"]))
+        ours = (one.mean, one.std, len(one.values))
+        for (mean, deviation, n), colour, marker, label, shift in (
+            (theirs, "#666666", "D", "published", -0.14),
+            (ours, "#0072B2", "o", "ours", 0.14),
+        ):
+            look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1}
+            axes.errorbar(mean, k + shift, xerr=half_width(deviation, n), label=None if k else label, **look)
+    names = [
+        f"{short_source(o)}  {o.number['method']}{TRAINING if o.number['metric'] == 'train' else ''}, {o.number['dataset']}"
+        for o in judged
+    ]
+    axes.set_yticks(range(len(judged)), names, fontsize=7)
+    for tick, one in zip(axes.get_yticklabels(), judged, strict=True):
+        tick.set_fontweight("bold" if one.verdict == "differs" else "normal")
+    axes.set_ylim(len(judged) - 0.4, -0.6)
+    axes.set_xlabel("Accuracy (%), mean and 95 % interval")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=7)  # above: no row is covered
+    note = count(judged) + ("; those in bold differ" if any(one.verdict == "differs" for one in judged) else "")
+    figure.supxlabel(note, fontsize=7, color="#666666", x=0.99, ha="right")
+    return figure
 
 
-def spread(middle: float, deviation: float) -> str:
-    if math.isnan(middle):
-        return NONE
-    return f"{middle:.2f}±{NONE if math.isnan(deviation) else f'{deviation:.2f}'}"
+def half_width(deviation: float, n: int) -> float | None:
+    """Return half the 95 % t interval of a mean; None where no deviation is published."""
+    from benchmark.analysis.statistics import critical_t
+
+    return None if math.isnan(deviation) else critical_t(n) * deviation / math.sqrt(n)

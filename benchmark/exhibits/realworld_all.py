@@ -1,71 +1,32 @@
-"""All methods under one protocol on the real-world sets, with an MLP and with a linear model: nobody has published it.
+"""`realworld --all-methods`: all methods under one protocol, with an MLP and with a linear model; nobody has published it.
 
 Sizes, folds and the tuning are in the profiles realworld, realworld-all and realworld-all-linear.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmark.accuracy import by_word
-from benchmark.analysis.contents import MAIN_KINDS, TEST_NAMES, Contents, DatasetInfo
-from benchmark.analysis.table import NONE, Row, Table, row
+from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo, contents_of
+from benchmark.analysis.table import NONE, Table
 from benchmark.config.profile import load_profile
-from benchmark.errors import UsageError
-from benchmark.exhibits.base import (
-    Exhibit,
-    Material,
-    Need,
-    accuracy_flag,
-    rank_all_flag,
-    reference_flag,
-    test_flag,
-)
-from benchmark.exhibits.realworld import USUAL_SETS
+from benchmark.errors import MissingRuns
+from benchmark.exhibits.base import Inputs, with_options
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from benchmark.config.selection import Selection
-    from benchmark.runner.options import RunOptions
+    from benchmark.exhibits.realworld import Realworld
 
-MODELS = {"realworld-all": "MLP", "realworld-all-linear": "linear"}  # profile -> how its columns are called
-
-
-class RealworldAll(Exhibit):
-    name, title, kind = "realworld-all", "the table of all methods on real-world sets", "table"
-    profile = "realworld-all"
-
-    @dataclass(frozen=True)
-    class Options:
-        accuracy: str = accuracy_flag()
-        rank_all: bool = rank_all_flag()
-        reference: str = reference_flag("the method that is compared with the others")
-        test: str = test_flag()
-
-    def usual(self, selection: Selection, place: RunOptions) -> Selection:
-        """The three sets that were tuned, and any other whose file is there."""
-        found = {name for name in selection.datasets if selection.source(name).find(place.data).status == "found"}
-        names = [name for name in selection.datasets if name in USUAL_SETS or name in found]
-        return replace(selection, datasets=tuple(names))
-
-    def runs(self, selection: Selection, options: Options) -> Need:
-        need = Need()
-        for part in parts(selection):
-            need.add(part.specs())
-        if options.reference not in {spec.method for spec in need.specs}:
-            raise UsageError(f"--reference {options.reference} is not among the methods of this table.")
-        return need
-
-    def make(self, material: Material, options: Options) -> Table:
-        runs, contents = gathered(material)
-        contents = contents.ranking_all() if options.rank_all else contents
-        return material.annotated(table(runs, replace(contents, reference=options.reference), options))
+MODELS = {"realworld-all": "MLP", "realworld-all-linear": "linear"}  # profile -> title of its columns
 
 
-def parts(selection: Selection) -> list[Selection]:
-    """One selection per model; the extensions take part unless methods are named. Another profile stands alone."""
+def selections(selection: Selection) -> list[Selection]:
+    """Return one selection per model; the extensions take part unless methods are named. Another profile stands alone."""
     own = selection.profile
     methods, apart = selection.methods, selection.apart
     if methods == own.all_methods:
@@ -74,83 +35,64 @@ def parts(selection: Selection) -> list[Selection]:
     return [replace(selection, profile=profile, methods=methods, apart=apart) for profile in profiles]
 
 
-def gathered(material: Material) -> tuple[pd.DataFrame, Contents]:
-    """The runs of all models in one frame, and contents in which every model and data set is a column."""
+def runs_of_models(inputs: Inputs, options: Realworld.Options) -> tuple[pd.DataFrame, Contents]:
+    """Return the runs of all models in one frame, and contents in which every model and dataset is a column."""
     import pandas as pd
 
-    from benchmark.analysis.contents import contents_of
-    from benchmark.runner.status import frame_of
-    from benchmark.store import check_schema
-
+    name = inputs.selection.profile.name
     frames, columns = [], []
-    for part in parts(material.selection):
-        contents = contents_of(part, material.contents.device)
-        model = MODELS.get(part.profile.name, part.profile.title)
-        frame = frame_of(part.specs(), material.place.results, material.need.labels)
-        check_schema(frame)
-        frames.append(frame.assign(dataset=frame["dataset"] + f", {model}", profile=material.selection.profile.name))
+    for selection in selections(inputs.selection):
+        contents = contents_of(selection, inputs.contents.device)
+        model = MODELS.get(selection.profile.name, selection.profile.title)
+        frame = inputs.runs_of(selection.specs())
+        frames.append(frame.assign(dataset=frame["dataset"] + f", {model}", profile=name))
         columns += [DatasetInfo(f"{d.name}, {model}", f"{d.title}, {model}", model) for d in contents.datasets]
-    whole = replace(contents, profile=material.selection.profile.name, datasets=tuple(columns))
-    return pd.concat(frames, ignore_index=True), whole
+    contents = with_options(contents, options)
+    return pd.concat(frames, ignore_index=True), replace(contents, profile=name, datasets=tuple(columns))
 
 
-def table(runs: pd.DataFrame, contents: Contents, options: RealworldAll.Options) -> Table:
-    """Accuracies by model and data set, the average rank, and win/tie/loss against the reference."""
+def all_methods_table(inputs: Inputs, options: Realworld.Options) -> Table:
+    """Build the table: accuracies by model and dataset, the average rank, and win/tie/loss against the reference."""
     from benchmark.analysis.comparisons import ALPHA, compare_runs
     from benchmark.exhibits.parts import cells
 
+    runs, contents = runs_of_models(inputs, options)
     accuracy, titles = by_word(options.accuracy), contents.titles
-    sections = [[m for m in contents.main_methods if m.kind == kind] for kind in MAIN_KINDS]
-    sections += [list(contents.other_methods), list(contents.extensions)]
-    ranked = [m.name for m in contents.main_methods]
-    grid = cells.grid_of(runs, contents, [m.name for m in contents.methods], ranked, accuracy)
+    main = [m.name for m in contents.main_methods]
+    grid = cells.grid_of(runs, contents, [m.name for m in contents.methods], main, accuracy)
     records = compare_runs(runs, contents, options.test, accuracy)
     ranks, note = average_ranks(runs, contents, options)
-    rows: list[Row] = []
-    data: list[dict[str, Any]] = []
-    for section in sections:
-        for i, method in enumerate(section):
-            line = grid.line(method.name, {"kind": method.kind, "method": method.name}, lambda d: None)
-            against = [record for record in records if record["method"] == method.name]
-            rows.append(
-                row(
-                    method.kind if i == 0 or section[i - 1].kind != method.kind else "",
-                    ("★ " if method.name == contents.reference else "") + method.title,
-                    *line.cells,
-                    ranks.get(method.name, NONE),
-                    outcomes(against, "outcome"),
-                    outcomes(against, "outcome_holm"),
-                    rule=i == 0 and bool(rows),
-                )
-            )
-            data += line.records
-    made = sum(record["n"] > 1 for record in records)
-    star = titles.get(contents.reference, contents.reference)
+
+    def summary_cells(method: MethodInfo) -> Sequence[str]:
+        against = [record for record in records if record["method"] == method.name]
+        return ranks.get(method.name, NONE), outcomes(against, "outcome"), outcomes(against, "outcome_holm")
+
+    rows, data = cells.method_rows(grid, cells.sections_of(contents), more=summary_cells)
     caption = (
         f"{cells.accuracy_caption(contents, accuracy)} One protocol and one tuning budget for all, chosen without true "
         f"labels. Best in bold, second best underlined, among PLL and IDPLL methods with all folds."
     )
+    star = titles.get(contents.reference, contents.reference)
+    tests = sum(record["n"] > 1 for record in records)
     notes = [
         f"★ against the row: win/tie/loss of {star} over the columns, {TEST_NAMES[options.test]} at {ALPHA:g}, raw and "
-        f"after Holm's adjustment for {made} tests. Folds share training rows, so these tests reject somewhat too often.",
-        note,
-        *cells.reading_notes(grid.complete, False),
+        f"after Holm's adjustment for {tests} tests. Folds share training rows, so these tests reject somewhat too often.",
+        *note,
+        *cells.incomplete_note(grid.complete),
     ]
     if contents.extensions:
         notes.append("Below the references: extensions, not part of the CEL paper and not ranked.")
-    summary = cells.summary_of(contents, accuracy, "realworld-all") | {
-        "test": options.test,
-        "reference": contents.reference,
-        "comparisons": records,
-    }
+    compared = {"test": options.test, "reference": contents.reference, "comparisons": records}
+    summary = cells.summary_of(contents, accuracy, "realworld-all") | compared
     columns = ("Type", "Method", *(d.title for d in contents.datasets), "Rank", "★ against it", "Holm")
+    problems, title = grid.problems(titles), "All methods on real-world sets"
     return Table(
-        "All methods on real-world sets",
+        title,
         caption,
         columns,
         tuple(rows),
-        tuple(filter(None, notes)),
-        grid.problems(titles),
+        tuple(notes),
+        problems,
         tuple(data),
         summary,
         grid.complete,
@@ -159,7 +101,7 @@ def table(runs: pd.DataFrame, contents: Contents, options: RealworldAll.Options)
 
 
 def outcomes(records: list[dict[str, Any]], key: str) -> str:
-    """Win/tie/loss over the columns; what could not be compared is counted apart."""
+    """Return win/tie/loss over the columns; what could not be compared is counted apart."""
     import numpy as np
 
     from benchmark.analysis import statistics as st
@@ -167,25 +109,26 @@ def outcomes(records: list[dict[str, Any]], key: str) -> str:
 
     if not records:
         return NONE
-    counted, missing = st.win_tie_loss(np.array([[record[key] for record in records]]), [0] * len(records))
-    return counts_text(counted[-1, -1], int(missing[-1, -1]))
+    counts, missing = st.win_tie_loss(np.array([[record[key] for record in records]]), [0] * len(records))
+    return counts_text(counts[-1, -1], int(missing[-1, -1]))
 
 
-def average_ranks(runs: pd.DataFrame, contents: Contents, options: RealworldAll.Options) -> tuple[dict[str, str], str]:
-    """The average rank of every ranked method over the complete columns, and Friedman's test in a sentence."""
+def average_ranks(
+    runs: pd.DataFrame, contents: Contents, options: Realworld.Options
+) -> tuple[dict[str, str], list[str]]:
+    """Return the average rank of every ranked method over the complete columns, and a note on Friedman's test."""
     from benchmark.analysis.comparisons import rank_analysis
-    from benchmark.errors import MissingRuns
 
     try:
-        found = rank_analysis(runs, contents, accuracy=by_word(options.accuracy))
+        analysis = rank_analysis(runs, contents, accuracy=by_word(options.accuracy))
     except MissingRuns:
-        return {}, ""
-    if len(found.datasets) < 2:
-        return {}, ""
-    test = found.friedman
-    ranks = {name: f"{rank:.2f}" for name, rank in zip(found.names, test.average_ranks, strict=True)}
-    return ranks, (
-        f"Rank: average over {len(found.datasets)} columns; Friedman p = {test.p_iman_davenport:.2g}; two methods differ at 0.05 when "
-        f"their ranks are {test.critical_difference:.2f} apart (Nemenyi). Columns of one set under two models are not "
-        f"independent."
-    )
+        return {}, []
+    if len(analysis.datasets) < 2:
+        return {}, []
+    test = analysis.friedman
+    ranks = {name: f"{rank:.2f}" for name, rank in zip(analysis.names, test.average_ranks, strict=True)}
+    return ranks, [
+        f"Rank: average over {len(analysis.datasets)} columns; Friedman p = {test.p_iman_davenport:.2g}; two methods differ "
+        f"at 0.05 when their ranks are {test.critical_difference:.2f} apart (Nemenyi). Columns of one set under two models "
+        f"are not independent."
+    ]

@@ -1,14 +1,15 @@
-"""Robustness: accuracy against missing truth, larger sets and long tails, on the embedded data."""
+"""Robustness: accuracy against missing true labels, larger candidate sets and long tails, on the embedded data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import UsageError
-from benchmark.exhibits.base import Exhibit, Material, Need, chosen
+from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns, figure_datasets
+from benchmark.exhibits.parts.style import canvas, mean_and_band, styled, styles_of
 from benchmark.flags import flag
 from methods.registry import did_you_mean
 
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 # Made for clean sets, for missing truth (ALIM, FREDIS) and for long tails (SoLar), and cheap enough for ten minutes.
 USUAL = ("cel", "proden", "pico", "alim", "fredis", "solar")
 BAND = "line: mean over seeds; band: least to largest seed"
-BOUNDS = ("average", "supervised")  # floor and ceiling, always drawn
+BOUNDS = {"average": " (floor)", "supervised": " (ceiling)"}  # always drawn
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that gets harder, whatever `--set` says of it, and what goes with it."""
+    """A setting that is varied, whatever `--set` says of it, and the settings that go with it."""
 
     key: str  # of [data]
     title: str
@@ -51,8 +52,8 @@ class Robustness(Exhibit):
     class Options:
         axes: str = flag(",".join(AXES), f"comma list of {', '.join(AXES)}", metavar="A,B")
 
-    def runs(self, selection: Selection, options: Options) -> Need:
-        need = Need()
+    def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
+        required = RequiredRuns()
         for dataset in datasets_of(selection):
             usual = selection.specs(BOUNDS, [dataset])[0].data
             if usual.generator == "own":
@@ -60,13 +61,13 @@ class Robustness(Exhibit):
             for name in axes_of(options.axes):
                 for value in AXES[name].values:
                     extra = changes(AXES[name], value, usual)
-                    need.vary(selection.specs(methods_of(selection), [dataset], extra=extra), name, value)
-        return need
+                    required.vary(selection.specs(methods_of(selection), [dataset], extra=extra), name, float(value))
+        return required
 
-    def make(self, material: Material, options: Options) -> Figure:
-        material.check_there_is_one(self.name)
-        titles = {name: material.selection.entry(name).title for name in methods_of(material.selection)}
-        return material.signed(curves(material.points, axes_of(options.axes), material.datasets, titles))
+    def make(self, inputs: Inputs, options: Options) -> Figure:
+        inputs.require_one(self.name)
+        titles = {name: inputs.selection.entry(name).title for name in methods_of(inputs.selection)}
+        return inputs.signed(curves(inputs.points, axes_of(options.axes), inputs.datasets, titles))
 
 
 def axes_of(text: str) -> list[str]:
@@ -80,20 +81,20 @@ def axes_of(text: str) -> list[str]:
 
 
 def methods_of(selection: Selection) -> list[str]:
-    """The usual choice, or what the command line names; floor and ceiling in any case."""
+    """Return the usual methods or those that the command line names, with floor and ceiling in any case."""
     named = selection.methods if selection.methods != selection.profile.all_methods else USUAL
     return list(dict.fromkeys((*named, *BOUNDS)))
 
 
 def datasets_of(selection: Selection) -> list[str]:
-    """The profile's choice for this figure, or what the command line names."""
+    """Return the profile's choice for this figure, or what the command line names."""
     if selection.datasets != selection.profile.datasets:
         return list(selection.datasets)
-    return chosen(selection, Robustness.name)
+    return figure_datasets(selection, Robustness.name)
 
 
 def changes(axis: Axis, value: float, usual: Data) -> list[Override]:
-    """What the command line would have to say for this point; nothing where it is the usual setting."""
+    """Return the settings of this point; none where it is the usual setting."""
     from benchmark.config.resolution import Override
 
     words = dict(axis.always)
@@ -102,58 +103,36 @@ def changes(axis: Axis, value: float, usual: Data) -> list[Override]:
     return [Override("data", key, text) for key, text in words.items()]
 
 
+@styled
 def curves(
     points: pd.DataFrame, axes_shown: list[str], datasets: Mapping[str, str], methods: Mapping[str, str]
 ) -> Figure:
-    """A row per data set, a column per axis, a line per method with a band from the least to the largest seed."""
+    """Draw a row per dataset and a column per axis, a line per method with a seed band."""
     import numpy as np
-    from matplotlib import rc_context
-
-    from benchmark.exhibits.parts.style import RC, canvas, styles_of
 
     columns = 2 * len(axes_shown)  # of the legend: two fit above an axis
     height = 2.7 * len(datasets) + 0.2 * (2 + math.ceil(len(methods) / columns))
     styles = styles_of(methods)
     figure, grid = canvas(len(datasets), len(axes_shown), 3.2 * len(axes_shown) + 0.5, height, sharey="row")
-    with rc_context(RC):
-        for r, (dataset, title) in enumerate(datasets.items()):
-            for c, name in enumerate(axes_shown):
-                axes, axis = grid[r, c], AXES[name]
-                here = points[(points["dataset"] == dataset) & (points["parameter"] == name)]
-                for method in methods:
-                    own = here[here["method"] == method].groupby("value")["accuracy"].agg(["mean", "min", "max"])
-                    if own.empty:
-                        continue
-                    x = np.array([axis.values.index(value) for value in own.index])
-                    style, bound = styles[method], method in BOUNDS
-                    axes.plot(
-                        x,
-                        own["mean"],
-                        color=style.colour,
-                        linestyle=style.line,
-                        marker=style.marker,
-                        markersize=4,
-                        markerfacecolor="white",
-                        linewidth=1.2,
-                        zorder=2 if bound else 3,
-                        label=methods[method] + {"average": " (floor)", "supervised": " (ceiling)"}.get(method, ""),
-                    )
-                    axes.fill_between(x, own["min"], own["max"], color=style.colour, alpha=0.12, linewidth=0)
-                axes.set_xticks(range(len(axis.values)), [f"{value:g}" for value in axis.values])
-                axes.set_xlim(-0.2, len(axis.values) - 0.8)
-                if r == len(datasets) - 1:
-                    axes.set_xlabel(axis.title)
-            grid[r, 0].set_ylabel(f"{title}\ntest accuracy (%)")
-        handles = {
-            label: handle for ax in grid.flat for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(
-            handles.values(),
-            handles.keys(),
-            loc="outside upper center",
-            ncols=columns,
-            fontsize=8,
-            title=BAND,
-            title_fontsize=7,
-        )
+    handles: dict[str, Any] = {}
+    for r, (dataset, title) in enumerate(datasets.items()):
+        for axes, name in zip(grid[r], axes_shown, strict=True):
+            axis = AXES[name]
+            here = points[(points["dataset"] == dataset) & (points["parameter"] == name)]
+            for method in methods:
+                stats = here[here["method"] == method].groupby("value")["accuracy"].agg(["mean", "min", "max"])
+                if stats.empty:
+                    continue
+                x = np.array([axis.values.index(value) for value in stats.index])
+                label = methods[method] + BOUNDS.get(method, "")
+                order = 2 if method in BOUNDS else 3
+                mean_and_band(axes, x, stats, styles[method], 0.12, linewidth=1.2, zorder=order, label=label)
+            handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+            axes.set_xticks(range(len(axis.values)), [f"{value:g}" for value in axis.values])
+            axes.set_xlim(-0.2, len(axis.values) - 0.8)
+            if r == len(datasets) - 1:
+                axes.set_xlabel(axis.title)
+        grid[r, 0].set_ylabel(f"{title}\ntest accuracy (%)")
+    font: dict[str, Any] = {"fontsize": 8, "title": BAND, "title_fontsize": 7}
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns, **font)
     return figure

@@ -1,4 +1,4 @@
-"""Table 1: the data sets and their candidate labels as measured here, beside the published ones."""
+"""Table 1: the datasets and their candidate labels as measured here, beside the published ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.analysis.contents import DatasetInfo
 from benchmark.analysis.table import NONE, Table, row
-from benchmark.exhibits.base import Exhibit, Material, Need, NoFlags
+from benchmark.exhibits.base import Exhibit, Inputs, NoFlags, RequiredRuns
 
 if TYPE_CHECKING:
     from benchmark.config.selection import Selection
@@ -29,29 +29,29 @@ ANNOTATOR = ("train_accuracy", "test_accuracy", "temperature")
 class Table1(Exhibit):
     name, title, kind = "table1", "Table 1", "table"
 
-    def runs(self, selection: Selection, options: NoFlags) -> Need:
+    def required_runs(self, selection: Selection, options: NoFlags) -> RequiredRuns:
         from benchmark.runner.candidate_sets import set_specs
 
-        return Need(sets=set_specs(selection))  # nothing is trained but annotators
+        return RequiredRuns(sets=set_specs(selection))  # nothing is trained but annotators
 
-    def make(self, material: Material, options: NoFlags) -> Table:
-        measured = measure(material.selection, material.place)
-        return table1(measured, material.contents.datasets, material.selection.profile.name)
+    def make(self, inputs: Inputs, options: NoFlags) -> Table:
+        measured = measure(inputs.selection, inputs.place)
+        return table1(measured, inputs.contents.datasets, inputs.selection.profile.name)
 
 
 def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
-    """What each data set and its candidate labels look like here, or how to get it."""
+    """Measure each dataset and its candidate labels, or say how to get it."""
     import torch
 
     from benchmark.runner.candidate_sets import selected_sets
     from datasets.candidates.candidate_sets import annotator_in_words, doubts, statistics
 
     rows: list[dict[str, Any]] = []
-    for spec, found in selected_sets(selection, place):
-        if isinstance(found, str):
-            rows.append({"dataset": spec.dataset, "missing": found})
+    for spec, content in selected_sets(selection, place):
+        if isinstance(content, str):
+            rows.append({"dataset": spec.dataset, "missing": content})
             continue
-        dataset, candidates = found
+        dataset, candidates = content
         numbers = statistics(candidates.matrix, dataset.train.labels)
         images, sizes = dataset.train.batch(torch.arange(1))
         if dataset.recipe is None:
@@ -79,7 +79,7 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
 
 
 def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo], profile: str = "paper") -> Table:
-    """Data sets: sizes and candidate labels as measured, beside the published ones.
+    """Build the table of sizes and candidate labels as measured, beside the published ones.
 
     `measured` has a dict per data set, with `dataset` (its name) and either `missing` (how to get it) or train, test,
     size, classes, rate, avg_cls, ambiguity (degree), singletons (share of samples with one candidate), perhaps
@@ -91,7 +91,7 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
     printed = {r["dataset"]: r for r in published.load("table1").to_dict("records")}
     by_name = {m["dataset"]: m for m in measured}
     rows, data, notes, complete = [], [], [], True
-    previous = None
+    previous = ""
     for info in datasets:
         ours = by_name.get(info.name, {"missing": "not measured"})
         paper = printed.get(info.published_name or "", {})
@@ -104,10 +104,14 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
                 notes.append(f"{info.title}: the paper prints {paper[key]} for {key}, the files have {ours.get(key)}.")
         if ours.get("doubts"):
             texts[-1] += f" {DOUBTFUL}"  # beside the size that looks right
-        extra = [_number(ours.get("ambiguity"), 3), _percent(ours.get("singletons")), _annotator(ours)]
-        rows.append(
-            row(info.group if info.group != previous else "", info.title, *texts, *extra, rule=_new(info, previous))
+        shares = [ours.get(key) for key in ANNOTATOR[:2]]
+        annotator = (
+            NONE if None in shares else f"{'/'.join(f'{100 * share:.1f}' for share in shares if share is not None)} %"
         )
+        ambiguity = ours.get("ambiguity", math.nan)
+        texts += [NONE if math.isnan(ambiguity) else f"{ambiguity:.3f}", _percent(ours.get("singletons")), annotator]
+        new = info.group != previous
+        rows.append(row(info.group if new else "", info.title, *texts, rule=new and previous != ""))
         previous = info.group
         if gone:
             notes.append(f"{info.title} has no numbers: {gone}")
@@ -132,19 +136,6 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
     return Table(
         "Table 1", caption, columns, tuple(rows), tuple(notes), (), tuple(data), summary, complete, text_columns=2
     )
-
-
-def _new(info: DatasetInfo, previous: str | None) -> bool:
-    return previous is not None and info.group != previous
-
-
-def _number(value: Any, digits: int) -> str:
-    return NONE if value is None or (isinstance(value, float) and math.isnan(value)) else f"{value:.{digits}f}"
-
-
-def _annotator(ours: Mapping[str, Any]) -> str:
-    shares = [ours.get(key) for key in ("train_accuracy", "test_accuracy")]
-    return NONE if None in shares else f"{'/'.join(f'{100 * share:.1f}' for share in shares if share is not None)} %"
 
 
 def _percent(value: Any) -> str:

@@ -1,33 +1,31 @@
-"""Table 2: accuracy of every method on every data set, beside the published number for profile `paper`."""
+"""Table 2: accuracy of every method on every dataset, beside the published number where a profile has one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmark.accuracy import LAST, Accuracy, by_word
-from benchmark.analysis.contents import MAIN_KINDS, TEST_NAMES, Contents, DatasetInfo, MethodInfo
-from benchmark.analysis.table import Row, Table, row
+from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo
+from benchmark.analysis.table import Table
 from benchmark.exhibits.base import (
     Exhibit,
-    Material,
-    Need,
+    Inputs,
     accuracy_flag,
     rank_all_flag,
     reference_flag,
     test_flag,
+    with_options,
 )
 from datasets.base import plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from benchmark.config.selection import Selection
     from benchmark.exhibits.parts.cells import Grid
 
-REFERENCE_MARK, GONE_MARK = "★", "†"
-PUBLISHED_ROW = "  published"  # title of the line below a method's own
+LEADING_MARK = "°"
 
 
 class Table2(Exhibit):
@@ -37,68 +35,54 @@ class Table2(Exhibit):
     class Options:
         accuracy: str = accuracy_flag()
         rank_all: bool = rank_all_flag()
-        reference: str = reference_flag("the method that is compared with the others")
+        reference: str | None = reference_flag("the method that is compared with the others")
         test: str = test_flag()
 
-    def runs(self, selection: Selection, options: Options) -> Need:
-        need = Need()
-        need.add(selection.specs())
-        return need
-
-    def make(self, material: Material, options: Options) -> Table:
-        contents = replace(material.ranked(options.rank_all), reference=options.reference)
-        return material.annotated(table2(material.runs, contents, options.test, by_word(options.accuracy)))
+    def make(self, inputs: Inputs, options: Options) -> Table:
+        table = table2(inputs.runs, with_options(inputs.contents, options), options.test, by_word(options.accuracy))
+        return inputs.annotated(table)
 
 
-def table2(
-    runs: pd.DataFrame,
-    contents: Contents,
-    test: str = "paired",
-    accuracy: Accuracy = LAST,
-) -> Table:
-    """Accuracy of every method on every data set; methods that no file defines any more stand last."""
+def table2(runs: pd.DataFrame, contents: Contents, test: str = "paired", accuracy: Accuracy = LAST) -> Table:
+    """Build the table; methods that no file defines any more stand last."""
     from benchmark.analysis import published
     from benchmark.analysis.comparisons import ALPHA, mixture_notes, relevant, unregistered
     from benchmark.exhibits.parts import cells
 
     runs = relevant(runs, contents)
     gone = unregistered(runs, contents)
-    sections = [[m for m in contents.main_methods if m.kind == kind] for kind in MAIN_KINDS]
-    sections += [list(contents.other_methods), list(contents.extensions), list(gone)]
-    labels = [m.name for section in sections for m in section]
+    sections = cells.sections_of(contents, gone)
     main = [m.name for m in contents.main_methods]
-    grid = cells.grid_of(runs, contents, labels, main, accuracy)
-    grid = replace(grid, leading=cells.leading(grid, main, test, ALPHA))
-    beside = contents.shows_published
-    paper = published.beside(contents.profile) if beside else {}
+    grid = cells.grid_of(runs, contents, [m.name for section in sections for m in section], main, accuracy)
+    grid = replace(grid, leading=leading(grid, main, test, ALPHA))
+    paper = published.beside(contents.profile) if contents.shows_published else {}
 
     def printed(method: MethodInfo, dataset: DatasetInfo) -> tuple[float, float, int] | None:
-        known = dataset.published_name or ""
-        return paper.get((method.title.lower(), known)) or paper.get((method.name, known))
+        name = dataset.published_name or ""
+        return paper.get((method.title.lower(), name)) or paper.get((method.name, name))
 
-    rows: list[Row] = []
-    data: list[dict[str, Any]] = []
-    for section in sections:
-        for i, m in enumerate(section):
-            fields = {"kind": m.kind, "method": m.name}
-            line = grid.line(m.name, fields, lambda d, m=m: printed(m, d))  # type: ignore[misc]
-            first = i == 0 or section[i - 1].kind != m.kind
-            rows.append(row(m.kind if first else "", _title(m, contents), *line.cells, rule=i == 0 and bool(rows)))
-            if any(line.below):
-                rows.append(row("", PUBLISHED_ROW, *line.below))
-            data += line.records
-
-    wanted = [grid.cells[m.name, d.name] for m in contents.methods for d in contents.datasets]
-    complete = all(c.complete for c in wanted)
-    means = {d.name: [grid.cells[m, d.name].mean for m in main if grid.cells[m, d.name].n] for d in contents.datasets}
-    notes = _notes(contents, complete, gone, beside and bool(paper)) + cells.test_set_note(contents, means)
-    notes += cells.split_note(contents)
+    rows, data = cells.method_rows(grid, sections, printed)
+    planned = [grid.cells[m.name, d.name] for m in contents.methods for d in contents.datasets]
+    complete = all(c.complete for c in planned)
+    notes = []
+    if contents.reference in contents.titles:
+        notes.append(f"{cells.REFERENCE_MARK} the method under study, {contents.titles[contents.reference]}.")
+    notes += cells.incomplete_note(complete)
+    if contents.extensions:
+        many = plural(len(contents.extensions), "extension")
+        notes.append(f"Below the references: {many}, not part of the paper and not ranked.")
+    if gone:
+        names = ", ".join(m.name for m in gone)
+        notes.append(
+            f"{cells.GONE_MARK} not registered here ({names}): shown from stored runs, not ranked; --plugin names the file."
+        )
+    notes += cells.published_note(bool(paper)) + test_set_note(grid, main) + cells.split_note(contents)
     notes += mixture_notes(runs[runs["label"] == runs["method"]])
-    if beside and contents.beside:
-        notes += [contents.beside, *_rank_notes(contents, grid, paper)]
+    if contents.beside:
+        notes += [contents.beside, *rank_notes(grid, paper)]
     caption = (
         f"{cells.accuracy_caption(contents, accuracy)} Best in bold, second best underlined, among PLL and IDPLL methods "
-        f"with all seeds; {cells.LEADING_MARK} all that the test of Table 3 does not find worse than the best, without "
+        f"with all seeds; {LEADING_MARK} all that the test of Table 3 does not find worse than the best, without "
         f"correction. Differences are tested in Table 3 ({TEST_NAMES[test]}, {ALPHA:g}): "
         f"{cells.test_limits(test, len(contents.seeds), ALPHA)}."
     )
@@ -106,8 +90,8 @@ def table2(
         "test": test,
         "alpha": ALPHA,
         "reference": contents.reference,
-        "cells_done": sum(c.complete for c in wanted),
-        "cells": len(wanted),
+        "cells_done": sum(c.complete for c in planned),
+        "cells": len(planned),
     }
     columns = ("Type", "Method", *(d.title for d in contents.datasets))
     problems = grid.problems(contents.titles)
@@ -116,46 +100,55 @@ def table2(
     )
 
 
-def _rank_notes(contents: Contents, grid: Grid, paper: Mapping[tuple[str, str], tuple[float, ...]]) -> list[str]:
-    """How far the order of the methods is the paper's, per data set."""
+def leading(grid: Grid, labels: Sequence[str], test: str, alpha: float) -> dict[tuple[str, str], str]:
+    """Mark the cells that are not significantly worse than the best of their dataset; none with fewer than two seeds."""
+    from benchmark.analysis import statistics as st
+
+    marks = {}
+    for d in grid.contents.datasets if len(grid.contents.seeds) > 1 else ():
+        cells = {label: grid.cells[label, d.name] for label in labels if grid.cells[label, d.name].complete}
+        best = max(cells, key=lambda label: cells[label].mean, default="")
+        for label, cell in cells.items() if len(cells) > 1 else ():
+            outcome = st.compare(cells[best].values, cell.values, test, alpha).outcome
+            if label == best or outcome in (st.TIE, st.LOSS):
+                marks[label, d.name] = LEADING_MARK
+    return marks
+
+
+def test_set_note(grid: Grid, labels: Sequence[str]) -> list[str]:
+    """Give the error that comes from the number of test rows, which seeds on the same rows cannot show."""
+    import numpy as np
+
+    from benchmark.analysis.statistics import binomial_se
+
+    errors = []
+    for d in grid.contents.datasets:
+        means = [grid.cells[label, d.name].mean for label in labels if grid.cells[label, d.name].n]
+        if d.test_rows and means and not d.split_by_seed:
+            errors.append(f"{d.title} {binomial_se(float(np.median(means)), d.test_rows):.2f} ({d.test_rows:,} rows)")
+    if not errors:
+        return []
+    return [
+        f"± is the spread over seeds. Another test set would add its own standard error, at the median accuracy: "
+        f"{', '.join(errors)}."
+    ]
+
+
+def rank_notes(grid: Grid, paper: Mapping[tuple[str, str], tuple[float, ...]]) -> list[str]:
+    """Give the rank correlation of our order of the methods with the paper's, per dataset."""
     from benchmark.analysis.statistics import rank_correlation
     from benchmark.exhibits.parts.cells import signed
 
     notes = []
-    for d in contents.datasets:
-        ours = {m.title.lower(): grid.cells[m.name, d.name] for m in contents.main_methods}
-        both = {
-            title: paper[title, d.published_name or ""] for title in ours if (title, d.published_name or "") in paper
-        }
-        shared = [title for title in both if ours[title].complete]
+    for d in grid.contents.datasets:
+        name = d.published_name or ""
+        ours = {m.title.lower(): grid.cells[m.name, d.name] for m in grid.contents.main_methods}
+        shared = [title for title, cell in ours.items() if (title, name) in paper and cell.complete]
         if len(shared) < 4:
             continue
-        rho, low, high = rank_correlation([ours[t].mean for t in shared], [both[t][0] for t in shared])
+        rho, low, high = rank_correlation([ours[t].mean for t in shared], [paper[t, name][0] for t in shared])
         notes.append(
             f"{d.title}: rank correlation (Spearman) of the {len(shared)} methods with the paper's order "
             f"{signed(rho)}, 95 % interval {signed(low)} to {signed(high)}."
         )
     return notes
-
-
-def _title(method: MethodInfo, contents: Contents) -> str:
-    mark = f"{REFERENCE_MARK} " if method.name == contents.reference else ""
-    return f"{mark}{method.title}{GONE_MARK if method.kind == 'unregistered' else ''}"
-
-
-def _notes(contents: Contents, complete: bool, gone: Sequence[MethodInfo], beside: bool) -> list[str]:
-    from benchmark.exhibits.parts.cells import reading_notes
-
-    notes = []
-    if contents.reference in contents.titles:
-        notes.append(f"{REFERENCE_MARK} the method under study, {contents.titles[contents.reference]}.")
-    notes += reading_notes(complete, False)
-    if contents.extensions:
-        many = plural(len(contents.extensions), "extension")
-        notes.append(f"Below the references: {many}, not part of the paper and not ranked.")
-    if gone:
-        names = ", ".join(m.name for m in gone)
-        notes.append(
-            f"{GONE_MARK} not registered here ({names}): shown from stored runs, not ranked; --plugin names the file."
-        )
-    return notes + reading_notes(True, beside)

@@ -1,25 +1,27 @@
-"""Table 3: win/tie/loss of one method against every other, by group of data sets; or derived from the published Table 2."""
+"""Table 3: win/tie/loss of one method against every other, by group of datasets; or derived from the published Table 2."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmark.accuracy import LAST, Accuracy, by_word
-from benchmark.analysis.contents import MARGIN, TEST_NAMES, Contents
+from benchmark.analysis.contents import MARGIN, REFERENCE, TEST_NAMES, Contents
 from benchmark.analysis.table import NONE, Cell, Row, Table, row
 from benchmark.errors import UsageError
 from benchmark.exhibits.base import (
     Exhibit,
-    Made,
-    Material,
-    Need,
+    Inputs,
+    Output,
+    RequiredRuns,
     accuracy_flag,
     competing_methods,
     rank_all_flag,
     reference_flag,
+    refuse_options,
     test_flag,
+    with_options,
 )
 from benchmark.flags import flag
 
@@ -36,54 +38,45 @@ class Table3(Exhibit):
     class Options:
         accuracy: str = accuracy_flag()
         rank_all: bool = rank_all_flag()
-        reference: str = reference_flag("the method that is compared with the others")
+        reference: str | None = reference_flag("the method that is compared with the others")
         margin: float = flag(
             MARGIN, "methods that differ by less are equal in practice (points)", kind=float, metavar="POINTS"
         )
         test: str = test_flag()
         from_paper: bool = flag(False, "re-derive it from the published Table 2")
 
-    def runs(self, selection: Selection, options: Options) -> Need:
-        check_options(options, selection)
-        need = Need()
-        need.add(selection.specs())
-        return need
+    def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
+        """Raise UsageError unless the reference has something to be compared with, and the margin is positive."""
+        reference = options.reference or REFERENCE
+        if reference not in selection.methods:
+            raise UsageError(
+                f"--reference {reference} is not among the methods of this table; take one of "
+                f"{', '.join(selection.methods)}, or add it to --methods."
+            )
+        if not set(competing_methods(selection, options.rank_all)) - {reference}:
+            raise UsageError(
+                f"There is nothing to compare {reference} with; name a second method in --methods (controls, "
+                f"references and extensions are not ranked)."
+            )
+        if not 0 < options.margin < 100:
+            raise UsageError(
+                f"--margin {options.margin:g}: no runs can show that two methods are equal to the last digit; give accuracy "
+                f"points above 0 and below 100, for example --margin {MARGIN:g}."
+            )
+        return super().required_runs(selection, options)
 
-    def make(self, material: Material, options: Options) -> Table:
-        contents = replace(material.ranked(options.rank_all), reference=options.reference)
+    def make(self, inputs: Inputs, options: Options) -> Table:
         accuracy = by_word(options.accuracy)
-        return material.annotated(table3(material.runs, contents, options.test, accuracy, options.margin))
+        table = table3(inputs.runs, with_options(inputs.contents, options), options.test, accuracy, options.margin)
+        return inputs.annotated(table)
 
-    def without_runs(self, options: Options) -> Made | None:
+    def without_runs(self, options: Options) -> Output | None:
         if not options.from_paper:
             return None
-        idle = [f.name for f in fields(options) if f.name not in ("from_paper", "test")]
-        for name in idle:
-            if getattr(options, name) != getattr(type(options), name):
-                raise UsageError(
-                    f"--{name.replace('_', '-')} does not go with --from-paper: the published numbers are all there is."
-                )
+        why = "does not go with --from-paper: the published numbers are all there is."
+        refuse_options(options, ("accuracy", "rank_all", "reference", "margin"), why)
         test = "student" if options.test == "paired" else options.test
-        return Made(table3_from_paper(test), "published", f"table3-from-paper-{test}")
-
-
-def check_options(options: Table3.Options, selection: Selection) -> None:
-    """Raise UsageError unless there is something to compare the reference with, and a margin that means something."""
-    if options.reference not in selection.methods:
-        raise UsageError(
-            f"--reference {options.reference} is not among the methods of this table; take one of "
-            f"{', '.join(selection.methods)}, or add it to --methods."
-        )
-    if not set(competing_methods(selection, options.rank_all)) - {options.reference}:
-        raise UsageError(
-            f"There is nothing to compare {options.reference} with; name a second method in --methods (controls, "
-            f"references and extensions are not ranked)."
-        )
-    if not 0 < options.margin < 100:
-        raise UsageError(
-            f"--margin {options.margin:g}: no runs can show that two methods are equal to the last digit; give accuracy "
-            f"points above 0 and below 100, for example --margin {MARGIN:g}."
-        )
+        return Output(table3_from_paper(test), "published", f"table3-from-paper-{test}")
 
 
 def table3(
@@ -93,7 +86,7 @@ def table3(
     accuracy: Accuracy = LAST,
     margin: float = MARGIN,
 ) -> Table:
-    """Win/tie/loss of the contents' reference against every other main method."""
+    """Count wins, ties and losses of the contents' reference against every other main method."""
     from benchmark.analysis import statistics as st
     from benchmark.analysis.comparisons import ALPHA, compare_runs, mixture_notes, relevant
     from benchmark.exhibits.parts import cells
@@ -101,38 +94,37 @@ def table3(
     reference, titles = contents.reference, contents.titles
     others = [m for m in contents.main_methods if m.name != reference]
     if reference not in {m.name for m in contents.methods} or not others:
-        known = ", ".join(m.name for m in contents.methods)
-        raise UsageError(f"Table 3 compares '{reference}' with other methods of the table, which has {known}.")
+        names = ", ".join(m.name for m in contents.methods)
+        raise UsageError(f"Table 3 compares '{reference}' with other methods of the table, which has {names}.")
     records = compare_runs(runs, contents, test, accuracy, margin=margin)
-    counted = Counted.of(records, [m.name for m in others], {d.name: d.group for d in contents.datasets})
-    several = len(counted.groups) > 2  # the line of a single group would only repeat the total
+    groups, raw, holm, missing = count_outcomes(records, {d.name: d.group for d in contents.datasets})
+    several = len(groups) > 2  # the line of a single group would only repeat the total
     rows = [
-        row(name, *map(cells.counts_text, counted.raw[g], counted.missing[g]), rule=several and name == "Total")
-        for g, name in enumerate(counted.groups)
+        row(name, *map(cells.counts_text, raw[g], missing[g]), rule=several and name == "Total")
+        for g, name in enumerate(groups)
         if several or name == "Total"
     ]
-    split = [ties(records, m.name) for m in others] + [ties(records)]
-    rows.append(row("ties: equal/undecided", *split))
-    rows.append(row("Total, Holm", *map(cells.counts_text, counted.holm[-1], counted.missing[-1])))
-    letters = {st.WIN: "win", st.TIE: "tie", st.LOSS: "loss"}
+    split = [ties([r for r in records if r["method"] == m.name]) for m in others]
+    rows.append(row("ties: equal/undecided", *split, ties(records)))
+    rows.append(row("Total, Holm", *map(cells.counts_text, holm[-1], missing[-1])))
+    words = {st.WIN: "win", st.TIE: "tie", st.LOSS: "loss"}
     for d in contents.datasets:
         here = {r["method"]: r for r in records if r["dataset"] == d.name}
-        told = [
-            f"{letters[o]} {here[m.name]['p']:.2g}" if (o := here[m.name]["outcome"]) in letters else NONE
-            for m in others
+        texts = [
+            f"{words[o]} {here[m.name]['p']:.2g}" if (o := here[m.name]["outcome"]) in words else NONE for m in others
         ]
-        rows.append(row(f"{d.title}, p", *told, "", rule=d is contents.datasets[0]))
-    made = sum(r["outcome"] != st.MISSING for r in records)
+        rows.append(row(f"{d.title}, p", *texts, "", rule=d is contents.datasets[0]))
+    family = sum(r["outcome"] != st.MISSING for r in records)
     caption = (
         f"{cells.warned(accuracy)}Win/tie/loss of {titles[reference]} against each method: {TEST_NAMES[test]} at {ALPHA:g} "
         f"on test accuracy {accuracy.caption}, {cells.seeds_text(contents)}; "
         f"{cells.test_limits(test, len(contents.seeds), ALPHA)}. "
         f"A tie is equal where the seeds rule out a difference beyond ±{margin:g} points (two one-sided tests), else "
-        f"undecided. {cells.detectable_text(records)}The line of Holm's adjusts for {made} tests; another "
+        f"undecided. {detectable_text(records)}The line of Holm's adjusts for {family} tests; another "
         f"reference is another family of tests. Profile {contents.profile}, device {contents.device}."
     )
     own = relevant(runs, contents)
-    notes = _notes(records, titles, test, len(contents.seeds)) + cells.split_note(contents)
+    notes = notes_of(records, titles, test, len(contents.seeds)) + cells.split_note(contents)
     notes += mixture_notes(own[own["label"] == own["method"]])
     summary = {
         "table": "table3",
@@ -144,72 +136,85 @@ def table3(
         "reference": reference,
         "accuracy": accuracy.key,
         "seeds": list(contents.seeds),
-        "family": made,
-        "missing": int(counted.missing[-1, -1]),
-        "total": counted.raw[-1, -1].tolist(),
-        "total_holm": counted.holm[-1, -1].tolist(),
+        "family": family,
+        "missing": int(missing[-1, -1]),
+        "total": raw[-1, -1].tolist(),
+        "total_holm": holm[-1, -1].tolist(),
     }
     complete = all(r["n"] == r["expected"] for r in records)
     columns = ("", *(m.title for m in others), "Total")
     return Table("Table 3", caption, columns, tuple(rows), tuple(notes), (), tuple(records), summary, complete)
 
 
-def ties(records: Sequence[Mapping[str, Any]], method: str | None = None) -> str:
-    """How many ties of a method, or of all, are equality and how many are open."""
-    found = [r["verdict"] for r in records if method in (None, r["method"])]
-    return f"{found.count('equal')}/{found.count('undecided')}"
+def count_outcomes(
+    records: Sequence[Mapping[str, Any]], group_of: Mapping[str, str]
+) -> tuple[list[str], Any, Any, Any]:
+    """Count win/tie/loss by group and method, (G+1, M+1, 3), totals last: raw, after Holm, and missing (G+1, M+1).
+
+    Records come method by method, in the order of the datasets of `group_of`.
+    """
+    import numpy as np
+
+    from benchmark.analysis import statistics as st
+
+    groups = list(dict.fromkeys(group_of.values()))
+    ids = [groups.index(group) for group in group_of.values()]
+    outcomes = [np.reshape([r[key] for r in records], (-1, len(ids))) for key in ("outcome", "outcome_holm")]
+    (raw, missing), (holm, _) = (st.win_tie_loss(codes, ids) for codes in outcomes)
+    return [*groups, "Total"], raw, holm, missing
 
 
-@dataclass(frozen=True)
-class Counted:
-    """Win/tie/loss by group and method, (G+1, M+1, 3) each, the last of either being the total; and what is missing."""
-
-    groups: list[str]
-    raw: Any
-    holm: Any
-    missing: Any  # (G+1, M+1)
-
-    @classmethod
-    def of(cls, records: Sequence[Mapping[str, Any]], methods: Sequence[str], group_of: Mapping[str, str]) -> Counted:
-        """Records come method by method, in the order of the data sets of `group_of`."""
-        import numpy as np
-
-        from benchmark.analysis import statistics as st
-
-        groups = list(dict.fromkeys(group_of.values()))
-        ids = [groups.index(group) for group in group_of.values()]
-        shape = (len(methods), len(ids))
-        raw, missing = st.win_tie_loss(np.reshape([r["outcome"] for r in records], shape), ids)
-        holm, _ = st.win_tie_loss(np.reshape([r["outcome_holm"] for r in records], shape), ids)
-        return cls([*groups, "Total"], raw, holm, missing)
+def ties(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many ties are equal and how many undecided."""
+    verdicts = [r["verdict"] for r in records]
+    return f"{verdicts.count('equal')}/{verdicts.count('undecided')}"
 
 
-def _notes(records: Sequence[Mapping[str, Any]], titles: Mapping[str, str], test: str, seeds: int) -> list[str]:
+def detectable_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """Say which difference the comparisons could have found; nothing where no spread was seen."""
+    import numpy as np
+
+    from benchmark.analysis.statistics import POWER
+
+    differences = [(r["detectable"], r["detectable_holm"]) for r in records if r["detectable"] == r["detectable"]]
+    if not differences:
+        return ""
+    # No two accuracies are more than 100 points apart.
+    single, adjusted = (">100" if value > 100 else f"{value:.1f}" for value in np.median(differences, axis=0))
+    return (
+        f"Smallest difference that would be found with probability {POWER:g}: {single} points in the median "
+        f"comparison, {adjusted} after Holm. "
+    )
+
+
+def notes_of(records: Sequence[Mapping[str, Any]], titles: Mapping[str, str], test: str, seeds: int) -> list[str]:
+    """Say which comparisons are missing, rest on fewer seeds, or look like copies."""
+    from benchmark.analysis.comparisons import first_few
     from benchmark.analysis.statistics import MISSING
-    from benchmark.exhibits.parts.cells import named_cells
+
+    def cells(chosen: Sequence[Mapping[str, Any]]) -> str:
+        return first_few([f"{titles[r['method']]} on {titles[r['dataset']]}" for r in chosen])
 
     notes = []
     absent = [r for r in records if r["outcome"] == MISSING]
     if absent:
         notes.append(
-            f"?k and {NONE}: comparisons that could not be made for want of seeds; they are not ties ({named_cells(absent, titles)})."
+            f"?k and {NONE}: comparisons that could not be made for want of seeds; they are not ties ({cells(absent)})."
         )
     short = [r for r in records if r["outcome"] != MISSING and r["n"] < seeds]
     if short:
-        notes.append(f"Warning: fewer than {seeds} seeds on both sides: {named_cells(short, titles)}.")
+        notes.append(f"Warning: fewer than {seeds} seeds on both sides: {cells(short)}.")
     flat = [r for r in records if "zero_variance" in r["flags"]]
     if flat:
-        notes.append(
-            f"Warning: seeds make no difference in {named_cells(flat, titles)}; are these runs copies of each other?"
-        )
+        notes.append(f"Warning: seeds make no difference in {cells(flat)}; are these runs copies of each other?")
     if test in ("student", "welch"):
         notes.append("The two samples are treated as independent although the runs share seeds.")
     return notes
 
 
-# from the published Table 2 -------------------------------------------------------------------------------------------
+# From the published Table 2 -------------------------------------------------------------------------------------------
 def table3_from_paper(test: str = "student") -> Table:
-    """Table 3 derived from the published Table 2, beside the printed one, with the cells that differ."""
+    """Derive Table 3 from the published Table 2, beside the printed one, with the cells that differ."""
     from benchmark.analysis import published
     from benchmark.analysis.comparisons import ALPHA
     from benchmark.exhibits.parts.cells import counts_text
@@ -220,12 +225,12 @@ def table3_from_paper(test: str = "student") -> Table:
         )
     records = published_records(test)
     methods = list(dict.fromkeys(r["method"] for r in records))
-    counted = Counted.of(records, methods, {r["dataset"]: r["group"] for r in records})
+    groups, raw, holm, _ = count_outcomes(records, {r["dataset"]: r["group"] for r in records})
     printed = published.win_tie_loss()
     rows: list[Row] = []
     notes: list[str] = []
-    for g, group in enumerate(counted.groups):
-        derived = dict(zip([*methods, "Total"], counted.raw[g].tolist(), strict=True))
+    for g, group in enumerate(groups):
+        derived = dict(zip([*methods, "Total"], raw[g].tolist(), strict=True))
         differs = {m: tuple(derived[m]) != printed[group, m] for m in derived}
         rows.append(row(f"{group}, printed", *(counts_text(printed[group, m]) for m in derived), rule=g > 0))
         rows.append(row(f"{group}, derived", *(Cell(counts_text(derived[m]), bold=differs[m]) for m in derived)))
@@ -238,8 +243,8 @@ def table3_from_paper(test: str = "student") -> Table:
                 )
                 counts = f"printed {counts_text(printed[group, m])}, derived {counts_text(derived[m])}"
                 notes.append(f"{m}, {group}: {counts} ({tests}).")
-    rows.append(row("Total, Holm", *map(counts_text, counted.holm[-1]), rule=True))
-    total = counts_text(counted.raw[-1, -1])
+    rows.append(row("Total, Holm", *map(counts_text, holm[-1]), rule=True))
+    total = counts_text(raw[-1, -1])
     notes.append(f"In all: printed {counts_text(printed['Total', 'Total'])}, derived {total}.")
     notes.append(
         "Which test the paper used cannot be told: no reading of its Table 2 gives its Table 3, and a two-sided paired test "
@@ -257,15 +262,15 @@ def table3_from_paper(test: str = "student") -> Table:
         "alpha": ALPHA,
         "std_ddof": 1,
         "printed": list(printed["Total", "Total"]),
-        "derived": counted.raw[-1, -1].tolist(),
-        "derived_holm": counted.holm[-1, -1].tolist(),
+        "derived": raw[-1, -1].tolist(),
+        "derived_holm": holm[-1, -1].tolist(),
     }
     title = "Table 3 derived from the published Table 2"
     return Table(title, caption, ("", *methods, "Total"), tuple(rows), tuple(notes), (), tuple(records), summary)
 
 
 def published_records(test: str) -> list[dict[str, Any]]:
-    """CEL against every other published cell, method by method, with Holm's adjustment over all of them."""
+    """Compare CEL with every other published cell, method by method, with Holm's adjustment over all of them."""
     from benchmark.analysis import published
     from benchmark.analysis import statistics as st
     from benchmark.analysis.comparisons import ALPHA, add_holm

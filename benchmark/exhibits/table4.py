@@ -1,16 +1,17 @@
-"""Table 4: ablation of CEL's losses, with the average over data sets where all are complete."""
+"""Table 4: ablation of CEL's losses, with the average over datasets where all are complete."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmark.accuracy import LAST, Accuracy, by_word
-from benchmark.analysis.contents import Contents
+from benchmark.analysis.contents import Contents, DatasetInfo
 from benchmark.analysis.table import NONE, Row, Table, row
-from benchmark.exhibits.base import Exhibit, Material, Need, accuracy_flag
+from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns, accuracy_flag
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,23 +39,20 @@ class Table4(Exhibit):
     class Options:
         accuracy: str = accuracy_flag()
 
-    def runs(self, selection: Selection, options: Options) -> Need:
-        need = Need()
+    def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
+        required = RequiredRuns()
         for change in ABLATION.values():
-            need.add(selection.specs(["cel"], variant=change), label_of(change))
-        return need
+            required.add(selection.specs(["cel"], variant=change), label_of(change))
+        return required
 
-    def make(self, material: Material, options: Options) -> Table:
-        return material.annotated(table4(material.runs, material.contents, accuracy=by_word(options.accuracy)))
+    def make(self, inputs: Inputs, options: Options) -> Table:
+        return inputs.annotated(table4(inputs.runs, inputs.contents, accuracy=by_word(options.accuracy)))
 
 
 def table4(
-    runs: pd.DataFrame,
-    contents: Contents,
-    rows: Sequence[tuple[str, str]] = ROWS,
-    accuracy: Accuracy = LAST,
+    runs: pd.DataFrame, contents: Contents, rows: Sequence[tuple[str, str]] = ROWS, accuracy: Accuracy = LAST
 ) -> Table:
-    """One line per (title, label of the runs)."""
+    """Build one line per (title, label of the runs)."""
     from benchmark.analysis import published
     from benchmark.analysis.comparisons import mixture_notes, relevant
     from benchmark.analysis.statistics import mean
@@ -63,24 +61,31 @@ def table4(
     runs = relevant(runs, contents)
     labels = [label for _, label in rows]
     grid = cells.grid_of(runs, contents, labels, labels, accuracy)
-    own = {label: [grid.cells[label, d.name] for d in contents.datasets] for label in labels}
-    averages = {label: mean([c.mean for c in line]) for label, line in own.items() if all(c.complete for c in line)}
+    by_label = {label: [grid.cells[label, d.name] for d in contents.datasets] for label in labels}
+    averages = {k: mean([c.mean for c in line]) for k, line in by_label.items() if all(c.complete for c in line)}
     paper = published.ablation() if contents.profile == "paper" else {}
     places = cells.ranks_of(averages)
+
+    def printed(title: str, dataset: DatasetInfo) -> tuple[float, float] | None:
+        return paper.get((title, dataset.published_name or ""))
+
     lines: list[Row] = []
     data: list[dict[str, Any]] = []
     for title, label in rows:
-        line = grid.line(label, {"row": title}, lambda d, title=title: paper.get((title, d.published_name or "")))  # type: ignore[misc]
+        line = grid.line(label, {"row": title}, functools.partial(printed, title))
         average, place = averages.get(label, math.nan), places.get(label)
         lines.append(row(title, *line.cells, cells.marked(NONE if math.isnan(average) else f"{average:.2f}", place)))
-        printed = paper.get((title, "AVERAGE")) if all(d.published_name for d in contents.datasets) else None
-        below = [*line.below, "" if printed is None else _average_beside(average, printed[0])]
-        if any(below):
-            lines.append(row("  published", *below))
+        if any(line.below):
+            number = paper.get((title, "AVERAGE")) if all(d.published_name for d in contents.datasets) else None
+            below = "" if number is None else f"{number[0]:.2f}"
+            if number is not None and not math.isnan(average):
+                below += f" ({cells.signed(average - number[0])})"
+            lines.append(row(cells.PUBLISHED_ROW, *line.below, below))
         data += line.records
-        both = {"row": title, "profile": contents.profile, "label": label}
-        data.append({**both, "dataset": "AVERAGE", "mean": average, "place": place})
-    notes = cells.reading_notes(grid.complete, bool(paper)) + mixture_notes(runs[runs["label"].isin(labels)])
+        key = {"row": title, "profile": contents.profile, "label": label}
+        data.append({**key, "dataset": "AVERAGE", "mean": average, "place": place})
+    notes = cells.incomplete_note(grid.complete) + cells.published_note(bool(paper))
+    notes += mixture_notes(runs[runs["label"].isin(labels)])
     caption = (
         f"Ablation of CEL. {cells.accuracy_caption(contents, accuracy)} Average: mean over the data sets, where all are "
         "complete. Best in bold, second best underlined."
@@ -89,9 +94,3 @@ def table4(
     columns = ("Losses", *(d.title for d in contents.datasets), "Average")
     problems = grid.problems(contents.titles | {label: title for title, label in rows})
     return Table("Table 4", caption, columns, tuple(lines), tuple(notes), problems, tuple(data), summary, grid.complete)
-
-
-def _average_beside(ours: float, printed: float) -> str:
-    from benchmark.exhibits.parts.cells import signed
-
-    return f"{printed:.2f}" if math.isnan(ours) else f"{printed:.2f} ({signed(ours - printed)})"

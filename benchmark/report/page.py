@@ -34,11 +34,11 @@ from benchmark.config.selection import Selection, as_known, sources_of
 from benchmark.config.spec import SCHEMA, RunSpec, digest_of, values_by_source
 from benchmark.errors import CandidError, MissingRuns, UsageError
 from benchmark.exhibits.curves import titled
-from benchmark.exhibits.parts.cells import grid_of, range_text
+from benchmark.exhibits.parts.cells import PUBLISHED_ROW, grid_of, range_text
 from benchmark.exhibits.parts.panels import metric_title
 from benchmark.exhibits.parts.style import Style, styles_of
 from benchmark.exhibits.ranks import critical_difference
-from benchmark.exhibits.table2 import PUBLISHED_ROW, table2
+from benchmark.exhibits.table2 import table2
 from benchmark.exhibits.table3 import table3
 from benchmark.files import atomic_write, without_paths
 from benchmark.runner.status import matching
@@ -373,7 +373,7 @@ def view_of(data: ProfileRuns, dialogs: Dialogs) -> dict[str, Any]:
 def variant_table(data: ProfileRuns, labels: Sequence[str]) -> Table:
     """Build the accuracy table of runs with changed settings."""
     grid = grid_of(comparisons.relevant(data.frame, data.contents), data.contents, labels, (), LAST)
-    lines = [grid.line(label, {}, lambda dataset: None) for label in labels]
+    lines = [grid.line(label, {}) for label in labels]
     rows = tuple(row(data.titled(label), *line.cells) for label, line in zip(labels, lines, strict=True))
     records = tuple(record for line in lines for record in line.records)
     caption = "Test accuracy (%) of runs whose settings are not those of the profile; they are not ranked."
@@ -386,11 +386,12 @@ def ranks(frame: pd.DataFrame, contents: Contents) -> Part:
 
     try:
         analysis = comparisons.rank_analysis(frame, contents)
+        figure = critical_difference(analysis)
     except MissingRuns as error:
         return Part("Average ranks", caption=str(error))
     image, average = io.BytesIO(), analysis.friedman.average_ranks
     with rc_context({"svg.hashsalt": "candid"}):  # the same figure gives the same bytes
-        critical_difference(analysis).savefig(image, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(image, format="svg", transparent=True, metadata={"Date": None})
     text = ", ".join(f"{analysis.titles[i]} {average[i]:.2f}" for i in average.argsort(kind="stable"))
     source = "data:image/svg+xml;base64," + base64.b64encode(image.getvalue()).decode()
     return Part("Average ranks", caption=f"1 is the best: {text}.", image=source)

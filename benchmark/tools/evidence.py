@@ -6,13 +6,12 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmark.analysis.agreement import Agreement, count
+from benchmark.analysis.published import Agreement, count
 from benchmark.analysis.table import Table, to_markdown
 from benchmark.config.selection import select
-from benchmark.exhibits.base import Exhibit, Material
-from benchmark.exhibits.realworld import Realworld, agreements, number
-from benchmark.exhibits.realworld import table as realworld_table
-from benchmark.exhibits.realworld_all import RealworldAll
+from benchmark.exhibits.base import Exhibit, Inputs
+from benchmark.exhibits.parts.cells import signed
+from benchmark.exhibits.realworld import Realworld, agreement_table, agreements
 from benchmark.exhibits.table2 import Table2
 from benchmark.exhibits.table3 import Table3
 from benchmark.exhibits.table4 import Table4
@@ -25,61 +24,61 @@ CHOSEN = Realworld.Options("l21,l21-mlp,x23")  # whose learning rates are not pu
 SETS = "lost,msrcv2,birdsong"
 
 
-def made(exhibit: Exhibit, options: object, datasets: str | None = None) -> Material:
-    """What an exhibit is made from: the reference runs, whatever data this machine has."""
-    selection = select(str(exhibit.profile), datasets=datasets)
-    return Material(selection, exhibit.runs(selection, options), PLACE)
+def inputs_of(options: Realworld.Options, datasets: str | None = None) -> Inputs:
+    """Return the inputs of the real-world tables: the reference runs, whatever data this machine has."""
+    exhibit = Realworld()
+    selection = select(exhibit.profile_for(options), datasets=datasets)
+    return Inputs(selection, exhibit.required_runs(selection, options), PLACE)
 
 
 @functools.cache
-def found(options: Realworld.Options) -> list[Agreement]:
-    """The numbers that finished runs stand beside."""
-    return [one for one in agreements(made(Realworld(), options), options) if one.values]
+def judged(options: Realworld.Options) -> list[Agreement]:
+    """Return the published numbers that finished runs stand beside."""
+    return [one for one in agreements(inputs_of(options), options) if one.values]
 
 
 def summary() -> str:
     """README: how many published numbers agree, source by source, and which do not."""
-    known = found(Realworld.Options())
+    known = judged(Realworld.Options())
     lines = ["| source | network | methods | cells | agree | differ |", "|---|---|---|--:|--:|---|"]
-    for source in dict.fromkeys(one.printed["source"] for one in known):
-        cells = [one for one in known if one.printed["source"] == source and one.verdict in ("agrees", "differs")]
+    for source in dict.fromkeys(one.number["source"] for one in known):
+        cells = [one for one in known if one.number["source"] == source and one.verdict in ("agrees", "differs")]
         if cells:
             lines.append(_line(source, cells))
     return f"**{count(known)}.**\n\n" + "\n".join(lines)
 
 
 def _line(source: str, cells: Sequence[Agreement]) -> str:
-    models = ", ".join(dict.fromkeys(one.printed["model"].split(" and ")[0] for one in cells))
-    methods = ", ".join(dict.fromkeys(_as_here(one.printed) for one in cells))
+    models = ", ".join(dict.fromkeys(one.number["model"].split(" and ")[0] for one in cells))
+    methods = ", ".join(dict.fromkeys(_as_here(one.number) for one in cells))
     apart = [one for one in cells if one.verdict == "differs"]
-    words = ", ".join(f"{o.printed['method']} on {o.printed['dataset']} ({number(o.difference)})" for o in apart)
+    words = ", ".join(f"{o.number['method']} on {o.number['dataset']} ({signed(o.difference)})" for o in apart)
     return f"| {source} | {models} | {methods} | {len(cells)} | {len(cells) - len(apart)} | {words or '–'} |"
 
 
-def _as_here(printed: Mapping[str, Any]) -> str:
+def _as_here(number: Mapping[str, Any]) -> str:
     """Return the source's name of a method, with ours where that is another one."""
-    usual = discover().entries[printed["ours"]].title.lower() == printed["method"].lower()
-    return printed["method"] + ("" if usual else f" (`{printed['ours']}`)")
+    usual = discover().entries[number["ours"]].title.lower() == number["method"].lower()
+    return number["method"] + ("" if usual else f" (`{number['ours']}`)")
 
 
 def published_table(options: Realworld.Options) -> str:
     """docs/evidence.md: every number beside ours."""
-    return _page(realworld_table(found(options)))
+    return _page(agreement_table(judged(options)))
 
 
 def all_methods() -> str:
     """docs/evidence.md: all methods under one protocol."""
-    exhibit = RealworldAll()
-    options = exhibit.Options()
-    return _page(exhibit.make(made(exhibit, options, SETS), options))
+    options = Realworld.Options(all_methods=True)
+    return _page(Realworld().make(inputs_of(options, SETS), options))
 
 
 def of_frozen(exhibit: Exhibit) -> Table:
     """A table of the paper on photographs, under the profile `frozen`."""
     selection, options = select("frozen"), exhibit.Options()
-    made = exhibit.make(Material(selection, exhibit.runs(selection, options), PLACE), options)
-    assert isinstance(made, Table)
-    return made
+    table = exhibit.make(Inputs(selection, exhibit.required_runs(selection, options), PLACE), options)
+    assert isinstance(table, Table)
+    return table
 
 
 def pictures() -> str:

@@ -88,7 +88,7 @@ def nemenyi_q(params: dict, inputs: dict, variant: str) -> dict:
 
 def control_comparison(params: dict, inputs: dict, variant: str) -> dict:
     x = _numpy(inputs)
-    return vars(st.control_comparison(x["average_ranks"], int(x["n_datasets"]), params["control"], params["alpha"]))
+    return st.control_comparison(x["average_ranks"], int(x["n_datasets"]), params["control"], params["alpha"])
 
 
 def nemenyi_groups(params: dict, inputs: dict, variant: str) -> dict:

@@ -31,7 +31,7 @@ TABLES = {
     f"{table}-{profile}": (table, "--profile", profile)
     for profile in ("quick", "frozen")
     for table in ("table2", "table3", "table4")
-} | {"realworld": ("realworld",), "realworld-all": ("realworld-all",)}
+} | {"realworld": ("realworld",), "realworld-all": ("realworld", "--all-methods")}
 KIND = ("torch", "cpu_capability", "device_name")  # as `verify`: MKL takes other kernels on other makes of CPU
 
 

@@ -1,1 +1,1 @@
-"""What several exhibits share: cells of tables, style and panels of figures, the data card of a candidate set."""
+"""Parts of several exhibits and commands: accuracy cells, panels, styles, sweeps, the data card of a candidate set."""

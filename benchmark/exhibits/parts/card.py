@@ -25,18 +25,18 @@ WORDS_SHOWN = 12  # candidates of an example in the text form
 
 
 def text(dataset: Dataset, candidates: CandidateSet) -> str:
-    """The card for the screen."""
-    found = statistics(candidates.matrix, dataset.train.labels, PAIRS)
+    """Return the card as text."""
+    numbers = statistics(candidates.matrix, dataset.train.labels, PAIRS)
     names = dataset.class_names
-    lines = [headline(dataset, candidates), *_origin(candidates), *_facts(dataset, found), "", "Set sizes"]
-    most = max(found.histogram.values())
+    lines = [headline(dataset, candidates), *_origin(candidates), *_facts(dataset, numbers), "", "Set sizes"]
+    most = max(numbers.histogram.values())
     lines += [
         f"  {size:>4}  {count:>7,}  {'█' * max(1, round(BAR * count / most))}"
-        for size, count in found.histogram.items()
+        for size, count in numbers.histogram.items()
     ]
-    if found.confusions:
+    if numbers.confusions:
         lines += ["", f"Most confused (true label, wrong candidate, share of the true label's {noun(dataset)}s)"]
-    lines += [f"  {names[c.true]} → {names[c.wrong]}  {c.share:6.1%}  ({c.count:,})" for c in found.confusions]
+    lines += [f"  {names[c.true]} → {names[c.wrong]}  {c.share:6.1%}  ({c.count:,})" for c in numbers.confusions]
     lines += ["", "Examples (true label in brackets)"]
     lines += [
         f"  {noun(dataset)} {row:>6}: {_set_in_words(dataset, candidates, row)}" for row in example_rows(candidates, 8)
@@ -50,7 +50,7 @@ def write(dataset: Dataset, candidates: CandidateSet, stem: Path) -> list[Path]:
 
 
 def noun(dataset: Dataset) -> str:
-    """What one sample is called."""
+    """Return the noun for one sample."""
     return "row" if dataset.recipe is None else "image"
 
 
@@ -74,10 +74,10 @@ def _origin(candidates: CandidateSet) -> list[str]:
     return lines + [f"  Warning: {doubt}" for doubt in doubts(candidates)]
 
 
-def _facts(dataset: Dataset, found: Statistics) -> list[str]:
+def _facts(dataset: Dataset, numbers: Statistics) -> list[str]:
     lines = [
-        f"  average size       {found.average_size:.2f}",
-        f"  one candidate      {found.singletons:.1%} of the {noun(dataset)}s",
+        f"  average size       {numbers.average_size:.2f}",
+        f"  one candidate      {numbers.singletons:.1%} of the {noun(dataset)}s",
     ]
     unknown = int((dataset.train.labels == UNKNOWN).sum())
     if unknown:
@@ -85,21 +85,21 @@ def _facts(dataset: Dataset, found: Statistics) -> list[str]:
             f"  no true label      {unknown / len(dataset.train):.1%} of the {noun(dataset)}s; what needs one is over the others"
         )
     if unknown < len(dataset.train):
-        lines.append(f"  ambiguity degree   {found.ambiguity:.2f}")
-    if found.without_truth:
-        lines.append(f"  without true label {found.without_truth:.1%} of the {noun(dataset)}s")
+        lines.append(f"  ambiguity degree   {numbers.ambiguity:.2f}")
+    if numbers.without_truth:
+        lines.append(f"  without true label {numbers.without_truth:.1%} of the {noun(dataset)}s")
     return lines
 
 
 def example_rows(candidates: CandidateSet, count: int) -> list[int]:
-    """Rows from the smallest to the largest set, evenly spread over the order of sizes."""
+    """Return rows from the smallest to the largest set, evenly spread over the order of sizes."""
     order = candidates.matrix.sum(1).argsort(stable=True)
     places = torch.linspace(0, len(order) - 1, min(count, len(order))).round().long()
     return order[places].tolist()
 
 
 def _set_of(dataset: Dataset, candidates: CandidateSet, row: int) -> tuple[str, list[str]]:
-    """The true label, marked where the set lacks it or nobody knows it, and the other candidates of a row, by name."""
+    """Return the true label, marked where the set lacks it or nobody knows it, and the other candidates of a row."""
     true = int(dataset.train.labels[row])
     members = candidates.matrix[row].nonzero().flatten().tolist()
     if true == UNKNOWN:
@@ -120,14 +120,14 @@ def _set_in_words(dataset: Dataset, candidates: CandidateSet, row: int) -> str:
 def _figure(dataset: Dataset, candidates: CandidateSet) -> Figure:
     from matplotlib.figure import Figure  # not pyplot: no window system, no global state
 
-    found = statistics(candidates.matrix, dataset.train.labels, PAIRS)
+    numbers = statistics(candidates.matrix, dataset.train.labels, PAIRS)
     images = dataset.train.images.dtype == torch.uint8
     figure = Figure(figsize=(10, 9 if images else 4.2), layout="constrained")
     figure.suptitle("\n".join(_title(dataset, candidates)), fontsize=11)
     upper: Any = figure.subfigures(2, 1, height_ratios=(4, 5)) if images else [figure]
     sizes, pairs = upper[0].subplots(1, 2)
-    _draw_sizes(sizes, found, noun(dataset))
-    _draw_pairs(pairs, found, dataset)
+    _draw_sizes(sizes, numbers, noun(dataset))
+    _draw_pairs(pairs, numbers, dataset)
     if images:
         axes = upper[1].subplots(EXAMPLE_ROWS, COLUMNS).flatten()
         rows = example_rows(candidates, len(axes))
@@ -144,19 +144,19 @@ def _title(dataset: Dataset, candidates: CandidateSet) -> list[str]:
     return lines + [line for doubt in doubts(candidates) for line in wrap(f"Warning: {doubt}", TITLE_LENGTH)]
 
 
-def _draw_sizes(axis: Axes, found: Statistics, noun: str) -> None:
-    axis.bar(list(found.histogram), list(found.histogram.values()), color="#4c72b0")
-    axis.axvline(found.average_size, color="black", linestyle="--", linewidth=1)
-    missing = f", without truth {found.without_truth:.1%}" if found.without_truth else ""
-    facts = f"average {found.average_size:.2f}, alone {found.singletons:.1%}, ambiguity {found.ambiguity:.2f}{missing}"
+def _draw_sizes(axis: Axes, numbers: Statistics, noun: str) -> None:
+    axis.bar(list(numbers.histogram), list(numbers.histogram.values()), color="#4c72b0")
+    axis.axvline(numbers.average_size, color="black", linestyle="--", linewidth=1)
+    missing = f", without truth {numbers.without_truth:.1%}" if numbers.without_truth else ""
+    facts = f"average {numbers.average_size:.2f}, alone {numbers.singletons:.1%}, ambiguity {numbers.ambiguity:.2f}{missing}"
     axis.set_title(facts, fontsize=9)
     axis.set_xlabel(f"candidates per {noun}")
     axis.set_ylabel(f"{noun}s")
     axis.locator_params(integer=True)
 
 
-def _draw_pairs(axis: Axes, found: Statistics, dataset: Dataset) -> None:
-    pairs, names = found.confusions, [shortened(name, NAME_LENGTH) for name in dataset.class_names]
+def _draw_pairs(axis: Axes, numbers: Statistics, dataset: Dataset) -> None:
+    pairs, names = numbers.confusions, [shortened(name, NAME_LENGTH) for name in dataset.class_names]
     axis.barh(range(len(pairs)), [pair.share for pair in pairs], color="#dd8452")
     axis.set_yticks(range(len(pairs)), [f"{names[pair.true]} → {names[pair.wrong]}" for pair in pairs], fontsize=8)
     for label in axis.get_yticklabels():
@@ -174,7 +174,7 @@ def _draw_example(axis: Axes, dataset: Dataset, candidates: CandidateSet, row: i
     axis.set_title(
         shortened(true, NAME_LENGTH), fontsize=8, fontweight="bold", color="#1a7f37", pad=3, parse_math=False
     )
-    # Broken by hand: one long line would make its column wider than the others.
+    # Broken here: one long line would make its column wider than the others.
     others = in_lines([shortened(name, NAME_LENGTH) for name in wrong]) or "(alone)"
     axis.text(0.5, -0.04, others, transform=axis.transAxes, ha="center", va="top", fontsize=7, parse_math=False)
 
@@ -184,7 +184,7 @@ def shortened(name: str, length: int) -> str:
 
 
 def in_lines(words: list[str], length: int = LINE_LENGTH, most: int = LINES) -> str:
-    """Words side by side in at most that many lines; a word is never cut, and what has no room is counted: "+7"."""
+    """Arrange words in at most that many lines; a word is never cut, and what has no room is counted: "+7"."""
     lines: list[str] = []
     for k, word in enumerate(words):
         if lines and len(lines[-1]) + 2 + len(word) <= length:

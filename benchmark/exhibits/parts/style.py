@@ -1,4 +1,4 @@
-"""How figures look, and how they are saved. matplotlib is imported on first use; no torch.
+"""Styles of figures and their files. matplotlib is imported on first use; no torch.
 
 A method has the same colour, line style and marker in every figure. Colours are from Okabe and Ito's and Tol's
 colour-blind-safe sets; line styles and markers tell the methods apart in grey print.
@@ -6,24 +6,29 @@ colour-blind-safe sets; line styles and markers tell the methods apart in grey p
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from benchmark.errors import MissingRuns
 from benchmark.files import atomic_write
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Parameters = ParamSpec("Parameters")
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a method is drawn."""
+    """Colour, line style and marker of a method."""
 
     colour: str
     line: Any
@@ -82,12 +87,12 @@ RC: dict[Any, Any] = {
 
 
 def style_of(name: str) -> Style:
-    """Style of a method (or of a label such as "cel[beta=0]"): fixed for known ones, else from a digest of the name."""
+    """Return the style of a method or of a label such as "cel[beta=0]": fixed, or else from a digest of the name."""
     return styles_of([name])[name]
 
 
 def styles_of(names: Iterable[str]) -> dict[str, Style]:
-    """Styles of what is drawn together: no two alike in colour and line, and no colour twice while there are others."""
+    """Return styles for one figure: no two alike in colour and line, and no colour twice while there are others."""
     styles: dict[str, Style] = {}
     for name in sorted(set(names)):
         if name in STYLES:
@@ -96,16 +101,16 @@ def styles_of(names: Iterable[str]) -> dict[str, Style]:
         digest = hashlib.sha256(name.encode()).digest()
         colours, lines = _turned(_OTHER_COLOURS, digest[0]), _turned(_OTHER_LINES, digest[1])
         looks = [Style(c, line, _turned(_OTHER_MARKERS, digest[2])[0]) for line in lines for c in colours]
-        taken = {style.colour for style in styles.values()}
-        both = {(style.colour, str(style.line)) for style in styles.values()}
-        fresh = [look for look in looks if look.colour not in taken]
-        free = [look for look in looks if (look.colour, str(look.line)) not in both]
-        styles[name] = (fresh or free or looks)[0]
+        colours_used = {style.colour for style in styles.values()}
+        pairs_used = {(style.colour, str(style.line)) for style in styles.values()}
+        new_colours = [look for look in looks if look.colour not in colours_used]
+        new_pairs = [look for look in looks if (look.colour, str(look.line)) not in pairs_used]
+        styles[name] = (new_colours or new_pairs or looks)[0]
     return styles
 
 
 def _turned(items: Sequence[Any], by: int) -> list[Any]:
-    """The items, beginning elsewhere."""
+    """Rotate the items."""
     start = by % len(items)
     return [*items[start:], *items[:start]]
 
@@ -129,21 +134,39 @@ def save(figure: Figure, folder: Path, stem: str, dpi: int = 150, suffixes: Sequ
     return paths
 
 
+def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
+    """Decorate a function that draws, so that matplotlib uses the settings of `RC` inside it."""
+
+    @functools.wraps(draw)
+    def in_style(*args: Parameters.args, **options: Parameters.kwargs) -> Figure:
+        from matplotlib import rc_context
+
+        with rc_context(RC):
+            return draw(*args, **options)
+
+    return in_style
+
+
 def canvas(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, np.ndarray]:
-    """A figure without pyplot's global state, and its axes (rows, columns)."""
-    from matplotlib import rc_context
+    """Return a figure without pyplot's global state, and its axes (rows, columns)."""
     from matplotlib.figure import Figure
 
-    with rc_context(RC):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        engine = figure.get_layout_engine()
-        assert engine is not None
-        engine.set(w_pad=0.09, h_pad=0.06)  # type: ignore[call-arg]
-        axes = figure.subplots(rows, columns, squeeze=False, **options)
-    return figure, axes
+    figure = Figure(figsize=(width, height), layout="constrained")
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.set(w_pad=0.09, h_pad=0.06)  # type: ignore[call-arg]
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def nothing(what: str) -> MissingRuns:
+def mean_and_band(axes: Axes, x: np.ndarray, stats: pd.DataFrame, style: Style, alpha: float, **look: Any) -> None:
+    """Draw the mean over seeds with a band from the smallest to the largest."""
+    marker: dict[str, Any] = {"marker": style.marker, "markersize": 4, "markerfacecolor": "white"}
+    axes.plot(x, stats["mean"], color=style.colour, linestyle=style.line, **marker, **look)
+    if (stats["max"] > stats["min"]).any():
+        axes.fill_between(x, stats["min"], stats["max"], color=style.colour, alpha=alpha, linewidth=0, zorder=2)
+
+
+def nothing(subject: str) -> MissingRuns:
     return MissingRuns(
-        f"There is nothing to draw for {what}: no finished epoch of such a run is in the results folder."
+        f"There is nothing to draw for {subject}: no finished epoch of such a run is in the results folder."
     )

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from benchmark.analysis import agreement, published
+from benchmark.analysis import published
 from benchmark.config.profile import load_profile
 from benchmark.exhibits.realworld import SOURCES
 from datasets import registry
@@ -24,21 +24,21 @@ def printed(**changes: Any) -> dict[str, Any]:
 def test_shared_splits_are_compared_pair_by_pair() -> None:
     theirs, ours = [70.0, 80.0, 75.0, 72.0, 78.0], [71.0, 80.5, 76.5, 72.5, 79.0]
     text = " ".join(map(str, theirs))
-    one = agreement.agreement(printed(values=text), dict(enumerate(ours)), range(5))
+    one = published.agreement(printed(values=text), dict(enumerate(ours)), range(5))
     reference = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
     assert (one.low, one.high) == pytest.approx((reference.low, reference.high))
     assert one.verdict == "differs" and one.how == "paired over 5 splits"  # half a point, but on every split
-    assert agreement.agreement(printed(), dict(enumerate(ours)), range(5)).verdict == "agrees"
+    assert published.agreement(printed(), dict(enumerate(ours)), range(5)).verdict == "agrees"
 
 
 def test_other_splits_are_never_paired_with_theirs() -> None:
     text, ours = "70.0 80.0 75.0 72.0 78.0", (71.0, 80.5, 76.5, 72.5, 79.0)
-    other = agreement.agreement(printed(values=text), dict(zip(range(5, 10), ours, strict=True)), range(5, 10))
+    other = published.agreement(printed(values=text), dict(zip(range(5, 10), ours, strict=True)), range(5, 10))
     assert other.how == "two-sample, 5 and 5" and other.verdict == "agrees"
 
 
 def test_without_any_spread_nothing_is_judged() -> None:
-    one = agreement.agreement(printed(std=math.nan), dict.fromkeys(range(5), 20.0), range(5))
+    one = published.agreement(printed(std=math.nan), dict.fromkeys(range(5), 20.0), range(5))
     assert (one.verdict, one.why) == ("not comparable", "neither side has a spread")
 
 
@@ -46,43 +46,43 @@ def test_a_failed_run_says_why() -> None:
     titles = {"lost": "Lost"}
     failed = {"dataset": "lost", "label": "proden", "seed": 0, "status": "failed", "reason": "/x/lost.mat has 7 rows."}
     runs = pd.DataFrame([failed | {"accuracy": math.nan, "accuracy_last10": math.nan}])
-    (one,) = agreement.agreements("realworld-p20", runs, titles, range(5))
+    (one,) = published.agreements("realworld-p20", runs, titles, range(5))
     assert (one.verdict, one.why) == ("incomplete", "0 of 5 runs are done, seed 0 failed: lost.mat has 7 rows")
 
 
 def test_without_shared_splits_the_printed_spread_decides() -> None:
     ours = [74.0, 79.0, 75.5, 77.0, 73.0]
-    low, high, how = agreement.interval(printed(), ours)
+    low, high, how = published.interval(printed(), ours)
     welch = stats.ttest_ind_from_stats(pd.Series(ours).mean(), pd.Series(ours).std(), 5, 75.0, 2.0, 5, equal_var=False)
     inside = low <= 0 <= high
     assert inside == (welch.pvalue > 0.05) and how == "two-sample, 5 and 5"
     # A deviation with divisor n is smaller than the one that the formula wants.
-    wider = agreement.interval(printed(spread="folds, divisor n"), ours)
+    wider = published.interval(printed(spread="folds, divisor n"), ours)
     assert wider[1] - wider[0] > high - low
 
 
 def test_where_no_spread_is_printed_ours_stands_for_both() -> None:
     ours = [74.0, 79.0, 75.5, 77.0, 73.0]
-    low, high, _ = agreement.interval(printed(std=math.nan), ours)
+    low, high, _ = published.interval(printed(std=math.nan), ours)
     own = float(pd.Series(ours).std())
-    assert (low, high) == pytest.approx(agreement.interval(printed(std=own), ours)[:2])
+    assert (low, high) == pytest.approx(published.interval(printed(std=own), ours)[:2])
 
 
 def test_what_cannot_be_judged_is_not_counted() -> None:
     full = dict.fromkeys(range(5), 75.0) | {0: 76.0}
     cases = {
-        "incomplete": agreement.agreement(printed(), {0: 75.0}, range(5)),
-        "agrees": agreement.agreement(printed(), full, range(5)),
-        "differs": agreement.agreement(printed(mean=60.0), full, range(5)),
+        "incomplete": published.agreement(printed(), {0: 75.0}, range(5)),
+        "agrees": published.agreement(printed(), full, range(5)),
+        "differs": published.agreement(printed(mean=60.0), full, range(5)),
     }
     assert {name: one.verdict for name, one in cases.items()} == {name: name for name in cases}
     others = [
-        agreement.agreement(printed(caveat="not published"), full, range(5)),
-        agreement.agreement(printed(ours=""), {}, range(5)),
-        agreement.agreement(printed(mean=math.nan, std=math.nan), full, range(5)),
+        published.agreement(printed(caveat="not published"), full, range(5)),
+        published.agreement(printed(ours=""), {}, range(5)),
+        published.agreement(printed(mean=math.nan, std=math.nan), full, range(5)),
     ]
     assert {one.verdict for one in others} == {"not comparable"} and all(one.why for one in others)
-    assert agreement.count([*cases.values(), *others]) == "1 of 2 comparable cells agree"
+    assert published.count([*cases.values(), *others]) == "1 of 2 comparable cells agree"
 
 
 @pytest.mark.parametrize("profile", [f"realworld-{source}" for source in SOURCES])

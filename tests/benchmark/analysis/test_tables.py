@@ -20,12 +20,10 @@ import pytest
 from scipy import stats
 
 from benchmark import store
-from benchmark.accuracy import ACCURACIES, Accuracy
 from benchmark.analysis import published
 from benchmark.analysis import table as rendering
-from benchmark.analysis.comparisons import device_notes, devices_in_words, rank_analysis
+from benchmark.analysis.comparisons import compare_pairs, device_notes, devices_in_words, rank_analysis
 from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo, contents_of
-from benchmark.analysis.pairs import compare_pairs
 from benchmark.analysis.table import Table, row, to_csv, to_json, to_latex, to_markdown, to_text
 from benchmark.config.selection import select
 from benchmark.errors import MissingRuns, UsageError
@@ -197,14 +195,6 @@ def test_the_caption_says_what_was_measured() -> None:
         assert part in caption
 
 
-@pytest.mark.parametrize("accuracy", ACCURACIES, ids=lambda a: a.word)
-def test_every_accuracy_says_what_it_is_and_the_oracle_says_it_loudly(accuracy: Accuracy) -> None:
-    loud = accuracy.key == "accuracy_oracle"
-    for table in (table2(make_runs(), plan(), accuracy=accuracy), table3(make_runs(), plan(), accuracy=accuracy)):
-        assert accuracy.caption in table.caption
-        assert table.caption.startswith("ORACLE: ") == loud and ("not a result" in table.caption) == loud
-
-
 # Table 3 ------------------------------------------------------------------------------------------------------------
 def test_win_tie_loss_counts_by_group_and_leaves_controls_out() -> None:
     table = table3(make_runs(), plan())
@@ -347,7 +337,7 @@ def test_table_1_names_the_annotator_and_passes_on_the_doubts_about_it() -> None
 # ranks --------------------------------------------------------------------------------------------------------------
 def test_ranks_use_complete_data_sets_only_and_name_the_dropped() -> None:
     ranks = rank_analysis(spoil(make_runs(), "dirk", "cub200", 2, "failed"), plan())
-    assert ranks.datasets == ("cifar100",) and ranks.dropped == ("cub200",)
+    assert ranks.datasets == ("cifar100",) and ranks.incomplete == ("cub200",)
     assert ranks.friedman.average_ranks.tolist() == [1, 2, 3]
     with pytest.raises(MissingRuns, match="cub200"):
         rank_analysis(make_runs().iloc[:0], plan())
@@ -487,8 +477,9 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     assert [p.name for p in tmp_path.iterdir()] == ["x.txt"]
 
 
-def test_tables_need_no_torch() -> None:
-    code = "import sys, benchmark.exhibits.parts.cells; sys.exit('torch' in sys.modules)"
+def test_tables_and_figures_import_neither_torch_nor_matplotlib_until_used() -> None:
+    modules = "benchmark.exhibits.parts.cells, benchmark.exhibits.parts.panels"
+    code = f"import sys, {modules}; sys.exit(bool({{'torch', 'matplotlib'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
@@ -570,7 +561,7 @@ def test_where_every_seed_has_its_own_split_the_tables_say_so() -> None:
 # Pairs of methods -----------------------------------------------------------------------------------------------------
 def pairs_table(runs: pd.DataFrame, contents: Contents, reference: str | None = None) -> Table:
     options = comparisons.Comparisons.Options(reference=reference)
-    return comparisons.table(compare_pairs(runs, contents, reference=reference), contents, options)
+    return comparisons.comparison_table(runs, contents, options)
 
 
 def many_datasets(many: int) -> tuple[pd.DataFrame, Contents]:
@@ -652,16 +643,16 @@ def test_incomplete_datasets_are_left_out_and_copies_are_pointed_out() -> None:
 def test_a_pair_needs_two_ranked_methods(methods: str, reference: str | None, sentence: str) -> None:
     exhibit = comparisons.Comparisons()
     with pytest.raises(UsageError, match=sentence):
-        exhibit.runs(select("quick", methods=methods), exhibit.Options(reference=reference))
+        exhibit.required_runs(select("quick", methods=methods), exhibit.Options(reference=reference))
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, math.nan])
 def test_a_margin_of_nothing_is_refused_before_anything_runs(margin: float) -> None:
     with pytest.raises(UsageError, match="equal to the last digit"):
-        Table3().runs(select("quick", methods="cel,dirk"), Table3.Options(margin=margin))
+        Table3().required_runs(select("quick", methods="cel,dirk"), Table3.Options(margin=margin))
     for methods in ("cel", "cel,average"):
         with pytest.raises(UsageError, match="nothing to compare"):
-            Table3().runs(select("quick", methods=methods), Table3.Options())
+            Table3().required_runs(select("quick", methods=methods), Table3.Options())
 
 
 def test_a_run_that_changed_its_card_is_noted() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmark.config.selection import select
 from benchmark.errors import UsageError
-from benchmark.exhibits.parts.variants import sweep_of
+from benchmark.exhibits.parts.sweep import sweep_of
 
 
 def test_names_are_understood_in_any_case_and_as_tables_print_them() -> None:
@@ -44,6 +44,8 @@ def test_what_differs_from_the_profile_names_its_files() -> None:
     assert select("quick").altered == ""
     assert select("quick", methods="cel,proden", seeds="0").altered == "cel-proden-seed0"
     assert select("quick", settings=("train.lr=0.3",)).altered == "train.lr=0.3"
+    many = [select("quick", methods=f"cel,dirk,proden,valen,{last}").altered for last in ("pico", "idgp")]
+    assert all(name.startswith("5methods-") and len(name) < 20 for name in many) and many[0] != many[1]
     assert select("quick", methods="all").altered.startswith("with-")
     long = [select("quick", methods="all", seeds=f"0-{last}").altered for last in (30, 31)]
     assert len(long[0]) <= 60 and long[0] != long[1]
@@ -52,7 +54,7 @@ def test_what_differs_from_the_profile_names_its_files() -> None:
 def test_a_sweep_is_every_value_of_a_setting_and_the_profiles_own_is_the_plain_run() -> None:
     selection = select("quick", methods="cel,proden", seeds="0")
     sweep = sweep_of("cel.alpha=0.1,0.5", selection)
-    need = sweep.need(selection)
+    need = sweep.required_runs(selection)
     assert sweep.methods == ("cel",) and len(need.specs) == 2 * len(selection.datasets)
     plain = {spec.digest for spec in selection.specs(["cel"])}
     assert plain & {spec.digest for spec in need.specs}, "alpha is 0.5 unless somebody says otherwise"

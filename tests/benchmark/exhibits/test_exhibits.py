@@ -15,10 +15,9 @@ from benchmark.accuracy import ACCURACIES, Accuracy
 from benchmark.cli import main as cli
 from benchmark.cli.main import main
 from benchmark.config.selection import select
-from benchmark.exhibits.base import Material, Need, all_exhibits
+from benchmark.exhibits.base import Inputs, RequiredRuns, all_exhibits
 from benchmark.exhibits.table2 import table2
 from benchmark.runner.options import RunOptions
-from benchmark.runner.status import frame_of
 from tests.conftest import ROOT, make_tiny
 from tests.support.fake_store import write_store
 
@@ -31,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmark.analysis.table import Table, row
-from benchmark.exhibits.base import Exhibit, Material, Need
+from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns
 from benchmark.flags import flag
 
 
@@ -42,13 +41,11 @@ class Count(Exhibit):
     class Options:
         word: str = flag("runs", "how to call them")
 
-    def runs(self, selection: Any, options: Options) -> Need:
-        need = Need()
-        need.add(selection.specs(["cc"], selection.datasets[:1], extra=()))
-        return need
+    def required_runs(self, selection: Any, options: Options) -> RequiredRuns:
+        return RequiredRuns().add(selection.specs(["cc"], selection.datasets[:1], extra=()))
 
-    def make(self, material: Material, options: Options) -> Table:
-        return Table("Table 99", "Counted.", ("what", "many"), (row(options.word, str(len(material.runs))),))
+    def make(self, inputs: Inputs, options: Options) -> Table:
+        return Table("Table 99", "Counted.", ("what", "many"), (row(options.word, str(len(inputs.runs))),))
 '''
 PROFILE = """
 title = "tiny"
@@ -150,11 +147,20 @@ def test_plots_take_names_in_any_case_and_a_reference_that_is_there(
         return output.out if code == 0 else f"{code} {output.err}"
 
     # neither replaces the usual plot's file
-    assert "curves-test_accuracy-proden-cel-proden.png" in plot(
-        "curves", "--methods", "CEL,Proden", "--reference", "PRODEN"
-    )
+    drawn = plot("curves", "--methods", "CEL,Proden", "--reference", "PRODEN")
+    assert "figures/quick/curves-test_accuracy-proden-cel-proden.png" in drawn
     told = plot("curves", "--methods", "cel,proden", "--reference", "rc")
     assert told.startswith("2 ") and "--reference rc is not among the methods" in told
+
+
+@pytest.mark.parametrize("table", ["table2", "table3", "comparisons"])
+def test_a_reference_outside_the_table_is_refused_where_it_is_named(
+    store: Path, table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--no-run", "--profile", "quick", "--methods", "proden,cc", "--results", str(store))
+    assert main([table, "--reference", "cel", *words]) == 2
+    assert "--reference cel is not" in capsys.readouterr().err
+    assert main(["table2", *words]) == 3  # without a star
 
 
 def test_ranks_are_drawn_from_five_datasets_on(store: Path, tmp_path: Path) -> None:
@@ -181,6 +187,7 @@ def test_ranks_are_drawn_from_five_datasets_on(store: Path, tmp_path: Path) -> N
         (["measures"], "export --runs"),
         (["plot", "profiles"], "comparisons"),
         (["plot", "agreement"], "realworld"),
+        (["realworld-all"], "realworld --all-methods"),
     ],
 )
 def test_a_removed_command_names_what_to_use_instead(
@@ -215,10 +222,9 @@ def test_a_caption_names_the_devices_of_the_runs_not_the_one_that_prints_it(tmp_
         tmp_path, profile="quick", methods=methods, datasets=["digits"], epochs=2, candidates=False, edit=elsewhere
     )
     selection = select("quick", methods="cel,proden", datasets="digits")
-    need = Need()
-    need.add(selection.specs())
-    contents = Material(selection, need, RunOptions(tmp_path, tmp_path, "cpu")).contents
+    inputs = Inputs(selection, RequiredRuns().add(selection.specs()), RunOptions(tmp_path, tmp_path, "cpu"))
+    contents = inputs.contents
     assert contents.device == "cuda Fake GPU 24 GB (4 runs) and cpu EPYC (2 runs)"
     assert contents.datasets[0].test_rows == 400
-    table = table2(frame_of(need.specs, tmp_path, need.labels), contents)
+    table = table2(inputs.runs, contents)
     assert f"device {contents.device}." in table.caption and "(400 rows)" in " ".join(table.notes)

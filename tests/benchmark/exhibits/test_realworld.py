@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from benchmark.analysis import published
-from benchmark.analysis.agreement import Agreement
 from benchmark.analysis.comparisons import mixture_notes
+from benchmark.analysis.published import Agreement
 from benchmark.analysis.table import Table
 from benchmark.cli.training import grouped_runs
 from benchmark.config.profile import load_profile
@@ -18,8 +18,7 @@ from benchmark.config.resolution import Override
 from benchmark.config.selection import select
 from benchmark.errors import UsageError
 from benchmark.exhibits import realworld, realworld_all
-from benchmark.exhibits.base import Exhibit, Material
-from benchmark.exhibits.parts import agreement
+from benchmark.exhibits.base import Inputs
 from benchmark.exhibits.table2 import Table2
 from benchmark.runner.options import RunOptions
 from datasets import fashion
@@ -29,29 +28,34 @@ Options = realworld.Realworld.Options
 SHORT = Options(short=True)
 
 
-def material(results: Path, options: Options, **choice: Any) -> Material:
-    selection = select("realworld", **choice)
-    return Material(selection, realworld.Realworld().runs(selection, options), RunOptions(results, results / "data"))
+def inputs(results: Path, options: Options, **choice: Any) -> Inputs:
+    exhibit, place = realworld.Realworld(), RunOptions(results, results / "data")
+    selection = select(exhibit.profile_for(options), **choice)
+    if options.all_methods:
+        selection = exhibit.default_selection(selection, options, place)
+    return Inputs(selection, exhibit.required_runs(selection, options), place)
 
 
 def test_the_short_form_is_one_source_and_two_sets(tmp_path: Path) -> None:
-    specs = material(tmp_path, SHORT).need.specs
+    specs = inputs(tmp_path, SHORT).required.specs
     assert {spec.profile for spec in specs} == {"realworld-p20"} and len(specs) == 10
     assert {spec.dataset for spec in specs} == {"lost", "msrcv2"}
-    others = material(tmp_path, SHORT, datasets="lost,msrcv2,birdsong,soccer").need.specs  # as if more files were there
+    others = inputs(
+        tmp_path, SHORT, datasets="lost,msrcv2,birdsong,soccer"
+    ).required.specs  # as if more files were there
     assert others == specs
 
 
 def test_only_methods_with_a_published_number_are_trained(tmp_path: Path) -> None:
-    specs = material(tmp_path, Options()).need.specs
+    specs = inputs(tmp_path, Options()).required.specs
     f25 = {spec.method for spec in specs if spec.profile == "realworld-f25"}
     assert f25 == {"proden", "cc", "pop-one-view"} and {spec.dataset for spec in specs} == {
         *realworld.USUAL_SETS,
         "fashion-mnist",
     }
-    chosen = material(tmp_path, Options("f25"), datasets="yahoo", methods="valen").need.specs
+    chosen = inputs(tmp_path, Options("f25"), datasets="yahoo", methods="valen").required.specs
     assert {(spec.method, spec.dataset, spec.train.batch) for spec in chosen} == {("valen", "yahoo", 256)}
-    both = material(tmp_path, Options("f25"), datasets="lost,mirflickr").need.specs
+    both = inputs(tmp_path, Options("f25"), datasets="lost,mirflickr").required.specs
     assert {spec.dataset for spec in both if spec.method == "valen"} == {"mirflickr"}
 
 
@@ -63,19 +67,19 @@ def test_cells_left_open_run_when_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, words: str, ours: set[str]
 ) -> None:
     options = Options(source)
-    chosen = material(tmp_path, options, methods=words)
-    assert {spec.method for spec in chosen.need.specs} == ours
-    assert {spec.dataset for spec in chosen.need.specs} == {*realworld.USUAL_SETS}
+    chosen = inputs(tmp_path, options, methods=words)
+    assert {spec.method for spec in chosen.required.specs} == ours
+    assert {spec.dataset for spec in chosen.required.specs} == {*realworld.USUAL_SETS}
     write_store(tmp_path, profile=f"realworld-{source}", methods=[*ours], datasets=["lost"], seeds=range(5), epochs=3,
                 candidates=False)  # fmt: skip
-    made = realworld.Realworld().make(material(tmp_path, options, methods=words, datasets="lost"), options)
+    made = realworld.Realworld().make(inputs(tmp_path, options, methods=words, datasets="lost"), options)
     left = [record for record in made.data if pd.isna(record["published_mean"])]
     assert left and {(record["verdict"], record["why"]) for record in left} == {
         ("not comparable", "their number is not in results/published")
     }
     known = published.numbers  # now as if somebody had filled the means in
     monkeypatch.setattr(published, "numbers", lambda *words: known(*words).fillna({"mean": 60.0}))
-    made = realworld.Realworld().make(material(tmp_path, options, methods=words, datasets="lost"), options)
+    made = realworld.Realworld().make(inputs(tmp_path, options, methods=words, datasets="lost"), options)
     assert {record["verdict"] for record in made.data} <= {"agrees", "differs"}
 
 
@@ -88,16 +92,16 @@ def test_cells_left_open_run_when_they_are_named(
 )
 def test_a_wrong_choice_is_one_sentence(tmp_path: Path, sources: str, choice: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        material(tmp_path, Options(sources), **choice)
+        inputs(tmp_path, Options(sources), **choice)
 
 
 def test_every_number_gets_a_verdict_and_incomplete_is_not_complete(tmp_path: Path) -> None:
     write_store(tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=3, candidates=False)
-    made = realworld.Realworld().make(material(tmp_path, SHORT), SHORT)
+    made = realworld.Realworld().make(inputs(tmp_path, SHORT), SHORT)
     verdicts = {record["dataset"]: record["verdict"] for record in made.data}
     assert verdicts["Lost"] in ("agrees", "differs") and verdicts["MSRCv2"] == "incomplete" and not made.complete
     assert "of 1 comparable cells agree" in made.notes[0] and "0 of 5 runs are done" in made.notes[-1]
-    figure = realworld.Realworld().figure(material(tmp_path, SHORT), SHORT)
+    figure = realworld.Realworld().figure(inputs(tmp_path, SHORT), SHORT)
     assert figure is not None
     labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     assert labels == ["P20  PRODEN, Lost"]
@@ -112,7 +116,7 @@ def test_what_was_odd_about_the_data_and_what_was_overridden_stand_below(tmp_pat
         tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=3, candidates=False, edit=edit,
         overrides=[Override("train", "lr", "0.5")],
     )  # fmt: skip
-    notes = realworld.Realworld().make(material(tmp_path, SHORT, **chosen), SHORT).notes
+    notes = realworld.Realworld().make(inputs(tmp_path, SHORT, **chosen), SHORT).notes
     assert notes[-2] == "lost: lost.mat has other features than the known copy."
     assert notes[-1] == "Overridden on the command line: train.lr=0.5."
 
@@ -120,7 +124,7 @@ def test_what_was_odd_about_the_data_and_what_was_overridden_stand_below(tmp_pat
 def test_named_methods_without_a_published_number_are_named(tmp_path: Path) -> None:
     write_store(tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=2, candidates=False)
     chosen = {"datasets": "lost", "methods": "proden,crosel"}
-    notes = realworld.Realworld().make(material(tmp_path, SHORT, **chosen), SHORT).notes
+    notes = realworld.Realworld().make(inputs(tmp_path, SHORT, **chosen), SHORT).notes
     assert any("crosel" in note and "proden" not in note for note in notes)
 
 
@@ -128,7 +132,7 @@ def test_table_2_of_a_source_has_its_own_numbers_beside_ours(tmp_path: Path) -> 
     write_store(tmp_path, profile="realworld-k25", datasets=["lost"], seeds=range(5), epochs=2, candidates=False)
     exhibit, options = Table2(), Table2.Options(reference="proden")
     chosen = select("realworld-k25", methods="proden,cel-linear,valen", datasets="lost")
-    made = exhibit.make(Material(chosen, exhibit.runs(chosen, options), RunOptions(tmp_path, tmp_path)), options)
+    made = exhibit.make(Inputs(chosen, exhibit.required_runs(chosen, options), RunOptions(tmp_path, tmp_path)), options)
     printed = {record["method"]: record.get("published_mean") for record in made.data}
     assert printed == {"proden": 73.44, "cel-linear": 74.15, "valen": None}
 
@@ -144,10 +148,8 @@ def test_sets_that_are_trained_for_different_lengths_are_no_mixture() -> None:
 
 
 def all_methods(results: Path, **choice: Any) -> Table:
-    exhibit, options = realworld_all.RealworldAll(), realworld_all.RealworldAll.Options()
-    place = RunOptions(results, results / "data")
-    selection = exhibit.usual(select("realworld-all", **choice), place)
-    return exhibit.make(Material(selection, exhibit.runs(selection, options), place), options)
+    options = Options(all_methods=True)
+    return realworld.Realworld().make(inputs(results, options, **choice), options)
 
 
 def test_both_models_stand_in_one_table_and_extensions_below(tmp_path: Path) -> None:
@@ -169,22 +171,23 @@ def test_both_models_stand_in_one_table_and_extensions_below(tmp_path: Path) -> 
     assert small.complete and {record["dataset"] for record in small.data} == {"lost, MLP", "lost, linear"}
 
 
-@pytest.mark.parametrize("exhibit", [realworld_all.RealworldAll(), realworld.Realworld()])
-def test_a_set_takes_part_when_its_file_is_there(tmp_path: Path, monkeypatch, exhibit: Exhibit) -> None:
+@pytest.mark.parametrize("options", [Options(), Options(all_methods=True)])
+def test_a_set_takes_part_when_its_file_is_there(tmp_path: Path, monkeypatch, options: Options) -> None:
     monkeypatch.setattr(fashion, "DEBIAN", tmp_path / "no-package")
-    place, chosen = RunOptions(tmp_path, tmp_path / "data"), select(str(exhibit.profile))
-    assert exhibit.usual(chosen, place).datasets == realworld.USUAL_SETS
+    exhibit, place = realworld.Realworld(), RunOptions(tmp_path, tmp_path / "data")
+    chosen = select(exhibit.profile_for(options))
+    assert exhibit.default_selection(chosen, options, place).datasets == realworld.USUAL_SETS
     (tmp_path / "data" / "yahoo").mkdir(parents=True)
     (tmp_path / "data" / "yahoo" / "Yahoo News.mat").write_bytes(b"0" * 200)
-    assert exhibit.usual(chosen, place).datasets == (*realworld.USUAL_SETS, "yahoo")
+    assert exhibit.default_selection(chosen, options, place).datasets == (*realworld.USUAL_SETS, "yahoo")
 
 
 def test_pictures_take_part_when_their_files_or_runs_are_there(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(fashion, "DEBIAN", tmp_path / "no-package")
     exhibit, place, chosen = realworld.Realworld(), RunOptions(tmp_path, tmp_path / "data"), select("realworld")
-    assert exhibit.usual(chosen, place).datasets == realworld.USUAL_SETS
+    assert exhibit.default_selection(chosen, Options(), place).datasets == realworld.USUAL_SETS
     write_store(tmp_path, profile="realworld-l21-fashion", seeds=[0], epochs=2, candidates=False)
-    assert exhibit.usual(chosen, place).datasets == (*realworld.USUAL_SETS, "fashion-mnist")
+    assert exhibit.default_selection(chosen, Options(), place).datasets == (*realworld.USUAL_SETS, "fashion-mnist")
 
 
 def test_no_profile_refuses_a_set_that_is_not_at_hand_for_rows_without_their_true_label() -> None:
@@ -195,7 +198,7 @@ def test_no_profile_refuses_a_set_that_is_not_at_hand_for_rows_without_their_tru
 
 
 def test_a_plan_of_several_sources_names_each_with_its_seeds(tmp_path: Path) -> None:
-    specs = material(tmp_path, Options("p20,v21"), datasets="lost", methods="proden").need.specs
+    specs = inputs(tmp_path, Options("p20,v21"), datasets="lost", methods="proden").required.specs
     assert grouped_runs(specs) == [
         "To do            lost, realworld-p20: proden, seeds 0, 1, 2, 3, 4",
         "To do            lost, realworld-v21: proden, seeds 0, 1, 2, 3, 4",
@@ -203,7 +206,7 @@ def test_a_plan_of_several_sources_names_each_with_its_seeds(tmp_path: Path) -> 
 
 
 def test_a_number_without_a_spread_is_a_dot_without_an_interval() -> None:
-    assert agreement.half_width(float("nan"), 5) is None
+    assert realworld.half_width(float("nan"), 5) is None
     printed = {
         "source": "X",
         "method": "m",
@@ -213,14 +216,22 @@ def test_a_number_without_a_spread_is_a_dot_without_an_interval() -> None:
         "std": float("nan"),
         "n": 5,
     }
-    figure = agreement.draw([Agreement(printed, (49.0, 51.0), 2, -1.0, 1.0, verdict="agrees")])
+    figure = realworld.agreement_plot([Agreement(printed, (49.0, 51.0), 2, -1.0, 1.0, verdict="agrees")])
     assert len(figure.axes[0].collections) == 1  # one bar, ours; two dots
     assert len([line for line in figure.axes[0].lines if line.get_marker() in ("D", "o")]) == 2
 
 
-def test_a_reference_that_is_not_in_the_table_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--reference cel is not among the methods"):
-        all_methods(tmp_path, methods="proden")
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (Options(all_methods=True, reference="cel"), "--reference cel is not among the methods"),
+        (Options(all_methods=True, short=True), "--short does not go with --all-methods"),
+        (Options(rank_all=True), "--rank-all goes with --all-methods only"),
+    ],
+)
+def test_options_that_would_change_nothing_are_refused(tmp_path: Path, options: Options, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        inputs(tmp_path, options, methods="proden")
 
 
 def test_the_tuned_profiles_hold_a_choice_for_every_method_and_set() -> None:

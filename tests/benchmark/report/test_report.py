@@ -128,11 +128,13 @@ def test_a_cell_that_lacks_seeds_says_so_and_its_run_is_listed_with_the_reason(p
     assert listed[1:4] == ["cub200", "2", "diverged"] and "step 20412" in listed[5]
 
 
-def test_comparison_ranks_and_cost_are_there(paper: Path) -> None:
+def test_comparison_ranks_and_cost_are_there(paper: Path, tmp_path: Path) -> None:
     page = report(paper)
     assert {"Total", "Total, Holm"} <= {row[0] for row in page.rows["Win/tie/loss"]}
     assert page.rows["Cost"][1][0] == "CEL" and re.match(r"\d+\.\d\d s, 5,000 MB", page.rows["Cost"][1][1])
-    (image,) = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert "at least 5 datasets" in page.text and "img" not in {tag for tag, _ in page.tags}
+    write_store(tmp_path, methods=["cel", "proden"], epochs=2, candidates=False)
+    (image,) = [attributes for tag, attributes in report(tmp_path).tags if tag == "img"]
     assert "CEL" in (image["alt"] or "") and (image["src"] or "").startswith("data:image/svg+xml;base64,")
 
 

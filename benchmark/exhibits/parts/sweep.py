@@ -1,4 +1,4 @@
-"""A sweep: the runs of a setting's values, and the table and the plot of what they reach."""
+"""`run --sweep`: the runs of a setting's values, and the table and the plot of their accuracies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmark.accuracy import LAST
 from benchmark.analysis.table import Row, Table, row
 from benchmark.config.resolution import Override, check_overrides, literal
 from benchmark.errors import UsageError
-from benchmark.exhibits.base import Material, Need
+from benchmark.exhibits.base import Inputs, RequiredRuns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,19 +36,19 @@ class Sweep:
     def label(self, method: str, value: str) -> str:
         return f"{method} {self.name}={value}"
 
-    def need(self, selection: Selection) -> Need:
-        """A run per method, data set, seed and value; the value that the profile has is the plain method's run."""
-        need = Need()
+    def required_runs(self, selection: Selection) -> RequiredRuns:
+        """Return a run per method, dataset, seed and value; the profile's own value is the plain method's run."""
+        required = RequiredRuns()
         for method in self.methods:
             for value in self.values:
                 specs = selection.specs([method], extra=[self.override(value)])
-                need.add(specs, self.label(method, value))
-                need.points += [(spec.digest, method, literal(value)) for spec in specs]
-        return need
+                required.add(specs, self.label(method, value))
+                required.points += [(spec.digest, method, literal(value)) for spec in specs]
+        return required
 
 
 def sweep_of(text: str, selection: Selection, named: bool = False) -> Sweep:
-    """`scope.key=a,b,c`, checked like `--set` before anything runs; `named`: somebody named the selection's methods."""
+    """Parse `scope.key=a,b,c` and check it like `--set`; `named`: somebody named the selection's methods."""
     name, equals, listed = text.partition("=")
     values = tuple(value.strip() for value in listed.split(",") if value.strip())
     if not equals or len(values) < 2 or len(set(values)) < len(values):
@@ -65,13 +65,13 @@ def sweep_of(text: str, selection: Selection, named: bool = False) -> Sweep:
     return Sweep(first.scope, first.key, values, methods)
 
 
-def table(sweep: Sweep, material: Material) -> Table:
-    """Accuracy of every value, a line each, the best of a method in bold."""
+def sweep_table(sweep: Sweep, inputs: Inputs) -> Table:
+    """Build the table with a line per value, the best of a method in bold."""
     from benchmark.analysis.comparisons import relevant
     from benchmark.exhibits.parts import cells
 
-    contents = material.contents
-    runs = relevant(material.runs, contents)
+    contents = inputs.contents
+    runs = relevant(inputs.runs, contents)
     labels = {m: [sweep.label(m, value) for value in sweep.values] for m in sweep.methods}
     lines: list[Row] = []
     data: list[dict[str, Any]] = []
@@ -81,8 +81,8 @@ def table(sweep: Sweep, material: Material) -> Table:
         grid = cells.grid_of(runs, contents, own, own, LAST)
         for value, label in zip(sweep.values, own, strict=True):
             first = value == sweep.values[0]
-            line = grid.line(label, {"method": method, "setting": sweep.name, "value": value}, lambda d: None)
-            title = material.selection.entry(method).title if first else ""
+            line = grid.line(label, {"method": method, "setting": sweep.name, "value": value})
+            title = inputs.selection.entry(method).title if first else ""
             lines.append(row(title, value, *line.cells, rule=first and bool(lines)))
             data += line.records
         problems += tuple(grid.problems(contents.titles))
@@ -94,14 +94,14 @@ def table(sweep: Sweep, material: Material) -> Table:
     columns = ("Method", sweep.key, *(d.title for d in contents.datasets))
     summary = cells.summary_of(contents, LAST, "sweep") | {"setting": sweep.name, "values": list(sweep.values)}
     title = f"Sweep of {sweep.name}"
-    notes = tuple(material.overridden)
+    notes = tuple(inputs.overridden)
     return Table(title, caption, columns, tuple(lines), notes, problems, tuple(data), summary, complete, text_columns=2)
 
 
-def plot(sweep: Sweep, material: Material) -> Figure:
-    """Accuracy against the value, a column per method, a row per data set."""
-    from benchmark.exhibits.parts.sensitivity import sensitivity
+def sweep_plot(sweep: Sweep, inputs: Inputs) -> Figure:
+    """Draw accuracy against the value, a column per method, a row per dataset."""
+    from benchmark.exhibits.parts.panels import sensitivity
 
-    entry = material.selection.entry
+    entry = inputs.selection.entry
     titles = {method: f"{entry(method).title}: {sweep.key}" for method in sweep.methods}
-    return material.signed(sensitivity(material.points, titles, material.datasets, {}))
+    return inputs.signed(sensitivity(inputs.points, titles, inputs.datasets, {}))
