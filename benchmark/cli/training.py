@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmark.runner.backends.base import Backend
     from benchmark.runner.options import RunOptions
     from benchmark.runner.progress import Progress
-    from benchmark.runner.status import Standing
+    from benchmark.store import PlanStatus
 
 
 def default_profile(request: Request) -> tuple[str, str]:
@@ -172,9 +172,9 @@ def say_weights(request: Request, specs: Sequence[RunSpec]) -> None:
         print(weights.sentence(found), file=sys.stdout if found.here else sys.stderr, flush=True)
 
 
-def plan_line(now: Standing, where: str) -> str:
+def plan_line(now: PlanStatus, where: str) -> str:
     """The plan in one line: how many runs, how many of them are there, on what."""
-    counts = [f"{now.count('done')} done{f' ({now.borrowed})' if now.borrowed else ''}"]
+    counts = [f"{now.count('done')} done"]
     counts += [f"{now.count(state)} {state}" for state in STATES if state != "done" and now.count(state)]
     return f"Plan: {plural(len(now.specs), 'run')}, {', '.join(counts)}, {len(now.todo)} to do on {where}"
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchmark.config.selection import Selection
     from benchmark.config.spec import RunSpec
     from benchmark.runner.options import RunOptions
-    from benchmark.runner.status import Standing
+    from benchmark.store import PlanStatus, Store
 
 
 @dataclass(frozen=True)
@@ -104,28 +104,31 @@ class Material:
         return self.contents.ranking_all() if rank_all else self.contents
 
     @functools.cached_property
-    def standing(self) -> Standing:
-        from benchmark.runner.status import standing
+    def store(self) -> Store:
+        """The results folder, read once."""
+        from benchmark.store import Store
 
-        return standing(self.need.specs, self.place.results)
+        return Store(self.place.results)
+
+    @functools.cached_property
+    def standing(self) -> PlanStatus:
+        return self.store.status(self.need.specs)
 
     @functools.cached_property
     def runs(self) -> pandas.DataFrame:
         """The runs of the need under its labels; unknown schemas are refused."""
-        from benchmark.runner.status import frame_of
-        from benchmark.store import check_schema
+        from benchmark.store import check_schema, run_frame
 
-        frame = frame_of(self.need.specs, self.place.results, self.need.labels)
+        frame = run_frame(self.store.planned(self.need.specs, self.need.labels))
         check_schema(frame)
         return frame
 
     @functools.cached_property
     def epochs(self) -> pandas.DataFrame:
         """The epochs of the need under its labels."""
-        from benchmark import store
-        from benchmark.runner.status import as_planned
+        from benchmark.store import epoch_frame
 
-        return store.epoch_frame(as_planned(self.need.specs, self.place.results, self.need.labels))
+        return epoch_frame(self.store.planned(self.need.specs, self.need.labels))
 
     @functools.cached_property
     def points(self) -> pandas.DataFrame:
@@ -176,9 +179,7 @@ class Material:
     @property
     def remarks(self) -> list[str]:
         """What loading said of the data, and what the command line changed."""
-        from benchmark.runner.status import data_notes
-
-        return data_notes(self.need.specs, self.place.results) + self.overridden
+        return self.store.data_notes(self.need.specs) + self.overridden
 
     @property
     def overridden(self) -> list[str]:

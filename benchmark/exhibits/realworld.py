@@ -45,7 +45,7 @@ class Realworld(Exhibit):
         """The three sets that most sources have, and any other whose file is there, or whose runs are (pictures)."""
         names = (*selection.datasets, PICTURES)
         found = {name for name in names if selection.source(name).find(place.data).status == "found"}
-        if (place.results / "runs" / f"realworld-{SOURCES[-1]}").is_dir():
+        if (place.results / "runs" / PICTURES).is_dir():
             found.add(PICTURES)
         return replace(selection, datasets=tuple(name for name in names if name in found or name in USUAL_SETS))
 
@@ -132,12 +132,12 @@ def without_number(selection: Selection, options: Realworld.Options) -> list[str
 def agreements(material: Material, options: Realworld.Options) -> list[Agreement]:
     """Every published number of the chosen sources with what came out here."""
     from benchmark.analysis import agreement
-    from benchmark.runner.status import frame_of
+    from benchmark.store import run_frame
 
     found = []
     for part in parts(material.selection, options):
         chosen = part.selection
-        frame = frame_of(part.specs, material.place.results, {spec.digest: spec.method for spec in part.specs})
+        frame = run_frame(material.store.planned(part.specs, {spec.digest: spec.method for spec in part.specs}))
         titles = {name: chosen.source(name).title for name in chosen.datasets}
         known = agreement.agreements(chosen.profile.name, frame, titles, chosen.seeds)
         found += [one for one in known if (one.printed["ours"], one.printed["dataset"]) in part.cells]

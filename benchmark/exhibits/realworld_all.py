@@ -79,14 +79,13 @@ def gathered(material: Material) -> tuple[pd.DataFrame, Contents]:
     import pandas as pd
 
     from benchmark.analysis.contents import contents_of
-    from benchmark.runner.status import frame_of
-    from benchmark.store import check_schema
+    from benchmark.store import check_schema, run_frame
 
     frames, columns = [], []
     for part in parts(material.selection):
         contents = contents_of(part, material.contents.device)
         model = MODELS.get(part.profile.name, part.profile.title)
-        frame = frame_of(part.specs(), material.place.results, material.need.labels)
+        frame = run_frame(material.store.planned(part.specs(), material.need.labels))
         check_schema(frame)
         frames.append(frame.assign(dataset=frame["dataset"] + f", {model}", profile=material.selection.profile.name))
         columns += [DatasetInfo(f"{d.name}, {model}", f"{d.title}, {model}", model) for d in contents.datasets]

@@ -4,7 +4,7 @@
     python -m tests.fake_store DIR --profile quick --seeds 5 --epochs 20
     python -m tests.fake_store DIR --runs 5000 --epochs 50   as many seeds as that takes
 
-Layout (see benchmark/store.py): runs/<profile>/<dataset>/<method>/seed<k>-<identity8>/{run.json, metrics.jsonl} and
+Layout (see benchmark/store.py): runs/<dataset>/<method>/seed<k>-<identity8>/{run.json, metrics.jsonl} and
 candidates/<dataset>/*.npz. Configurations are those that the profile resolves to, so `table2`, `status` and the others
 take the runs for their own. Same arguments, same bytes: every number follows from the run's key.
 """
@@ -26,7 +26,7 @@ from benchmark.analysis.published import accuracies
 from benchmark.config.profile import load_profile
 from benchmark.config.resolution import Override, resolve
 from benchmark.config.spec import RunSpec, identity_of
-from benchmark.store import SCHEMA, canonical, digest_of, run_folder
+from benchmark.store import SCHEMA, StoredRun, canonical, digest_of, place_of
 from datasets.registry import SOURCES
 from methods.registry import Entry, discover
 
@@ -123,7 +123,7 @@ def write_run(
         if document["config"] != spec.config.to_json():  # another configuration is another run
             document["config_digest"] = digest_of(document["config"])
         document["identity"] = identity_of(document["config_digest"], document["candidates_sha256"])
-    folder = run_folder(results, spec, document["identity"])
+    folder = StoredRun(results / "runs" / place_of(*(document[k] for k in ("dataset", "method", "seed", "identity"))))
     folder.path.mkdir(parents=True, exist_ok=True)
     if document["status"] != "done":
         document.pop("summary")
