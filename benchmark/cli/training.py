@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmark.cli.options import Request
 from benchmark.errors import UsageError
-from benchmark.store import STATES
+from benchmark.store import STATES, Store
 from datasets.base import plural
 
 if TYPE_CHECKING:
@@ -77,13 +77,13 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
     from benchmark.files import ensure_writable
     from benchmark.runner.missing import refuse_missing
     from benchmark.runner.progress import Progress, display_for
-    from benchmark.runner.status import cost, standing
+    from benchmark.runner.status import cost
     from benchmark.runner.tracking import check_tracker
 
     place = place_of(request)
     check_tracker(place.track)
     slots, backend = slots_and_backend(request)
-    now = standing(specs, request.results, request.keep_model)
+    now = Store(request.results).status(specs, request.keep_model)
     todo = sorted(now.todo, key=lambda s: -cost(s, selection.entry(s.method)))
     if not request.quiet:
         where = request.scheduler or f"{len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}"

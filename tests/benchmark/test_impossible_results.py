@@ -14,25 +14,11 @@ from benchmark import store
 from benchmark.cli import main as cli
 from tests.support.fake_store import write_store
 
+TABLE = ("--no-run", "--profile", "quick", "--methods", "cc,proden", "--datasets", "fashion")
 READERS = (
-    ("status",),
-    ("list", "runs"),
-    ("export", "--out", "x.csv"),
-    ("table2", "--no-run", "--profile", "quick", "--methods", "cc,proden", "--datasets", "fashion"),
-    (
-        "table3",
-        "--no-run",
-        "--profile",
-        "quick",
-        "--methods",
-        "cc,proden",
-        "--datasets",
-        "fashion",
-        "--reference",
-        "cc",
-    ),
-    ("plot", "curves"),
-)
+    ("status",), ("list", "runs"), ("export", "--out", "x.csv"), ("plot", "curves"), ("table2", *TABLE),
+    ("table3", *TABLE, "--reference", "cc"),
+)  # fmt: skip
 
 
 @pytest.fixture

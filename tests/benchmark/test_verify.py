@@ -169,20 +169,8 @@ def epochs(run: Path) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def label(run: Path) -> None:
-    edit(run / "run.json", lambda document: document.update(label="proden[train.lr=0.5]"))
-
-
-def overrides(run: Path) -> None:
-    edit(run / "run.json", lambda document: document.update(label="proden[train.lr=0.5]", overrides={"train.lr": 0.5}))
-
-
-def rows_of_test(run: Path) -> None:
-    edit(run / "run.json", lambda document: document.update(test_rows=99))
-
-
-def unscored(run: Path) -> None:
-    edit(run / "run.json", lambda document: document.update(scored=False))
+def updated(**values: Any) -> Callable[[Path], None]:
+    return lambda run: edit(run / "run.json", lambda document: document.update(values))
 
 
 def device(run: Path) -> None:
@@ -258,10 +246,14 @@ CANDIDATES = "candidates/digits/uniform-rate0.2-seed0-"
         (moved, NAME, "runs/digits/proden/seed7-"),
         (cut, NAME, "metrics.jsonl has 1 complete epochs"),
         (epochs, NAME, "metrics.jsonl does not have the SHA-256"),
-        (label, NAME.replace("proden", "proden[train.lr=0.5]"), "label is"),
-        (overrides, NAME.replace("proden", "proden[train.lr=0.5]"), "override train.lr"),
-        (rows_of_test, NAME, "test_rows is 99"),
-        (unscored, NAME, "no test row has a true label"),
+        (updated(label="proden[train.lr=0.5]"), NAME.replace("proden", "proden[train.lr=0.5]"), "label is"),
+        (
+            updated(label="proden[train.lr=0.5]", overrides={"train.lr": 0.5}),
+            NAME.replace("proden", "proden[train.lr=0.5]"),
+            "override train.lr",
+        ),
+        (updated(test_rows=99), NAME, "test_rows is 99"),
+        (updated(scored=False), NAME, "no test row has a true label"),
         (device, PLACE, "record_sha256"),
         (half, PLACE, "run.json"),
     ],

@@ -18,7 +18,6 @@ from benchmark.config.selection import Choice, select
 from benchmark.exhibits.base import Material, Need, all_exhibits
 from benchmark.exhibits.table2 import table2
 from benchmark.runner.options import RunOptions
-from benchmark.runner.status import frame_of
 from tests.conftest import ROOT, make_tiny
 from tests.support.fake_store import write_store
 
@@ -217,8 +216,9 @@ def test_a_caption_names_the_devices_of_the_runs_not_the_one_that_prints_it(tmp_
     selection = select("quick", Choice("cel,proden", "digits"))
     need = Need()
     need.add(selection.specs())
-    contents = Material(selection, need, RunOptions(tmp_path, tmp_path, "cpu")).contents
+    material = Material(selection, need, RunOptions(tmp_path, tmp_path, "cpu"))
+    contents = material.contents
     assert contents.device == "cuda Fake GPU 24 GB (4 runs) and cpu EPYC (2 runs)"
     assert contents.datasets[0].test_rows == 400
-    table = table2(frame_of(need.specs, tmp_path, need.labels), contents)
+    table = table2(material.runs, contents)
     assert f"device {contents.device}." in table.caption and "(400 rows)" in " ".join(table.notes)
