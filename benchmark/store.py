@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
-import importlib
 import io
 import itertools
 import json
@@ -26,18 +25,23 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from benchmark import artifacts
 from benchmark.accuracy import ACCURACIES
+from benchmark.config.profile import load_profile, profile_name, profile_names
+from benchmark.config.resolution import resolve
+from benchmark.config.selection import sources_of
+from benchmark.config.spec import SCHEMA, RunSpec, canonical, digest_of, identity_of
 from benchmark.errors import CandidError, UsageError, warn
 from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, read_regular, set_aside
 from datasets.base import plural
+from datasets.registry import SOURCES
+from methods.registry import discover
 
 if TYPE_CHECKING:
     import pandas
 
-SCHEMA = 1  # of run.json and metrics.jsonl
 ANNOTATOR_DOCUMENT = "annotator.json"  # in the folder of an annotator in training, see runner/annotators.py
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
 PACKED = "runs.jsonl.gz"
@@ -60,20 +64,6 @@ SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # an escape that may stand for ha
 FOLDER_NAME = re.compile(r"seed(\d+)-([0-9a-f]{8})")
 
 
-def canonical(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal bytes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def digest_of(value: Any) -> str:
-    return hashlib.sha256(canonical(value).encode()).hexdigest()
-
-
-def identity_of(config_digest: str, candidates_sha256: str) -> str:
-    """Return the identity of a run: its configuration and the candidate labels that it is trained on."""
-    return hashlib.sha256(f"{config_digest}{candidates_sha256}".encode()).hexdigest()
-
-
 def parse_json(text: bytes) -> Any:
     """Parse JSON; ValueError for NaN, infinities and lone surrogates, which Python's parser accepts, and deep nesting."""
     try:
@@ -87,11 +77,6 @@ def parse_json(text: bytes) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
-
-
-def profile_name(given: str) -> str:
-    """The name under which runs are kept: of a profile that was given as a file, its stem."""
-    return Path(given).stem if given.endswith(".toml") else given
 
 
 def check_document(document: Any) -> None:
@@ -353,20 +338,7 @@ class StoredRun:
 RunFolder = StoredRun  # its earlier name
 
 
-class Spec(Protocol):
-    """What a run is filed and looked up by."""
-
-    @property
-    def dataset(self) -> str: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def digest(self) -> str: ...
-
-
-def run_folder(results: Path, spec: Spec, identity: str) -> StoredRun:
+def run_folder(results: Path, spec: RunSpec, identity: str) -> StoredRun:
     return StoredRun(results / "runs" / place_of(spec.dataset, spec.method, spec.seed, identity))
 
 
@@ -375,7 +347,7 @@ def place_of(dataset: str, method: str, seed: int, identity: str) -> Path:
     return Path(file_name(dataset), file_name(method), f"seed{seed}-{identity[:8]}")
 
 
-def find(results: Path, spec: Spec) -> StoredRun | None:
+def find(results: Path, spec: RunSpec) -> StoredRun | None:
     """Return the run of this configuration, if it was ever started. Needs no candidate set."""
     for path in sorted(run_folder(results, spec, "").path.parent.glob(f"seed{spec.seed}-*/run.json")):
         run = StoredRun(path.parent)
@@ -391,14 +363,14 @@ def find(results: Path, spec: Spec) -> StoredRun | None:
 class PlanStatus:
     """The state of every run of a plan."""
 
-    specs: list[Any]  # without repetitions
+    specs: list[RunSpec]  # without repetitions
     states: dict[str, str]  # by config digest: done | running | … | missing
 
     def count(self, state: str) -> int:
         return sum(self.states[spec.digest] == state for spec in self.specs)
 
     @property
-    def todo(self) -> list[Any]:
+    def todo(self) -> list[RunSpec]:
         return [spec for spec in self.specs if self.states[spec.digest] != "done"]
 
 
@@ -427,7 +399,7 @@ class Store:
             self._by_dataset[name] = list(_read_folder(self.results / "runs" / name))
         return self._by_dataset[name]
 
-    def of_plan(self, specs: Sequence[Spec]) -> dict[str, StoredRun]:
+    def of_plan(self, specs: Sequence[RunSpec]) -> dict[str, StoredRun]:
         """Return the run of every specification that has one, by config digest; a finished one wins over others."""
         runs: dict[str, StoredRun] = {}
         digests = {spec.digest for spec in specs}
@@ -437,7 +409,7 @@ class Store:
                     runs[run.digest] = run
         return runs
 
-    def status(self, specs: Sequence[Spec], keep_model: bool = False) -> PlanStatus:
+    def status(self, specs: Sequence[RunSpec], keep_model: bool = False) -> PlanStatus:
         """Return how far the runs of a plan are; with `keep_model` one without its model is not done."""
         runs, states = self.of_plan(specs), {}
         for spec in specs:
@@ -447,14 +419,14 @@ class Store:
             states[spec.digest] = state
         return PlanStatus(list({spec.digest: spec for spec in specs}.values()), states)
 
-    def planned(self, specs: Sequence[Any], labels: Mapping[str, str]) -> list[StoredRun]:
+    def planned(self, specs: Sequence[RunSpec], labels: Mapping[str, str]) -> list[StoredRun]:
         """Return the runs of a plan under its profile and its labels, which are given by config digest."""
         existing(self.results)
         runs, profiles = self.of_plan(specs), {spec.digest: spec.profile for spec in specs}
         ordered = sorted(runs.items(), key=lambda item: str(item[1].path))
         return [run.called(profiles[digest], labels.get(digest, "")) for digest, run in ordered]
 
-    def data_notes(self, specs: Sequence[Spec]) -> list[str]:
+    def data_notes(self, specs: Sequence[RunSpec]) -> list[str]:
         """Return what loading said of the data of these runs, a sentence each: rows left out, an unknown file."""
         notes: dict[str, None] = {}
         for run in self.of_plan(specs).values():
@@ -576,13 +548,9 @@ def _plan_of(
 
     `trained` are the methods and datasets of the runs under its name; they have a place in the plan, listed or not.
     """
-    from datasets.registry import SOURCES
-    from methods.registry import discover
-
-    profiles, resolve = _config("profile"), _config("resolution").resolve
-    if name not in profiles.profile_names() and not name.endswith(".toml"):
+    if name not in profile_names() and not name.endswith(".toml"):
         return {}, ()  # somebody else's, known here only by its runs
-    profile, entries = profiles.load_profile(name), discover(tuple(plugins), tolerant=True).entries
+    profile, entries = load_profile(name), discover(tuple(plugins), tolerant=True).entries
     cells = [(method, dataset) for method in profile.with_extensions for dataset in profile.datasets]
     # Only registered names: one from a results folder must not be read as a path.
     cells += sorted((method, dataset) for method, dataset in trained if dataset in SOURCES)
@@ -595,11 +563,6 @@ def _plan_of(
                 continue  # the profile does not allow this combination
             plan[spec.method, spec.dataset] = _without_seed(spec.config.to_json())
     return plan, profile.seeds
-
-
-def _config(module: str) -> Any:
-    """Import a module of `config`. A statement would be a circle as long as `config` takes the digests from here."""
-    return importlib.import_module(f"benchmark.config.{module}")
 
 
 def _without_seed(config: Mapping[str, Any]) -> str:
@@ -654,7 +617,7 @@ def current_runs(
     """
     store = Store(existing(results))
     stored = store.of_profile(profile, plugins) + (store.tuning_runs(profile) if tuning else [])
-    current, older = of_current_sources(stored, _config("selection").sources_of(plugins) if plugins else {})
+    current, older = of_current_sources(stored, sources_of(plugins))
     if older:
         warn(older_versions_note(older))
     return current

@@ -26,6 +26,7 @@ def of_profile(exhibit: Exhibit, request: Request, own: Any) -> int:
 def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
     """A plot of whatever runs are there."""
     from benchmark import store
+    from benchmark.config.profile import profile_name
     from benchmark.config.selection import as_known
     from datasets.registry import SOURCES
     from methods.registry import discover
@@ -53,7 +54,7 @@ def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
         check_reference(exhibit, own, sorted(set(frame["method"])))
     figure = exhibit.draw(frame, chosen["method"], own)
     named = "-".join(name for words in chosen.values() for name in words if name)
-    show(Made(figure, store.profile_name(request.profile or "all"), exhibit.stem(own, named)), request)
+    show(Made(figure, profile_name(request.profile or "all"), exhibit.stem(own, named)), request)
     return COMPLETE
 
 

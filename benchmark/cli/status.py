@@ -8,9 +8,10 @@ from pathlib import Path
 from benchmark.accuracy import SELECTING, in_words
 from benchmark.cli.options import CHOICE, Command, Request
 from benchmark.cli.training import selection_of
+from benchmark.config.profile import profile_name
 from benchmark.errors import COMPLETE, UsageError
 from benchmark.exhibits.base import NoFlags
-from benchmark.store import Store, StoredRun, profile_name, readable
+from benchmark.store import Store, StoredRun, readable
 
 
 def run(request: Request, own: NoFlags) -> int:

@@ -34,18 +34,18 @@ def default_profile(request: Request) -> tuple[str, str]:
 
 def selection_of(request: Request, profile: str | None = None) -> Selection:
     """Everything typed, checked."""
-    from benchmark.config.selection import Choice, select
+    from benchmark.config.selection import select
 
-    choice = Choice(
-        request.methods,
-        request.datasets,
-        request.seeds,
-        request.plugins,
-        request.settings,
-        request.epochs,
-        request.eval_every,
+    return select(
+        profile or default_profile(request)[0],
+        methods=request.methods,
+        datasets=request.datasets,
+        seeds=request.seeds,
+        plugins=request.plugins,
+        settings=request.settings,
+        epochs=request.epochs,
+        eval_every=request.eval_every,
     )
-    return select(profile or default_profile(request)[0], choice)
 
 
 def devices_here(request: Request) -> list[str]:

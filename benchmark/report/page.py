@@ -29,7 +29,7 @@ from benchmark.accuracy import LAST
 from benchmark.analysis import comparisons
 from benchmark.analysis.contents import MAIN_KINDS, Contents, DatasetInfo, contents_of
 from benchmark.analysis.table import NONE, Table, row
-from benchmark.config.profile import Profile, load_profile, profile_names
+from benchmark.config.profile import Profile, load_profile, profile_name, profile_names
 from benchmark.config.selection import Selection, as_known, sources_of
 from benchmark.config.spec import RunConfig, RunSpec, values_by_source
 from benchmark.errors import CandidError, MissingRuns, UsageError
@@ -111,7 +111,7 @@ def collect(
             notes = [store.older_versions_note(older)] if older else []
             views.append(view_of(replace(data, notes=[*notes, *data.notes]), dialogs))
     if not views:
-        which = f"no runs of profile {store.profile_name(profile)}" if profile else "no runs"
+        which = f"no runs of profile {profile_name(profile)}" if profile else "no runs"
         raise CandidError(f"There are {which} in {results}; train some first, for example `./reproduce.sh table2`.")
     return views, dialogs
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmark import store
+from benchmark.config.spec import canonical
 from benchmark.errors import CandidError
 from benchmark.files import ROOT, atomic_write, file_name
 
@@ -54,7 +55,7 @@ def packed(run: store.StoredRun) -> str:
     document["time"] = {key: value for key, value in document["time"].items() if key not in PRIVATE}
     document["record_sha256"] = store.record_digest(document)
     epochs = [store.rounded(record) for record in run.epochs()]
-    return f"{store.canonical(document)}\n{store.canonical(epochs)}\n"
+    return f"{canonical(document)}\n{canonical(epochs)}\n"
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from benchmark.cli.main import main
 from benchmark.config.resolution import Override
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.errors import CandidError, UsageError
 from benchmark.report.page import collect
 from benchmark.runner.options import RunOptions
@@ -99,7 +99,7 @@ def test_a_worker_leaves_a_run_alone_that_another_profile_has_just_done(tmp_path
     for name in ("first", "second"):
         profile = tmp_path / f"{name}.toml"
         profile.write_text('include = ["quick"]\n[data.digits]\ngenerator = "uniform"\ntarget_size = 0.0\n')
-        (spec,) = select(str(profile), Choice(methods="cc", datasets="digits", seeds="0", epochs=1)).specs()
+        (spec,) = select(str(profile), methods="cc", datasets="digits", seeds="0", epochs=1).specs()
         outcomes.append(execute(spec, RunOptions(tmp_path / "results", tmp_path / "data")))
     assert [o.status for o in outcomes] == ["done", "done"] and [o.skipped for o in outcomes] == [False, True]
     assert outcomes[0].accuracy == outcomes[1].accuracy
@@ -138,7 +138,9 @@ def test_tuning_runs_are_no_results_and_their_test_accuracy_is_not_shown(
     # The plan of a table may have one of them: the same run is not trained again, and counts.
     (chosen,) = select(
         str(bench.profile),
-        Choice("proden", seeds="100", settings=("train.lr=0.02", "train.weight_decay=0.0005", "train.holdout=0.1")),
+        methods="proden",
+        seeds="100",
+        settings=("train.lr=0.02", "train.weight_decay=0.0005", "train.holdout=0.1"),
     ).specs()
     store = Store(bench.results)
     assert store.status([chosen]).todo == []
@@ -148,7 +150,7 @@ def test_tuning_runs_are_no_results_and_their_test_accuracy_is_not_shown(
 def test_a_tuning_run_that_a_table_trains_to_its_end_is_a_result(tiny_benchmark: TinyBenchmark) -> None:
     bench = tiny_benchmark
     options = RunOptions(bench.results, bench.folder / "data")
-    (spec,) = select(str(bench.profile), Choice("cc", seeds="0", epochs=1)).specs()
+    (spec,) = select(str(bench.profile), methods="cc", seeds="0", epochs=1).specs()
     write_unfinished(bench.results, spec, purpose=TUNING)
     assert execute(spec, options).status == "done"
     (document,) = documents(bench).values()
