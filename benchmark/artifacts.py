@@ -1,4 +1,4 @@
-"""What a finished run keeps beside its numbers, as files whose SHA-256 run.json has: plain arrays, never a pickle. Needs no torch."""
+"""Files that a finished run stores beside its numbers; run.json has their SHA-256. Plain arrays, never a pickle. Needs no torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 PREDICTIONS = "predictions.npz"
-MODEL, TENSORS, LABELS = "model.json", "model.safetensors", "labels.npz"  # of a run that keeps its model
+MODEL, TENSORS, LABELS = "model.json", "model.safetensors", "labels.npz"  # of a run with --keep-model
 MODEL_FILES = (MODEL, TENSORS, LABELS)
 LIMIT = 1 << 32  # bytes that the arrays of one file may unpack to
 
@@ -37,7 +37,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Beliefs:
-    """What a kept model says of all its training rows, in their order."""
+    """Outputs of a stored model for all its training rows, in their order."""
 
     names: np.ndarray  # (N,) text
     candidates: np.ndarray  # (N, C) bool
@@ -49,7 +49,7 @@ class Beliefs:
 
 
 def half(values: np.ndarray) -> np.ndarray:
-    """Rows of scores (N, C) in float16, with the same largest entry as before: rounding must not make or move a tie."""
+    """Round rows of scores (N, C) to float16, each with the same largest entry as before: no tie is made or moved."""
     import numpy as np
 
     largest = np.finfo(np.float16).max
@@ -67,7 +67,7 @@ def half(values: np.ndarray) -> np.ndarray:
 
 
 def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """An .npz file. NumPy writes no time into it: equal arrays give equal bytes."""
+    """Return an .npz file. NumPy writes no time into it: equal arrays give equal bytes."""
     import numpy as np
 
     buffer = io.BytesIO()
@@ -76,7 +76,7 @@ def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def write(path: Path, content: bytes) -> str:
-    """The file, atomically; its SHA-256."""
+    """Write a file atomically and return its SHA-256."""
     atomic_write(path, content)
     return hashlib.sha256(content).hexdigest()
 
@@ -90,12 +90,12 @@ def is_whole(folder: Path, name: str, document: Mapping[str, Any]) -> bool:
 
 
 def checked(folder: Path, name: str, document: Mapping[str, Any]) -> bytes | None:
-    """A kept file's content if it is the one that the run wrote; None where the run kept none.
+    """Return the content of a stored file if it is the one that the run wrote; None where the run stored none.
 
     A file that is gone although run.json names it was removed on purpose and counts as not stored.
     """
-    wanted = (document.get("files") or {}).get(name)
-    if wanted is None:
+    sha256 = (document.get("files") or {}).get(name)
+    if sha256 is None:
         return None
     try:
         content = read_regular(folder / name, LIMIT)
@@ -103,7 +103,7 @@ def checked(folder: Path, name: str, document: Mapping[str, Any]) -> bytes | Non
         return None
     except (OSError, ValueError) as error:
         raise CandidError(f"{folder / name} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
-    if hashlib.sha256(content).hexdigest() != wanted:
+    if hashlib.sha256(content).hexdigest() != sha256:
         raise CandidError(
             f"{folder / name} is not the file that the run wrote: its SHA-256 is not the one in run.json."
         )
@@ -111,7 +111,7 @@ def checked(folder: Path, name: str, document: Mapping[str, Any]) -> bytes | Non
 
 
 def unpacked(where: Path, content: bytes) -> dict[str, np.ndarray]:
-    """The plain arrays of an .npz file; one sentence for anything else, and nothing of it is run."""
+    """Return the plain arrays of an .npz file; CandidError for anything else, and nothing of it is executed."""
     import numpy as np
 
     try:
@@ -128,33 +128,32 @@ def unpacked(where: Path, content: bytes) -> dict[str, np.ndarray]:
 
 
 def predictions_of(where: Path, content: bytes) -> Predictions:
-    """The arrays of predictions.npz, held to their form."""
+    """Return the arrays of predictions.npz, checked."""
     arrays = unpacked(where, content)
     names = set(Predictions.__dataclass_fields__)
     if not names - {"belief"} <= set(arrays) <= names:
         raise CandidError(f"{where} has the arrays {', '.join(sorted(arrays))}, not those of a run's predictions.")
-    found = Predictions(**arrays)
-    rows = {"test_logits": found.test_rows, "belief": found.train_rows}
-    for key, value in found.arrays().items():
+    outputs = Predictions(**arrays)
+    rows = {"test_logits": outputs.test_rows, "belief": outputs.train_rows}
+    for key, value in arrays.items():
         kind, dimensions = ("f", 2) if key in rows else ("i", 1)
         if value.dtype.kind != kind or value.ndim != dimensions or (key in rows and len(value) != len(rows[key])):
             raise CandidError(
                 f"{where}: {key} has shape {value.shape} and type {value.dtype}, not that of predictions."
             )
-    if found.belief is not None and found.belief.shape[1] != found.test_logits.shape[1]:
+    if outputs.belief is not None and outputs.belief.shape[1] != outputs.test_logits.shape[1]:
         raise CandidError(f"{where}: test_logits and belief have another number of classes each.")
-    return found
+    return outputs
 
 
 def beliefs_of(where: Path, content: bytes) -> Beliefs:
-    """The arrays of labels.npz, held to their form."""
+    """Return the arrays of labels.npz, checked."""
     arrays = unpacked(where, content)
-    if set(arrays) != set(Beliefs.__dataclass_fields__):
-        raise CandidError(f"{where} has the arrays {', '.join(sorted(arrays))}, not those of a model's labels.")
-    found = Beliefs(**arrays)
     kinds = {"names": "U", "candidates": "b", "logits": "f", "belief": "f"}
-    shape = found.candidates.shape
+    if set(arrays) != set(kinds):
+        raise CandidError(f"{where} has the arrays {', '.join(sorted(arrays))}, not those of a model's labels.")
+    shape = arrays["candidates"].shape
     for key, value in arrays.items():
         if value.dtype.kind != kinds[key] or value.shape != (shape[:1] if key == "names" else shape) or len(shape) != 2:
             raise CandidError(f"{where}: {key} has shape {value.shape} and type {value.dtype}, not that of labels.")
-    return found
+    return Beliefs(**arrays)

@@ -1,12 +1,12 @@
 """Results on disk: one folder per run, atomic and locked, readable with pandas. Needs no torch.
 
-    results/runs/<profile>/<dataset>/<method>/seed<k>-<identity8>/
+    results/runs/<dataset>/<method>/seed<k>-<identity8>/
         run.json        configuration, provenance, environment, status, and the summary once it is done
         metrics.jsonl   one line per epoch: {"epoch", "result": {…}, "time": {…}}
         predictions.npz test logits and the belief of the training rows after the last epoch; its SHA-256 in run.json
         checkpoint*.pt  while needed
         lock, log.txt
-    results/runs/<profile>/packed.jsonl.gz      finished runs without their folders, as results/reference has them
+    results/runs/<dataset>/runs.jsonl.gz    finished runs without their folders, as results/reference has them
 
 `load()` gives one tidy frame of all epochs, `runs()` one row per run, `predictions()` the arrays of one run.
 """
@@ -16,29 +16,37 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
+import io
 import itertools
 import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from benchmark import artifacts
 from benchmark.accuracy import ACCURACIES
-from benchmark.config.profile import profile_name
-from benchmark.config.spec import SCHEMA, canonical, digest_of, identity_of
-from benchmark.errors import CandidError, warn
+from benchmark.config.profile import load_profile, profile_name, profile_names
+from benchmark.config.resolution import resolve
+from benchmark.config.selection import sources_of
+from benchmark.config.spec import SCHEMA, RunSpec, canonical, digest_of, identity_of
+from benchmark.errors import CandidError, UsageError, warn
 from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, read_regular, set_aside
+from datasets.base import plural
+from datasets.registry import SOURCES
+from methods.registry import discover
 
 if TYPE_CHECKING:
     import pandas
 
-ANNOTATOR_DOCUMENT = "annotator.json"  # in the folder of an annotator in training, see run/annotators.py
+ANNOTATOR_DOCUMENT = "annotator.json"  # in the folder of an annotator in training, see runner/annotators.py
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
-PACKED = "packed.jsonl.gz"
+PACKED = "runs.jsonl.gz"
+EARLIER_PACKED = "packed.jsonl.gz"  # of the layout with a folder per profile
+TUNING = "tuning"  # purpose of the runs of a grid search: they are no results
 SOURCE_LENGTH = 8  # characters of the digest of a plug-in's file
 SUMMARY = tuple(accuracy.key for accuracy in ACCURACIES)
 PERCENT = re.compile(r"accuracy|covering_rate")  # in the names of results
@@ -108,6 +116,13 @@ def check_document(document: Any) -> None:
         raise ValueError("done without a result")
 
 
+def parse_document(text: bytes) -> dict[str, Any]:
+    """Parse a run.json; ValueError for one that lacks what every reader relies on."""
+    document = parse_json(text)
+    check_document(document)
+    return {key: printable(value) for key, value in document.items()}
+
+
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number that a float can hold."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300
@@ -157,11 +172,11 @@ def printable(value: Any) -> Any:
 
 
 def unpacked(path: Path, limit: int = 1 << 27) -> bytes:
-    """A gzip file's content; of a damaged one, or one that unpacks to more than `limit` bytes, nothing."""
+    """Return a gzip file's content; of a damaged one, or one that unpacks to more than `limit` bytes, nothing."""
     try:
-        with gzip.open(path) as stream:
+        with gzip.open(io.BytesIO(read_regular(path))) as stream:
             content = stream.read(limit + 1)
-    except (gzip.BadGzipFile, EOFError, zlib.error):
+    except (OSError, ValueError, EOFError, zlib.error):
         content = b""
     if not 0 < len(content) <= limit:
         warn(f"{path} is damaged or too large; its runs are left out.")
@@ -170,10 +185,14 @@ def unpacked(path: Path, limit: int = 1 << 27) -> bytes:
 
 
 @dataclass
-class RunFolder:
-    """One run on disk."""
+class StoredRun:
+    """One run: its folder, and its run.json as it was last read."""
 
     path: Path
+    document: dict[str, Any] = field(default_factory=dict)
+    packed_epochs: bytes | None = (
+        None  # of a run that is a part of a packed file and has no folder: the JSON of its epochs
+    )
 
     @functools.cached_property
     def lock(self) -> Lock:
@@ -187,11 +206,52 @@ class RunFolder:
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
+    @property
+    def digest(self) -> str:
+        return str(self.document.get("config_digest", ""))
+
+    @functools.cached_property
+    def digest_without_seed(self) -> str:
+        return _without_seed(self.document["config"])
+
+    @property
+    def has_other_schema(self) -> bool:
+        return bool(self.document.get("schema", SCHEMA) != SCHEMA)
+
+    @property
+    def is_tuning(self) -> bool:
+        return self.document.get("purpose") == TUNING
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return self.document.get("summary") or {}
+
+    @property
+    def status(self) -> str:
+        """The status as it is now: 'running' without a living owner was cut off."""
+        status = str(self.document["status"])
+        return "interrupted" if status == "running" and not is_locked(self.path / "lock") else status
+
+    @property
+    def source(self) -> str:
+        """The short digest of the plug-in file of its method; empty for a built-in method."""
+        config = self.document.get("config")
+        method = config.get("method") if isinstance(config, dict) else None
+        source = method.get("source") if isinstance(method, dict) else None
+        return source[:SOURCE_LENGTH] if isinstance(source, str) else ""
+
+    def called(self, profile: str, label: str) -> StoredRun:
+        """Return the run under the profile and label that a table wants it for."""
+        return replace(self, document=self.document | {"profile": profile, "label": label})
+
+    def has_model(self) -> bool:
+        """Whether the model that it stored is there, whole."""
+        return all(artifacts.is_whole(self.path, name, self.document) for name in artifacts.MODEL_FILES)
+
     def read(self) -> dict[str, Any] | None:
-        """run.json, or None if there is none; a damaged one is set aside with one warning."""
+        """Read run.json; None if there is none. A damaged one is set aside with one warning."""
         try:
-            document = parse_json(read_regular(self.document_path))
-            check_document(document)
+            self.document = parse_document(read_regular(self.document_path))
         except FileNotFoundError:
             return None
         except ValueError as error:
@@ -200,7 +260,7 @@ class RunFolder:
         except OSError as error:
             warn(f"{self.document_path} cannot be read ({error.strerror}).")
             return None
-        return {key: printable(value) for key, value in document.items()}
+        return self.document
 
     def _set_aside(self, reason: str) -> None:
         try:
@@ -219,7 +279,9 @@ class RunFolder:
         atomic_write(self.document_path, json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
     def epochs(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl that are whole and in sequence: a cut-off tail is not an epoch."""
+        """Return the lines of metrics.jsonl that are whole and in sequence: a cut-off tail is not an epoch."""
+        if self.packed_epochs is not None:
+            return self._unpacked_epochs(self.packed_epochs)
         try:
             lines = read_regular(self.metrics).removesuffix(b"\n").split(b"\n")
         except FileNotFoundError:
@@ -253,6 +315,16 @@ class RunFolder:
             break
         return records
 
+    def _unpacked_epochs(self, content: bytes) -> list[dict[str, Any]]:
+        try:
+            records = parse_json(content)
+        except ValueError:
+            records = None
+        if not isinstance(records, list) or not all(is_epoch(record, k) for k, record in enumerate(records)):
+            warn(f"{self.path}: its epochs in {PACKED} are damaged and left out.")
+            return []
+        return records
+
     def truncate_epochs(self, count: int) -> None:
         """Keep the first `count` epochs: what a checkpoint does not know of will be run again."""
         lines = [canonical(record) for record in self.epochs()[:count]]
@@ -263,92 +335,186 @@ class RunFolder:
             stream.write(canonical(record) + "\n")
 
 
+RunFolder = StoredRun  # its earlier name
+
+
+def run_folder(results: Path, spec: RunSpec, identity: str) -> StoredRun:
+    return StoredRun(results / "runs" / place_of(spec.dataset, spec.method, spec.seed, identity))
+
+
+def place_of(dataset: str, method: str, seed: int, identity: str) -> Path:
+    """Return the folder of a run in `runs`."""
+    return Path(file_name(dataset), file_name(method), f"seed{seed}-{identity[:8]}")
+
+
+def find(results: Path, spec: RunSpec) -> StoredRun | None:
+    """Return the run of this configuration, if it was ever started. Needs no candidate set."""
+    for path in sorted(run_folder(results, spec, "").path.parent.glob(f"seed{spec.seed}-*/run.json")):
+        run = StoredRun(path.parent)
+        if run.read() is not None and run.digest == spec.digest:
+            return run
+    return None
+
+
+# All runs of a folder -------------------------------------------------------------------------------------------------
+
+
 @dataclass
-class PackedRun(RunFolder):
-    """A finished run that a file of many holds; its folder is not on disk."""
+class PlanStatus:
+    """The state of every run of a plan."""
 
-    records: list[dict[str, Any]] = field(default_factory=list)
+    specs: list[RunSpec]  # without repetitions
+    states: dict[str, str]  # by config digest: done | running | … | missing
 
-    def epochs(self) -> list[dict[str, Any]]:
-        return self.records
-
-
-class Named(Protocol):
-    """What a run is filed under."""
+    def count(self, state: str) -> int:
+        return sum(self.states[spec.digest] == state for spec in self.specs)
 
     @property
-    def profile(self) -> str: ...
+    def todo(self) -> list[RunSpec]:
+        return [spec for spec in self.specs if self.states[spec.digest] != "done"]
+
+
+class Store:
+    """The runs of a results folder. The folder of a dataset is read once, when a run of it is first asked for."""
+
+    def __init__(self, results: Path | str) -> None:
+        self.results = Path(results)
+        self._by_dataset: dict[str, list[StoredRun]] = {}
+        refuse_earlier_layout(self.results)
+
     @property
-    def dataset(self) -> str: ...
+    def runs(self) -> list[StoredRun]:
+        """Every run, once, in a stable order. A folder copied from elsewhere is just more data."""
+        names = sorted(path.name for path in self.results.glob("runs/*"))
+        return [run for name in names for run in self._of_dataset(name)]
+
     @property
-    def method(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def digest(self) -> str: ...
+    def profiles(self) -> list[str]:
+        """The names under which runs were trained; one that could be taken for a file is none."""
+        names = {str(run.document.get("profile")) for run in self.runs}
+        return sorted(name for name in names if not name.endswith(".toml"))
+
+    def _of_dataset(self, name: str) -> list[StoredRun]:
+        if name not in self._by_dataset:
+            self._by_dataset[name] = list(_read_folder(self.results / "runs" / name))
+        return self._by_dataset[name]
+
+    def of_plan(self, specs: Sequence[RunSpec]) -> dict[str, StoredRun]:
+        """Return the run of every specification that has one, by config digest; a finished one wins over others."""
+        runs: dict[str, StoredRun] = {}
+        digests = {spec.digest for spec in specs}
+        for name in dict.fromkeys(file_name(spec.dataset) for spec in specs):
+            for run in self._of_dataset(name):
+                if run.digest in digests and (run.digest not in runs or run.document["status"] == "done"):
+                    runs[run.digest] = run
+        return runs
+
+    def status(self, specs: Sequence[RunSpec], keep_model: bool = False) -> PlanStatus:
+        """Return how far the runs of a plan are; with `keep_model` one without its model is not done."""
+        runs, states = self.of_plan(specs), {}
+        for spec in specs:
+            state = runs[spec.digest].status if spec.digest in runs else "missing"
+            if keep_model and state == "done" and not runs[spec.digest].has_model():
+                state = "without its model"
+            states[spec.digest] = state
+        return PlanStatus(list({spec.digest: spec for spec in specs}.values()), states)
+
+    def planned(self, specs: Sequence[RunSpec], labels: Mapping[str, str]) -> list[StoredRun]:
+        """Return the runs of a plan under its profile and its labels, which are given by config digest."""
+        existing(self.results)
+        runs, profiles = self.of_plan(specs), {spec.digest: spec.profile for spec in specs}
+        ordered = sorted(runs.items(), key=lambda item: str(item[1].path))
+        return [run.called(profiles[digest], labels.get(digest, "")) for digest, run in ordered]
+
+    def data_notes(self, specs: Sequence[RunSpec]) -> list[str]:
+        """Return what loading said of the data of these runs, a sentence each: rows left out, an unknown file."""
+        notes: dict[str, None] = {}
+        for run in self.of_plan(specs).values():
+            stored = run.document.get("data_notes")
+            if isinstance(stored, list):
+                notes |= {f"{run.document['dataset']}: {note}.": None for note in stored}
+        return list(notes)
+
+    def tuning_runs(self, profile: str | None = None) -> list[StoredRun]:
+        """Return the runs of grid searches, all or those of a profile."""
+        name = profile and profile_name(profile)
+        return [run for run in self.runs if run.is_tuning and name in (None, run.document.get("profile"))]
+
+    def of_profile(self, profile: str | None, plugins: Sequence[str] = ()) -> list[StoredRun]:
+        """Return the runs that count for a profile, under its name; without a profile all but the tuning runs.
+
+        These are the runs of its methods and datasets with its settings, of any seed, whichever profile they were
+        trained under; and what was trained under its name and is not in its plan: plug-ins and changed settings. Runs of
+        its plan with earlier settings are left out with a warning, and tuning runs unless the plan has that very run.
+        """
+        if profile is None:
+            return [run for run in self.runs if not run.is_tuning]
+        name = profile_name(profile)
+        cells = {
+            (run.document["method"], run.document["dataset"])
+            for run in self.runs
+            if not run.has_other_schema and run.document["profile"] == name
+        }
+        plan, seeds = _plan_of(profile, cells, plugins)
+        runs, earlier = [], 0
+        for run in self.runs:
+            document = run.document
+            is_own = document.get("profile") == name and not run.is_tuning
+            planned = None if run.has_other_schema else plan.get((document["method"], document["dataset"]))
+            if planned is None:
+                runs += [run] if is_own else []
+            elif run.digest_without_seed == planned:
+                if not run.is_tuning or document["seed"] in seeds:
+                    runs.append(run.called(name, document["method"]))
+            elif is_own and document["label"] != document["method"]:
+                runs.append(run)
+            else:
+                earlier += is_own
+        if earlier:
+            warn(f"{plural(earlier, 'run')} with earlier settings of profile {name} left out.")
+        return runs
 
 
-def method_folder(results: Path, run: Named) -> Path:
-    return results.joinpath("runs", *(file_name(part) for part in (run.profile, run.dataset, run.method)))
+def refuse_earlier_layout(results: Path) -> None:
+    """Refuse a folder in which runs are filed by profile: they would be overlooked."""
+    for path in results.glob("runs/*/*"):
+        inner = path.iterdir() if path.is_dir() else ()
+        if path.name == EARLIER_PACKED or any(
+            not FOLDER_NAME.fullmatch(folder.name) and any(folder.glob("seed*/run.json")) for folder in inner
+        ):
+            raise UsageError(
+                f"{results} has runs in the layout of an earlier version, runs/<profile>/<dataset>/…; move them with "
+                f"`./reproduce.sh python examples/move_runs.py {results}`."
+            )
 
 
-def run_folder(results: Path, run: Named, identity: str) -> RunFolder:
-    return RunFolder(method_folder(results, run) / f"seed{run.seed}-{identity[:8]}")
-
-
-def find(results: Path, run: Named) -> tuple[RunFolder, dict[str, Any]] | None:
-    """The run of this configuration on disk, if it was ever started. Needs no candidate set."""
-    for path in sorted(method_folder(results, run).glob(f"seed{run.seed}-*/run.json")):
-        folder = RunFolder(path.parent)
-        document = folder.read()
-        if document is not None and document.get("config_digest") == run.digest:
-            return folder, document
-    return None
-
-
-def done_elsewhere(results: Path, run: Named, identity: str) -> tuple[RunFolder, dict[str, Any]] | None:
-    """The finished run of this identity that another profile has done."""
-    place = "/".join(("*", file_name(run.dataset), file_name(run.method), f"seed{run.seed}-{identity[:8]}", "run.json"))
-    for path in sorted((results / "runs").glob(place)):
-        folder = RunFolder(path.parent)
-        document = folder.read()
-        if document is not None and document.get("identity") == identity and document["status"] == "done":
-            return folder, document
-    return None
-
-
-def documents(results: Path, profile: str | None = None) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
-    """Every run and its document, in a stable order. A folder copied from elsewhere is just more data."""
-    part = file_name(profile_name(profile)) if profile else "*"
+def _read_folder(folder: Path) -> Iterator[StoredRun]:
+    """Yield the runs of one dataset: those with a folder, then those of the packed file that have none."""
     identities: set[str] = set()
-    strange: list[Path] = []
-    for path in sorted((results / "runs").glob(f"{part}/*/*/*/run.json")):
-        folder = RunFolder(path.parent)
-        if FOLDER_NAME.fullmatch(path.parent.name) is None:
-            strange.append(path.parent)
+    misplaced: list[Path] = []
+    for path in sorted(folder.glob("*/*/run.json")):
+        run = StoredRun(path.parent)
+        is_run = FOLDER_NAME.fullmatch(path.parent.name) is not None
+        if is_run and run.read() is None:
             continue
-        document = folder.read()
-        if document is None:
+        if not is_run or not is_in_place(run):
+            misplaced.append(path.parent)
             continue
-        if not is_at_home(path.parent.name, document) or document["identity"] in identities:
-            strange.append(path.parent)
-            continue
-        identities.add(document.get("identity", str(path)))
-        yield folder, document
-    for path in sorted((results / "runs").glob(f"{part}/{PACKED}")):
-        for run, document in packed_runs(path):
-            if run.path.is_dir() or document["identity"] in identities:
-                continue
-            identities.add(document["identity"])
-            yield run, document
-    if strange:
-        more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
-        warn(f"{strange[0]}{more}: copies, leftovers or runs whose identity does not fit their content; left out.")
+        identities.add(run.document.get("identity", ""))
+        yield run
+    for run in packed_runs(folder / PACKED) if (folder / PACKED).is_file() else ():
+        if run.document["identity"] not in identities and is_in_place(run):
+            identities.add(run.document["identity"])
+            yield run
+    if misplaced:
+        more = f" and {len(misplaced) - 1} more" if len(misplaced) > 1 else ""
+        warn(f"{misplaced[0]}{more}: copies, leftovers or runs whose identity does not fit their content; left out.")
 
 
-def is_at_home(name: str, document: dict[str, Any]) -> bool:
-    """Whether a folder's name and a run's identity follow from its content; not asked of another schema."""
-    if document.get("schema", SCHEMA) != SCHEMA:
+def is_in_place(run: StoredRun) -> bool:
+    """Whether the folder and the identity of a run follow from its content; not asked of another schema."""
+    document = run.document
+    if run.has_other_schema:
         return True
     identity = document["identity"]
     try:
@@ -356,28 +522,51 @@ def is_at_home(name: str, document: dict[str, Any]) -> bool:
     except ValueError:  # a lone surrogate, which UTF-8 cannot express
         return False
     return (
-        name == f"seed{document['seed']}-{identity[:8]}"
+        run.path.parts[-3:] == place_of(document["dataset"], document["method"], document["seed"], identity).parts
         and document["config_digest"] == digest
         and identity == identity_of(digest, document.get("candidates_sha256", ""))
     )
 
 
-def packed_runs(path: Path) -> Iterator[tuple[PackedRun, dict[str, Any]]]:
-    """The runs of a packed file, a line each: {"run": its document, "epochs": its records}."""
-    for number, line in enumerate(unpacked(path).splitlines()):
+def packed_runs(path: Path) -> Iterator[StoredRun]:
+    """Yield the runs of a packed file: a line with its document, then a line with its epochs, which is parsed when asked for."""
+    lines = unpacked(path).splitlines()
+    for number, (line, epochs) in enumerate(itertools.zip_longest(lines[::2], lines[1::2], fillvalue=b"")):
         try:
-            entry = parse_json(line)
-            document, records = entry["run"], entry["epochs"]
-            check_document(document)
-            if not all(is_epoch(record, k) for k, record in enumerate(records)):
-                raise ValueError("an epoch is missing")
-            document = {key: printable(value) for key, value in document.items()}
-            names = [file_name(document[key]) for key in ("dataset", "method")]
-            place = path.parent.joinpath(*names, f"seed{document['seed']}-{document['identity'][:8]}")
-        except (ValueError, KeyError, TypeError):
+            document = parse_document(line)
+            names = document["dataset"], document["method"], document["seed"], document["identity"]
+        except (ValueError, KeyError):
             warn(f"{path}: run {number + 1} is damaged and left out.")
             continue
-        yield PackedRun(place, records=records), document
+        yield StoredRun(path.parents[1] / place_of(*names), document, epochs)
+
+
+def _plan_of(
+    name: str, trained: Iterable[tuple[str, str]], plugins: Sequence[str]
+) -> tuple[dict[tuple[Any, Any], str], tuple[int, ...]]:
+    """Return the digests of a profile's configurations without their seeds, by method and dataset, and its seeds.
+
+    `trained` are the methods and datasets of the runs under its name; they have a place in the plan, listed or not.
+    """
+    if name not in profile_names() and not name.endswith(".toml"):
+        return {}, ()  # somebody else's, known here only by its runs
+    profile, entries = load_profile(name), discover(tuple(plugins), tolerant=True).entries
+    cells = [(method, dataset) for method in profile.with_extensions for dataset in profile.datasets]
+    # Only registered names: one from a results folder must not be read as a path.
+    cells += sorted((method, dataset) for method, dataset in trained if dataset in SOURCES)
+    plan = {}
+    for method, dataset in dict.fromkeys(cells):
+        if method in entries:
+            try:
+                spec = resolve(profile, entries[method], dataset, 0)
+            except CandidError:
+                continue  # the profile does not allow this combination
+            plan[spec.method, spec.dataset] = _without_seed(spec.config.to_json())
+    return plan, profile.seeds
+
+
+def _without_seed(config: Mapping[str, Any]) -> str:
+    return digest_of({key: value for key, value in config.items() if key != "seed"})
 
 
 def rounded(value: Any) -> Any:
@@ -394,51 +583,64 @@ def existing(results: Path | str) -> Path:
     return Path(results)
 
 
-def state_of(folder: RunFolder, document: dict[str, Any]) -> str:
-    """The status as it is now: 'running' without a living owner was cut off."""
-    status = document["status"]
-    return "interrupted" if status == "running" and not is_locked(folder.lock.path) else status
+def readable(runs: Iterable[StoredRun]) -> list[StoredRun]:
+    """Return the runs of this schema, and warn about the others."""
+    runs = list(runs)
+    shown = [run for run in runs if not run.has_other_schema]
+    if len(shown) < len(runs):
+        warn(f"{len(runs) - len(shown)} run(s) of another schema than {SCHEMA} are not shown.")
+    return shown
 
 
-Runs = Iterable[tuple[RunFolder, dict[str, Any]]]
+# Frames ---------------------------------------------------------------------------------------------------------------
 
 
-def runs(results: Path | str = "results", profile: str | None = None) -> pandas.DataFrame:
+def runs(results: Path | str = "results", profile: str | None = None, tuning: bool = False) -> pandas.DataFrame:
     """Return one row per run; of a plug-in that was edited, the newest version. See docs/results.md for the columns."""
-    return run_frame(current_runs(results, profile))
+    return run_frame(current_runs(results, profile, tuning=tuning))
+
+
+def load(results: Path | str = "results", profile: str | None = None, tuning: bool = False) -> pandas.DataFrame:
+    """Return a row per run and epoch, the run's keys beside every recorded metric. See docs/results.md."""
+    return epoch_frame(current_runs(results, profile, tuning=tuning))
 
 
 def current_runs(
-    results: Path | str, profile: str | None = None, sources: Mapping[str, str] | None = None
-) -> list[Any]:
-    """Return the runs whose version of their method counts, and warn about the others; see `current_sources`."""
-    everything = list(documents(existing(results), profile))
-    current = current_sources((document for _, document in everything), sources)
-    counting = [run for run in everything if source_of(run[1]) == current[str(run[1].get("method"))]]
-    if len(counting) < len(everything):
-        warn(older_versions_note(len(everything) - len(counting)))
-    return counting
+    results: Path | str,
+    profile: str | None = None,
+    plugins: Sequence[str] = (),
+    tuning: bool = False,
+) -> list[StoredRun]:
+    """Return the runs that count, of everything or for a profile, in the version of their method that counts.
+
+    With `tuning` also the runs of grid searches, of a profile those that were trained under its name.
+    """
+    store = Store(existing(results))
+    stored = store.of_profile(profile, plugins) + (store.tuning_runs(profile) if tuning else [])
+    current, older = of_current_sources(stored, sources_of(plugins))
+    if older:
+        warn(older_versions_note(older))
+    return current
 
 
-def source_of(document: Mapping[str, Any]) -> str:
-    """Return the short digest of the plug-in file of a run's method; empty for a built-in method."""
-    config = document.get("config")
-    method = config.get("method") if isinstance(config, dict) else None
-    source = method.get("source") if isinstance(method, dict) else None
-    return source[:SOURCE_LENGTH] if isinstance(source, str) else ""
+def of_current_sources(
+    stored: Sequence[StoredRun], given: Mapping[str, str] | None = None
+) -> tuple[list[StoredRun], int]:
+    """Return the runs whose version of their method counts, and the number of others.
 
-
-def current_sources(documents: Iterable[Mapping[str, Any]], given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return for each method the version that counts: the given one, else that of the run that was finished last."""
+    The version that counts is the given one, else that of the run that was finished last.
+    """
     newest: dict[str, tuple[bool, str, str]] = {}
-    for document in documents:
-        time = document.get("time")
+    for run in stored:
+        time = run.document.get("time")
         times = time if isinstance(time, dict) else {}
         last = str(times.get("finished") or times.get("started") or "")
-        method, run = str(document.get("method")), (document.get("status") == "done", last, source_of(document))
-        newest[method] = max(run, newest.get(method, run))
+        method, version = str(run.document.get("method")), (run.document.get("status") == "done", last, run.source)
+        newest[method] = max(version, newest.get(method, version))
     current = {method: source for method, (_, _, source) in newest.items()}
-    return current | {method: source[:SOURCE_LENGTH] for method, source in (given or {}).items()}
+    current |= {method: source[:SOURCE_LENGTH] for method, source in (given or {}).items()}
+    counting = [run for run in stored if run.source == current[str(run.document.get("method"))]]
+    return counting, len(stored) - len(counting)
 
 
 def older_versions_note(runs: int) -> str:
@@ -448,11 +650,11 @@ def older_versions_note(runs: int) -> str:
 THEN = " then "
 
 
-def run_frame(runs: Runs) -> pandas.DataFrame:
-    """The frame of `runs()` of these."""
+def run_frame(runs: Iterable[StoredRun]) -> pandas.DataFrame:
+    """Return the frame of `runs()` of these."""
     import pandas
 
-    return pandas.DataFrame([_row(*run) for run in runs], columns=list(_row_columns()))
+    return pandas.DataFrame([_row(run) for run in runs], columns=list(_row_columns()))
 
 
 def _row_columns() -> tuple[str, ...]:
@@ -475,16 +677,16 @@ def devices_of(document: dict[str, Any]) -> tuple[str, str]:
     return THEN.join(device for device, _ in last), THEN.join(name for _, name in last)
 
 
-def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
-    summary, cost = document.get("summary") or {}, document.get("cost") or {}
+def _row(run: StoredRun) -> dict[str, Any]:
+    document, summary, status = run.document, run.summary, run.status
+    cost = document.get("cost") or {}
     environment = document.get("environment") or {}
     device, device_name = devices_of(document)
-    status = state_of(folder, document)
     row = {key: document.get(key) for key in _row_columns()}
     row |= {key: summary.get(key, math.nan) if status == "done" else math.nan for key in (*SUMMARY, "train_accuracy")}
     row |= {key: cost.get(key, math.nan) for key in ("seconds_per_epoch", "images_per_second", "peak_memory_mb")}
     row |= {
-        "source": source_of(document),
+        "source": run.source,
         "status": status,
         "reason": document.get("reason") or ("cut off" if status != document["status"] else ""),
         "epochs": document.get("config", {}).get("train", {}).get("epochs"),
@@ -497,25 +699,19 @@ def _row(folder: RunFolder, document: dict[str, Any]) -> dict[str, Any]:
         "test_rows": rows if isinstance(rows := document.get("test_rows"), int) and rows > 0 else None,
         "schema": document.get("schema", 0),
         "weights_sha256": document.get("weights_sha256", ""),
-        "path": str(folder.path),
+        "path": str(run.path),
     }
     return row
 
 
-def load(results: Path | str = "results", profile: str | None = None) -> pandas.DataFrame:
-    """One tidy frame: a row per run and epoch, the run's keys beside every recorded metric. See docs/results.md."""
-    return epoch_frame(current_runs(results, profile))
-
-
-def epoch_frame(runs: Runs) -> pandas.DataFrame:
-    """The frame of `load()` of these."""
+def epoch_frame(runs: Iterable[StoredRun]) -> pandas.DataFrame:
+    """Return the frame of `load()` of these."""
     import pandas
 
     rows = []
-    for folder, document in runs:
-        head = {key: document.get(key) for key in KEYS}
-        head |= {"source": source_of(document), "status": state_of(folder, document)}
-        for record in folder.epochs():
+    for run in runs:
+        head = {key: run.document.get(key) for key in KEYS} | {"source": run.source, "status": run.status}
+        for record in run.epochs():
             rows.append({**head, "epoch": record["epoch"], **record.get("result", {}), **record.get("time", {})})
     frame = pandas.DataFrame(rows)
     if frame.empty:
@@ -523,15 +719,15 @@ def epoch_frame(runs: Runs) -> pandas.DataFrame:
     return frame
 
 
-def predictions(folder: RunFolder | Path | str) -> artifacts.Predictions | None:
-    """What a finished run predicted, from its folder; None if it kept nothing, as runs before there was such a file.
+def predictions(run: StoredRun | Path | str) -> artifacts.Predictions | None:
+    """Return the predictions of a finished run, from its folder; None if it stored none, as packed and early runs.
 
     The file is read only if its SHA-256 is the one in run.json; otherwise CandidError says so.
     """
-    run = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
+    run = StoredRun(run.path if isinstance(run, StoredRun) else Path(run))
     document = run.read()
-    if document is None and len(run.path.parents) > 2 and (run.path.parents[2] / PACKED).is_file():
-        return None  # one of the runs of that file, which keeps no predictions
+    if document is None and len(run.path.parents) > 1 and (run.path.parents[1] / PACKED).is_file():
+        return None  # one of the runs of that file
     if document is None:
         raise CandidError(f"{run.path} is no run folder: it has no readable run.json.")
     content = artifacts.checked(run.path, artifacts.PREDICTIONS, document)

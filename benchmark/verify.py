@@ -6,14 +6,10 @@ file that the caller names, and only if its SHA-256 is the one of the run.
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
 import random
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +20,10 @@ from benchmark.analysis import statistics as st
 from benchmark.config.resolution import own_data, source_digest
 from benchmark.config.spec import SCHEMA, RunConfig, RunSpec, digest_of, identity_of, label_of
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, UsageError
-from benchmark.files import file_name
+from benchmark.files import read_regular
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
-from benchmark.store import PackedRun, RunFolder, is_number, printable, record_digest
+from benchmark.store import StoredRun, is_number, printable, record_digest
 from benchmark.trainer.candidates import candidate_set
 from benchmark.trainer.loading import dataset_of
 from benchmark.trainer.model import network_file_of
@@ -101,83 +97,48 @@ class Context:
 # Reading the folder ---------------------------------------------------------------------------------------------------
 
 
-def open_file(path: Path) -> BufferedReader:
-    """Open an ordinary file. A link or a pipe is refused before it is opened: a pipe would block."""
-    try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise CandidError(f"{path.name} is not an ordinary file")
-        return path.open("rb")
-    except OSError as error:
-        raise CandidError(f"{path.name} cannot be read ({error.strerror})") from None
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """A run of the folder: its document, or what is wrong with it."""
-
-    folder: RunFolder  # a PackedRun has its epochs rounded to six digits
-    place: str  # in the results folder
-    document: dict[str, Any] = field(default_factory=dict)
-    problem: str = ""
-
-    @property
-    def cell(self) -> str:
-        return " ".join(self.document[key] for key in ("profile", "dataset", "label"))
-
-    @property
-    def name(self) -> str:
-        return f"{self.cell} seed {self.document['seed']}" if self.document else self.place
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        return self.document.get("summary") or {}
-
-    @property
-    def candidates(self) -> str:
-        """SHA-256 of its candidate set."""
-        return self.document.get("candidates_sha256", "")
-
-    def epochs(self) -> list[dict[str, Any]]:
-        if not isinstance(self.folder, PackedRun):
-            open_file(self.folder.metrics).close()
-        return self.folder.epochs()
-
-
-def stored_runs(results: Path) -> Iterator[StoredRun]:
-    """Yield every run of a results folder in a stable order; a damaged one says what is wrong with it."""
-    for path in sorted((results / "runs").glob("*/*/*/*")):
+def stored_runs(results: Path) -> Iterator[tuple[StoredRun, str]]:
+    """Yield every run of a results folder in a stable order, and of a damaged one what is wrong with it."""
+    store.refuse_earlier_layout(results)
+    for path in sorted((results / "runs").glob("*/*/*")):
         if path.is_dir():
             try:
-                yield StoredRun(RunFolder(path), str(path.relative_to(results)), read_document(path / "run.json"))
+                yield StoredRun(path, read_document(path / "run.json")), ""
             except CandidError as error:
-                yield StoredRun(RunFolder(path), str(path.relative_to(results)), problem=str(error))
+                yield StoredRun(path), str(error)
     for path in sorted((results / "runs").glob(f"*/{store.PACKED}")):
-        try:
-            open_file(path).close()
-            runs = [(run, document) for run, document in store.packed_runs(path) if document.get("schema") == SCHEMA]
-            for run, document in runs:
-                if not run.path.is_dir():
-                    yield StoredRun(run, str(run.path.relative_to(results)), document)
-            lines = len(store.unpacked(path).splitlines())
-            if len(runs) < lines or not lines:
-                raise CandidError(f"{lines - len(runs) or 'all'} of its runs are damaged")
-        except CandidError as error:
-            yield StoredRun(RunFolder(path), str(path.relative_to(results)), problem=str(error))
+        runs = [run for run in store.packed_runs(path) if run.document.get("schema") == SCHEMA]
+        yield from ((run, "") for run in runs if not run.path.is_dir())
+        lines = len(store.unpacked(path).splitlines())
+        if 2 * len(runs) < lines or not lines:
+            yield StoredRun(path), f"{lines // 2 - len(runs) or 'all'} of its runs are damaged"
+
+
+def cell_of(run: StoredRun) -> str:
+    return " ".join(run.document[key] for key in ("profile", "dataset", "label"))
+
+
+def name_of(run: StoredRun) -> str:
+    """Return the name of a run in the report; of one without a document its place."""
+    return f"{cell_of(run)} seed {run.document['seed']}" if run.document else "/".join(run.path.parts[-4:])
+
+
+def candidates_of(run: StoredRun) -> str:
+    """Return the SHA-256 of a run's candidate set."""
+    return str(run.document.get("candidates_sha256", ""))
 
 
 def read_document(path: Path) -> dict[str, Any]:
     """Return a run.json with the fields that every reader relies on."""
-    with open_file(path) as stream:
-        content = stream.read(1 << 26)  # far more than any run.json has
     try:
-        document = store.parse_json(content)
+        document = store.parse_json(read_regular(path))
         store.check_document(document)
         if document.get("schema") != SCHEMA:
             raise ValueError(f"schema {document.get('schema')}, not {SCHEMA}")
         if document.get("record_sha256", record_digest(document)) != record_digest(document):
             raise ValueError("a field was changed after the run wrote it: its record_sha256 does not fit")
-    except ValueError as error:
-        raise CandidError(f"run.json is damaged: {error}") from None
+    except (OSError, ValueError) as error:
+        raise CandidError(f"run.json is damaged: {getattr(error, 'strerror', None) or error}") from None
     return {key: printable(value) for key, value in document.items()}
 
 
@@ -188,9 +149,10 @@ def candidate_sets(results: Path) -> tuple[dict[str, Path], list[str]]:
         if path.name.startswith("annotator-"):
             continue
         try:
-            open_file(path).close()
+            if not path.is_file():  # reading a pipe would wait for ever
+                raise DataError("it is not an ordinary file")
             sets[read(path).sha256] = path
-        except (CandidError, DataError) as error:
+        except DataError as error:
             problems.append(f"{path.relative_to(results)}: {error}")
     return sets, problems
 
@@ -201,12 +163,11 @@ def check_identity(run: StoredRun) -> list[str]:
     problems = []
     if digest_of(config) != document["config_digest"]:
         problems.append("config_digest does not follow from the configuration in run.json")
-    if identity_of(document["config_digest"], run.candidates) != document["identity"]:
+    if identity_of(document["config_digest"], candidates_of(run)) != document["identity"]:
         problems.append("identity does not follow from configuration and candidate set")
-    names = [file_name(document[key]) for key in ("profile", "dataset", "method")]
-    place = "/".join(("runs", *names, f"seed{document['seed']}-{document['identity'][:8]}"))
-    if place != run.place:
-        problems.append(f"it is in {run.place} and belongs in {place}")
+    place = store.place_of(document["dataset"], document["method"], document["seed"], document["identity"])
+    if place.parts != run.path.parts[-3:]:
+        problems.append(f"it is in runs/{'/'.join(run.path.parts[-3:])} and belongs in runs/{place}")
     problems += check_label(document)
     for key in ("method", "dataset", "seed"):
         value = config.get(key)
@@ -253,7 +214,7 @@ def check_epochs(run: StoredRun) -> list[str]:
     records, digest = run.epochs(), run.document.get("metrics_sha256")
     if not len(records) == planned == stated:
         return [f"metrics.jsonl has {len(records)} complete epochs, run.json says {stated}, and {planned} were planned"]
-    if digest and not isinstance(run.folder, PackedRun) and store.epochs_digest(records) != digest:
+    if digest and run.packed_epochs is None and store.epochs_digest(records) != digest:
         return ["metrics.jsonl does not have the SHA-256 in run.json"]
     return []
 
@@ -262,7 +223,7 @@ def check_summary(run: StoredRun) -> list[str]:
     """Every number of the summary follows from the epochs: exactly, or to as many digits as they have."""
     records = run.epochs()
     computed = summarise(records) if records else {}
-    tolerance = 1e-5 if isinstance(run.folder, PackedRun) else 0.0
+    tolerance = 0.0 if run.packed_epochs is None else 1e-5
     return [
         f"{key} is {stated} in run.json and {computed.get(key)} by metrics.jsonl"
         for key, stated in run.summary.items()
@@ -280,13 +241,14 @@ def _equal(stated: Any, computed: Any, tolerance: float) -> bool:
 def check_files(run: StoredRun) -> list[str]:
     """Stored files have the SHA-256 in run.json; one that is gone was removed on purpose."""
     problems = []
-    for name, sha256 in (run.document.get("files") or {}).items():
+    for name in run.document.get("files") or {}:
         if Path(name).name != name:
             problems.append(f"run.json lists {name!r}, which is not a file name")
-        elif os.path.lexists(run.folder.path / name):
-            with open_file(run.folder.path / name) as stream:
-                if hashlib.file_digest(stream, "sha256").hexdigest() != sha256:
-                    problems.append(f"{name} does not have the SHA-256 in run.json")
+            continue
+        try:
+            artifacts.checked(run.path, name, run.document)
+        except CandidError as error:
+            problems.append(str(error).rstrip("."))
     return problems
 
 
@@ -299,7 +261,7 @@ def check_redrawn(run: StoredRun, spec: RunSpec, dataset: Dataset, context: Cont
         sha256 = candidate_set(spec, dataset, context.options.results, context.options.device).sha256
     except Exception as error:  # an annotator that cannot be trained here, for example
         raise NotChecked(f"its candidate set cannot be drawn here ({error})") from None
-    return [] if sha256 == run.candidates else [f"its candidate set, drawn again, has SHA-256 {sha256}"]
+    return [] if sha256 == candidates_of(run) else [f"its candidate set, drawn again, has SHA-256 {sha256}"]
 
 
 def check_scores(run: StoredRun, spec: RunSpec, dataset: Dataset) -> list[str]:
@@ -309,7 +271,7 @@ def check_scores(run: StoredRun, spec: RunSpec, dataset: Dataset) -> list[str]:
         return [f"test_rows is {run.document['test_rows']} in run.json, and the data here have {labelled}"]
     if run.document.get("scored") is False and labelled:
         return ["run.json says that no test row has a true label, and the data here have some"]
-    content = artifacts.checked(run.folder.path, artifacts.PREDICTIONS, run.document)
+    content = artifacts.checked(run.path, artifacts.PREDICTIONS, run.document)
     if content is None:
         raise NotChecked("it has no stored predictions")
     stored = artifacts.predictions_of(Path(artifacts.PREDICTIONS), content)
@@ -355,34 +317,34 @@ def train_again(run: StoredRun, spec: RunSpec, options: RunOptions, stored_set: 
         copy.write_bytes(stored_set.read_bytes())
     outcome, recorded = execute(spec, options), run.summary.get("accuracy")
     if outcome.status == "diverged":
-        return Rerun(run.name, recorded, None, f"it diverged: {outcome.reason}", failed=True)
+        return Rerun(name_of(run), recorded, None, f"it diverged: {outcome.reason}", failed=True)
     if outcome.status != "done":
         raise NotChecked(f"it cannot be trained here ({outcome.reason or outcome.status})")
-    folder = RunFolder(next(options.results.glob("runs/*/*/*/*")))
-    document = folder.read() or {}
-    accuracy, differences = document["summary"].get("accuracy"), _differences(run, document, folder.epochs())
+    here = StoredRun(next(options.results.glob("runs/*/*/*")))
+    document = here.read() or {}
+    accuracy, differences = here.summary.get("accuracy"), _differences(run, here)
     if not differences:
-        return Rerun(run.name, recorded, accuracy, "bit for bit equal", failed=False)
-    there, here = run.document.get("environment") or {}, document["environment"]
-    if all(key not in there or there[key] == here[key] for key in MACHINE):
+        return Rerun(name_of(run), recorded, accuracy, "bit for bit equal", failed=False)
+    theirs, ours = run.document.get("environment") or {}, document["environment"]
+    if all(key not in theirs or theirs[key] == ours[key] for key in MACHINE):
         differing = f"other {' and '.join(differences)} on the same kind of machine"
-        return Rerun(run.name, recorded, accuracy, differing, failed=True)
+        return Rerun(name_of(run), recorded, accuracy, differing, failed=True)
     tolerance = allowed(accuracy, document["test_rows"])
     failed = recorded is None or accuracy is None or abs(recorded - accuracy) > tolerance
     agreement = f"accuracy {accuracy} {'not ' if failed else ''}within {tolerance:.2f} points of {recorded}"
-    return Rerun(run.name, recorded, accuracy, f"{agreement}, on another kind of machine", failed)
+    return Rerun(name_of(run), recorded, accuracy, f"{agreement}, on another kind of machine", failed)
 
 
-def _differences(run: StoredRun, here: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _differences(run: StoredRun, here: StoredRun) -> tuple[str, ...]:
     """Return what differs between a stored run and the same run trained here."""
-    results = [record["result"] for record in records]
-    if isinstance(run.folder, PackedRun):
+    results = [record["result"] for record in here.epochs()]
+    if run.packed_epochs is not None:
         results = [store.rounded(result) for result in results]
     equal = {
-        "candidate set": here["candidates_sha256"] == run.candidates,
-        "weights": here["weights_sha256"] == run.document.get("weights_sha256"),
+        "candidate set": candidates_of(here) == candidates_of(run),
+        "weights": here.document["weights_sha256"] == run.document.get("weights_sha256"),
         "epochs": results == [record["result"] for record in run.epochs()],
-        "summary": all(here["summary"].get(key) == value for key, value in run.summary.items()),
+        "summary": all(here.summary.get(key) == value for key, value in run.summary.items()),
     }
     return tuple(name for name, same in equal.items() if not same)
 
@@ -410,8 +372,8 @@ class Report:
         for name in checks:
             self.checks[name]["not checked"] += 1
         names = self.not_checked.setdefault(str(printable(str(reason).rstrip("."))), [])
-        if run.name not in names:
-            names.append(run.name)
+        if name_of(run) not in names:
+            names.append(name_of(run))
         self.complete &= isinstance(reason, NotRequested)
 
     def check(self, name: str, run: StoredRun, test: Callable[..., list[str]], *arguments: Any) -> bool:
@@ -426,7 +388,7 @@ class Report:
         except Exception as error:  # whatever the values of a document from elsewhere lead to
             problems = [f"run.json or metrics.jsonl is damaged ({type(error).__name__}: {error})"]
         self.checks[name]["failed" if problems else "passed"] += 1
-        self.findings += [printable(f"{run.name}: {problem}") for problem in problems]
+        self.findings += [printable(f"{name_of(run)}: {problem}") for problem in problems]
         return not problems
 
     @property
@@ -441,14 +403,14 @@ def verify(results: Path, context: Context, cells: int, draw: int) -> Report:
     report = Report(results.resolve().name, draw, cells)
     sets, problems = candidate_sets(results)
     specs: dict[str, list[tuple[StoredRun, RunSpec]]] = {}  # by cell, of runs that can be trained again
-    for run in stored_runs(results):
+    for run, problem in stored_runs(results):
         if run.document.get("status", "done") != "done":
             report.unfinished += 1
             continue
         report.runs += 1
-        if report.check("run.json", run, lambda run: [run.problem] if run.problem else []):
+        if report.check("run.json", run, _listed, problem):
             spec = _check_run(report, run, sets, context)
-            specs.setdefault(run.cell, []).extend([(run, spec)] if spec else [])
+            specs.setdefault(cell_of(run), []).extend([(run, spec)] if spec else [])
     if not report.runs:
         raise CandidError(f"There is no finished run in {results}; there is nothing to verify.")
     report.findings += [printable(problem) for problem in problems]
@@ -458,13 +420,17 @@ def verify(results: Path, context: Context, cells: int, draw: int) -> Report:
         run, spec = lot.choice(specs[cell])
         options = replace(context.options, results=context.options.results / f"rerun{number}")
         try:
-            rerun = train_again(run, spec, options, sets.get(run.candidates))
+            rerun = train_again(run, spec, options, sets.get(candidates_of(run)))
         except NotChecked as reason:
             report.skip(run, reason)
             continue
         report.reruns.append(rerun)
-        report.findings += [f"{run.name}, trained again: {rerun.agreement}"] if rerun.failed else []
+        report.findings += [f"{name_of(run)}, trained again: {rerun.agreement}"] if rerun.failed else []
     return report
+
+
+def _listed(run: StoredRun, problem: str) -> list[str]:
+    return [problem] if problem else []
 
 
 def _check_run(report: Report, run: StoredRun, sets: Mapping[str, Path], context: Context) -> RunSpec | None:
@@ -472,7 +438,7 @@ def _check_run(report: Report, run: StoredRun, sets: Mapping[str, Path], context
     tests = (check_identity, check_epochs, check_summary, check_files)
     passed = [report.check(name, run, test) for name, test in zip(CHECKS[1:5], tests, strict=True)]
     dataset = run.document["config"].get("dataset")
-    if run.candidates in sets:
+    if candidates_of(run) in sets:
         report.checks["SHA-256 of candidate sets"]["passed"] += 1
     elif not isinstance(dataset, dict) or dataset.get("generator") != "own":
         report.skip(run, NotChecked("its candidate set is not in the folder"), "SHA-256 of candidate sets")

@@ -33,7 +33,7 @@ def candidates_digest(path: Path) -> str:
 def missing_runs(source: Path, target: Path) -> dict[Path, str]:
     """Return the finished runs that the target lacks, each with the SHA-256 of its candidate set."""
     runs = {}
-    for path in sorted(source.glob("runs/*/*/*/*/run.json")):
+    for path in sorted(source.glob("runs/*/*/*/run.json")):
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             status, candidates = document["status"], document["candidates_sha256"]

@@ -84,12 +84,12 @@ class TinyBenchmark:
         return Command(self.arguments(*words)[3:], folder, limit)
 
     def documents(self) -> list[dict[str, Any]]:
-        return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/*/*/*/run.json"))]
+        return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/*/*/run.json"))]
 
     def results_only(self) -> dict[str, Any]:
         """What must be equal between any two ways to the same run: result fields of every epoch, summary, weights."""
         found = {}
-        for path in sorted(self.results.glob("runs/*/*/*/*/run.json")):
+        for path in sorted(self.results.glob("runs/*/*/*/run.json")):
             document = json.loads(path.read_text())
             lines = (path.parent / "metrics.jsonl").read_text().splitlines()
             epochs = [json.dumps(json.loads(line)["result"], sort_keys=True) for line in lines]

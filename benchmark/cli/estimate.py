@@ -31,7 +31,7 @@ class Own:
 
 
 def run(request: Request, own: Own) -> int:
-    from benchmark.runner.status import standing
+    from benchmark.store import Store
 
     exhibits = every_one() if own.what == "all" else with_defaults()
     chosen = {exhibit: options for exhibit, options in exhibits.items() if own.what in (exhibit.name, "all")}
@@ -42,7 +42,10 @@ def run(request: Request, own: Own) -> int:
     needs = needs_of(chosen, selection).values()
     specs = [spec for need in needs for spec in need.specs] if chosen else selection.specs()
     sets = [spec for need in needs for spec in need.sets]
-    plan, slots = standing(specs, request.results), devices.parse_jobs(request.jobs, devices.resolve(request.device))
+    plan, slots = (
+        Store(request.results).status(specs),
+        devices.parse_jobs(request.jobs, devices.resolve(request.device)),
+    )
     print(f"{plan_line(plan, f'{len(slots)} × {slots[0]}')}.", flush=True)
     missing = say_missing(request, (*plan.todo, *sets))
     if request.dry_run:

@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Own:
     runs: bool = flag(False, "one row per run with its summary and measures, instead of one per epoch")
+    tuning: bool = flag(False, "also the runs of tune")
     out: Path | None = flag(
         None, "default: epochs.csv or runs.csv in the results folder; - for the screen", kind=Path, metavar="FILE"
     )
 
 
 def run(request: Request, own: Own) -> int:
-    from benchmark.config.selection import sources_of
-
-    stored = store.current_runs(request.results, request.profile, sources_of(request.plugins))
+    stored = store.current_runs(request.results, request.profile, request.plugins, own.tuning)
     frame = run_frame(stored, request.data) if own.runs else store.epoch_frame(stored)
     if frame.empty:
         raise CandidError(f"There are no runs in {request.results} to export.")
@@ -49,32 +48,32 @@ def run(request: Request, own: Own) -> int:
     return COMPLETE
 
 
-def run_frame(stored: list[tuple[store.RunFolder, dict[str, Any]]], data: Path) -> pandas.DataFrame:
+def run_frame(stored: list[store.StoredRun], data: Path) -> pandas.DataFrame:
     """Return the frame of `store.runs()` with the whole summary and the measures of every run."""
     import pandas
 
     from benchmark.measures import MEASURES
 
     frame = store.run_frame(stored)
-    summaries = [document.get("summary") or {} for _, document in stored]
+    summaries = [run.summary for run in stored]
     names = dict.fromkeys([*(name for summary in summaries for name in summary), *MEASURES])
     columns = [name for name in names if name not in frame]
-    rows = [summary | measures_of(*run, data) for summary, run in zip(summaries, stored, strict=True)]
+    rows = [summary | measures_of(run, data) for summary, run in zip(summaries, stored, strict=True)]
     return frame.join(pandas.DataFrame(rows, columns=columns, index=frame.index))
 
 
-def measures_of(folder: store.RunFolder, document: dict[str, Any], data: Path) -> dict[str, float]:
+def measures_of(run: store.StoredRun, data: Path) -> dict[str, float]:
     """Return the measures of a finished run on its test rows with a true label.
 
     Nothing where the run has no predictions or its data are not on this machine; a damaged file gives a warning.
     """
     from benchmark.measures import measures
 
-    if document["status"] != "done":
+    if run.document["status"] != "done":
         return {}
     try:
-        predictions = store.predictions(folder)
-        dataset = None if predictions is None else dataset_of_run(document, data)
+        predictions = store.predictions(run)
+        dataset = None if predictions is None else dataset_of_run(run.document, data)
     except CandidError as error:
         warn(f"no measures: {error}")
         return {}
@@ -82,7 +81,7 @@ def measures_of(folder: store.RunFolder, document: dict[str, Any], data: Path) -
         return {}
     labels, rows = dataset.test.labels.numpy(), predictions.test_rows
     if predictions.test_logits.shape[1] != dataset.num_classes or (rows >= len(labels)).any():
-        warn(f"no measures: the predictions in {folder.path} do not belong to the data on this machine")
+        warn(f"no measures: the predictions in {run.path} do not belong to the data on this machine")
         return {}
     known = labels[rows] != UNKNOWN
     return measures(predictions.test_logits[known], labels[rows][known]) if known.any() else {}

@@ -53,21 +53,18 @@ def run(request: Request, own: Own) -> int:
     found = finished(request.results, spec)
     if code != COMPLETE or found is None:
         return code or FAILED
-    folder, document = found
-    where = folder.path if own.out is None else copied(folder.path, own.out)
-    print(told(spec, document))
-    if artifacts.TENSORS not in (document.get("files") or {}):
+    where = found.path if own.out is None else copied(found.path, own.out)
+    print(told(spec, found.document))
+    if artifacts.TENSORS not in (found.document.get("files") or {}):
         return FAILED  # why was said as a warning
     print(f"Model: {where}\n  ./reproduce.sh predict {where} NEW-DATA\n  ./reproduce.sh labels {where}")
     return COMPLETE
 
 
-def finished(results: Path, spec: RunSpec) -> tuple[store.RunFolder, dict[str, Any]] | None:
-    """The run on disk, under whatever profile it was done."""
-    from benchmark.runner.status import found
-
-    known = found([spec], results).get(spec.digest)
-    return known if known is not None and known[1]["status"] == "done" else None
+def finished(results: Path, spec: RunSpec) -> store.StoredRun | None:
+    """Return the run on disk, if it is finished."""
+    run = store.Store(results).of_plan([spec]).get(spec.digest)
+    return run if run is not None and run.document["status"] == "done" else None
 
 
 def told(spec: RunSpec, document: dict[str, Any]) -> str:

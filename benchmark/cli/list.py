@@ -78,18 +78,17 @@ def _profiles(request: Request) -> Rows:
 
 
 def _runs(request: Request) -> Rows:
-    from benchmark.runner.status import readable
-    from benchmark.store import source_of
+    from benchmark.store import Store, readable
 
     rows = []
-    for _, document, state in readable(request.results, request.profile):
-        accuracy = (document.get("summary") or {}).get("accuracy")
+    for run in readable(Store(request.results).of_profile(request.profile, request.plugins)):
+        document, state, accuracy = run.document, run.status, run.summary.get("accuracy")
         rows.append(
             {
                 "profile": document["profile"],
                 "dataset": document["dataset"],
                 "label": document["label"],
-                "source": source_of(document) or "–",
+                "source": run.source or "–",
                 "seed": document["seed"],
                 "identity": document["identity"][:8],
                 "status": state,

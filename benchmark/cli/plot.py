@@ -26,15 +26,14 @@ def of_profile(exhibit: Exhibit, request: Request, own: Any) -> int:
 def of_folder(exhibit: FolderPlot, request: Request, own: Any) -> int:
     """A plot of whatever runs are there."""
     from benchmark import store
-    from benchmark.config.profile import APART, profile_name
-    from benchmark.config.selection import as_known, short_list, sources_of
+    from benchmark.config.profile import profile_name
+    from benchmark.config.selection import as_known, short_list
     from datasets.registry import SOURCES
     from methods.registry import discover
 
     results = request.results
-    frame = store.epoch_frame(store.current_runs(results, request.profile, sources_of(request.plugins)))
-    if request.profile is None:  # a grid search is drawn when it is named, not between the results
-        frame = frame[~frame["profile"].str.endswith(APART)]
+    runs = store.current_runs(results, request.profile, request.plugins)
+    frame = store.epoch_frame(runs)
     if frame.empty:
         raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
     entries = discover(request.plugins, tolerant=True).entries.values()

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-from benchmark.accuracy import in_words
+from benchmark.accuracy import SELECTING, in_words
 from benchmark.cli.options import CHOICE, Command, Request
 from benchmark.cli.training import selection_of
 from benchmark.config.profile import profile_name
 from benchmark.errors import COMPLETE, UsageError
 from benchmark.exhibits.base import NoFlags
-from benchmark.store import RunFolder
+from benchmark.store import Store, StoredRun, readable
 
 
 def run(request: Request, own: NoFlags) -> int:
     from benchmark.config.profile import load_profile
-    from benchmark.runner.status import readable
 
-    by_profile: dict[str, list[tuple[RunFolder, dict[str, Any], str]]] = {}
-    for folder, document, state in readable(request.results, request.profile):
-        by_profile.setdefault(document["profile"], []).append((folder, document, state))
-    if request.profile and not by_profile:
+    store = Store(request.results)
+    if request.profile and profile_name(request.profile) not in store.profiles:
         load_profile(request.profile)  # an unknown name without any run is a slip of the keyboard
-    wanted = [request.profile] if request.profile else sorted({*by_profile, "quick"})
-    for name in wanted:
-        entries = by_profile.get(profile_name(name), [])
-        counts = Counter(state for _, _, state in entries)
-        counts |= _planned(name, request)
-        print(f"{name}: " + (", ".join(f"{n} {state}" for state, n in counts.items() if n) or "nothing yet"))
-        _print_unfinished(entries)
+    for name in [request.profile] if request.profile else sorted({*store.profiles, "quick"}):
+        for title, runs, missing in (
+            (name, store.of_profile(name), _missing(name, request, store)),
+            (f"{name}, tuning", store.tuning_runs(name), 0),
+        ):
+            runs = readable(runs)
+            counts = {**Counter(run.status for run in runs), "missing from table2": missing}
+            counted = ", ".join(f"{n} {state}" for state, n in counts.items() if n)
+            if counted or title == name:
+                print(f"{title}: {counted or 'nothing yet'}")
+            _print_unfinished(runs)
     _print_annotators(request.results)
     return COMPLETE
 
@@ -52,45 +52,45 @@ def _print_annotators(results: Path) -> None:
             print(f"  {each.dataset} {each.words()}: {each.status}{f': {each.reason}' if each.reason else ''}")
 
 
-def _print_unfinished(entries: list[tuple[RunFolder, dict[str, Any], str]]) -> None:
-    for folder, document, state in entries:
+def _print_unfinished(runs: list[StoredRun]) -> None:
+    running = [run for run in runs if run.status == "running"]
+    for run in runs:
+        document = run.document
         head = f"  {document['dataset']} {document['label']} seed {document['seed']}"
-        if state == "running":
-            print(f"{head}: {_live(folder, document)}")
-        elif state != "done":
-            print(f"{head}: {state}{': ' + document['reason'] if document.get('reason') else ''}")
-    left = sum(_seconds_left(folder, document) for folder, document, state in entries if state == "running")
+        if run in running:
+            print(f"{head}: {_live(run)}")
+        elif run.status != "done":
+            print(f"{head}: {run.status}{': ' + document['reason'] if document.get('reason') else ''}")
+    left = sum(map(_seconds_left, running))
     if left:
         from benchmark.runner.progress import duration
 
         print(f"  about {duration(left)} of computing left in running jobs")
 
 
-def _planned(profile: str, request: Request) -> dict[str, int]:
-    """Runs of the profile's own table that are not among its folders: to do, or done by another profile."""
-    from benchmark.runner.status import standing
-
+def _missing(profile: str, request: Request, store: Store) -> int:
+    """Return how many runs of the profile's own table were never started."""
     try:
-        now = standing(selection_of(request, profile).specs(), request.results)
+        return store.status(selection_of(request, profile).specs()).count("missing")
     except UsageError:
-        return {}  # a profile of somebody else's, known here only by its runs
-    counts = Counter(f"done by profile {lender}" for lender in now.lenders.values())
-    return {**counts, "missing from table2": now.count("missing")}
+        return 0  # a profile of somebody else's, known here only by its runs
 
 
-def _live(folder: RunFolder, document: dict[str, Any]) -> str:
-    epochs = folder.epochs()
-    total = document["config"]["train"]["epochs"]
-    shown = next((f", {told}" for told in (in_words(e["result"]) for e in reversed(epochs)) if told), "")
-    return f"epoch {len(epochs)}/{total}{shown} on {document['time'].get('host', '?')}"
+def _live(run: StoredRun) -> str:
+    epochs, total = run.epochs(), run.document["config"]["train"]["epochs"]
+    results = [epoch["result"] for epoch in reversed(epochs)]
+    if run.is_tuning:  # whoever chooses a setting must not see test accuracies
+        results = [{key: result.get(key) for key in SELECTING.values()} for result in results]
+    shown = next((f", {words}" for words in map(in_words, results) if words), "")
+    return f"epoch {len(epochs)}/{total}{shown} on {run.document['time'].get('host', '?')}"
 
 
-def _seconds_left(folder: RunFolder, document: dict[str, Any]) -> float:
-    epochs = folder.epochs()
+def _seconds_left(run: StoredRun) -> float:
+    epochs = run.epochs()
     if not epochs:
         return 0.0
     per_epoch = sorted(e["time"]["seconds"] for e in epochs)[len(epochs) // 2]
-    return per_epoch * (document["config"]["train"]["epochs"] - len(epochs))
+    return per_epoch * (run.document["config"]["train"]["epochs"] - len(epochs))
 
 
 COMMANDS = (

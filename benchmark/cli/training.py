@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmark.cli.options import Request
 from benchmark.errors import UsageError
-from benchmark.store import STATES
+from benchmark.store import STATES, Store
 from datasets.base import plural
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmark.runner.backends.base import Backend
     from benchmark.runner.options import RunOptions
     from benchmark.runner.progress import Progress
-    from benchmark.runner.status import Standing
+    from benchmark.store import PlanStatus
 
 
 def default_profile(request: Request) -> tuple[str, str]:
@@ -77,13 +77,13 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
     from benchmark.files import ensure_writable
     from benchmark.runner.missing import refuse_missing
     from benchmark.runner.progress import Progress, display_for
-    from benchmark.runner.status import cost, standing
+    from benchmark.runner.status import cost
     from benchmark.runner.tracking import check_tracker
 
     place = place_of(request)
     check_tracker(place.track)
     slots, backend = slots_and_backend(request)
-    now = standing(specs, request.results, request.keep_model)
+    now = Store(request.results).status(specs, request.keep_model)
     todo = sorted(now.todo, key=lambda s: -cost(s, selection.entry(s.method)))
     if not request.quiet:
         where = request.scheduler or f"{len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}"
@@ -172,9 +172,9 @@ def say_weights(request: Request, specs: Sequence[RunSpec]) -> None:
         print(weights.sentence(found), file=sys.stdout if found.here else sys.stderr, flush=True)
 
 
-def plan_line(now: Standing, where: str) -> str:
+def plan_line(now: PlanStatus, where: str) -> str:
     """The plan in one line: how many runs, how many of them are there, on what."""
-    counts = [f"{now.count('done')} done{f' ({now.borrowed})' if now.borrowed else ''}"]
+    counts = [f"{now.count('done')} done"]
     counts += [f"{now.count(state)} {state}" for state in STATES if state != "done" and now.count(state)]
     return f"Plan: {plural(len(now.specs), 'run')}, {', '.join(counts)}, {len(now.todo)} to do on {where}"
 

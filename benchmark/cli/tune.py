@@ -22,7 +22,7 @@ from benchmark.cli.training import announce, selection_of, train
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError, warn
 from benchmark.files import atomic_write, check_out
 from benchmark.flags import flag
-from benchmark.store import RunFolder, is_number, state_of
+from benchmark.store import TUNING, Store, StoredRun, is_number
 
 if TYPE_CHECKING:
     from benchmark.config.selection import Selection
@@ -155,8 +155,7 @@ def numbers(option: str, text: str) -> tuple[float, ...]:
 
 
 def grid(selection: Selection, rates: Sequence[float], decays: Sequence[float]) -> list[Cell]:
-    """Every method and data set with its points. The runs are kept apart from those of the profile itself."""
-    from benchmark.config.profile import TUNING
+    """Return every method and dataset with its points. The runs are marked as no results."""
     from benchmark.config.resolution import Override
 
     cells = []
@@ -170,8 +169,7 @@ def grid(selection: Selection, rates: Sequence[float], decays: Sequence[float]) 
                 for decay in decays:
                     here = [Override("train", "lr", repr(lr)), Override("train", "weight_decay", repr(decay))]
                     specs = selection.specs([method], [dataset], extra=[*extra, *here])
-                    kept = tuple(replace(spec, profile=spec.profile + TUNING) for spec in specs)
-                    points.append(Point(lr, decay, kept))
+                    points.append(Point(lr, decay, tuple(replace(spec, purpose=TUNING) for spec in specs)))
             cells.append(Cell(usual.dataset, method, share or HOLDOUT, tuple(points)))
     return cells
 
@@ -184,30 +182,27 @@ def scores(cell: Cell, results: Path, metric: str, failures: Mapping[str, Outcom
 
     `failures` of this command, by digest, tell of runs that left nothing on disk, as when the data cannot be read.
     """
-    from benchmark.runner.status import found
-
-    known = found([spec for point in cell.points for spec in point.specs], results)
-    return [score_of(point, known, metric, failures) for point in cell.points]
+    runs = Store(results).of_plan([spec for point in cell.points for spec in point.specs])
+    return [score_of(point, runs, metric, failures) for point in cell.points]
 
 
 def score_of(
     point: Point,
-    known: Mapping[str, tuple[RunFolder, dict[str, Any]]],
+    runs: Mapping[str, StoredRun],
     metric: str,
     failures: Mapping[str, Outcome],
 ) -> Score:
     values = []
     for spec in point.specs:
-        if spec.digest not in known:
+        if spec.digest not in runs:
             outcome = failures.get(spec.digest)
             if outcome is None:
                 return Score(point, None, "missing", "it was not run")
             return Score(point, None, outcome.status, outcome.reason)
-        folder, document = known[spec.digest]
-        state = state_of(folder, document)
-        if state != "done":
-            return Score(point, None, state, document.get("reason", ""))
-        value = folder.epochs()[-1]["result"].get(metric)
+        run = runs[spec.digest]
+        if run.status != "done":
+            return Score(point, None, run.status, run.document.get("reason", ""))
+        value = run.epochs()[-1]["result"].get(metric)
         if not is_number(value):
             return Score(point, None, "unscored", "no training row was held out, the data set is too small")
         values.append(value)

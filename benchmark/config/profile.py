@@ -14,8 +14,6 @@ from methods.registry import did_you_mean
 
 PROFILES = Path(__file__).parent / "profiles"
 LONGEST_PATH = 1000  # characters; the operating system refuses much longer names with an error of its own
-TUNING = "-tuning"  # runs of a grid search are kept under the profile's name with this ending, apart from its own
-APART = (TUNING,)  # shown when they are named, not between the results
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,7 @@ class RunSpec:
     provenance: dict[str, str] = field(hash=False, default_factory=dict)
     overrides: dict[str, Any] = field(hash=False, default_factory=dict)
     paths: dict[str, str] = field(hash=False, default_factory=dict)  # plugin, weights, dataset: where files lie here
+    purpose: str = ""  # "tuning" of the runs of a grid search, which are no results
 
     @property
     def method(self) -> str:

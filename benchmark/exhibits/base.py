@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchmark.config.selection import Selection
     from benchmark.config.spec import RunSpec
     from benchmark.runner.options import RunOptions
-    from benchmark.runner.status import Standing
+    from benchmark.store import PlanStatus, Store
 
 
 @dataclass(frozen=True)
@@ -107,39 +107,38 @@ class Inputs:
     required: RequiredRuns
     place: RunOptions
 
-    # The only reads of the results folder.
     @functools.cached_property
-    def status(self) -> Standing:
-        from benchmark.runner.status import standing
+    def store(self) -> Store:
+        """The results folder, read once."""
+        from benchmark.store import Store
 
-        return standing(self.required.specs, self.place.results)
+        return Store(self.place.results)
+
+    @functools.cached_property
+    def status(self) -> PlanStatus:
+        return self.store.status(self.required.specs)
 
     @functools.cached_property
     def runs(self) -> pandas.DataFrame:
         """The required runs under their labels; unknown schemas are refused."""
-        from benchmark.runner.status import frame_of
-        from benchmark.store import check_schema
+        from benchmark.store import check_schema, run_frame
 
-        frame = frame_of(self.required.specs, self.place.results, self.required.labels)
+        frame = run_frame(self.store.planned(self.required.specs, self.required.labels))
         check_schema(frame)
         return frame
 
     @functools.cached_property
     def epochs(self) -> pandas.DataFrame:
         """The epochs of the required runs under their labels."""
-        from benchmark import store
-        from benchmark.runner.status import as_planned
+        from benchmark.store import epoch_frame
 
-        return store.epoch_frame(as_planned(self.required.specs, self.place.results, self.required.labels))
+        return epoch_frame(self.store.planned(self.required.specs, self.required.labels))
 
     @property
     def remarks(self) -> list[str]:
         """What loading said about the data, and what the command line changed."""
-        from benchmark.runner.status import data_notes
+        return self.store.data_notes(self.required.specs) + self.overridden
 
-        return data_notes(self.required.specs, self.place.results) + self.overridden
-
-    # What follows from them.
     @functools.cached_property
     def contents(self) -> Contents:
         """The contents of a table, with the devices and the numbers of test rows of the finished runs."""

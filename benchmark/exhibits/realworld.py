@@ -67,7 +67,7 @@ class Realworld(Exhibit):
         """Return the three sets that most sources have, and any other whose file is there (or runs, of images)."""
         names = selection.datasets if options.all_methods else (*selection.datasets, IMAGES)
         present = {name for name in names if selection.source(name).find(place.data).status == "found"}
-        if (place.results / "runs" / f"realworld-{SOURCES[-1]}").is_dir():
+        if (place.results / "runs" / IMAGES).is_dir():
             present.add(IMAGES)
         return replace(selection, datasets=tuple(name for name in names if name in {*present, *USUAL_SETS}))
 

@@ -7,13 +7,14 @@ shows as text; the content security policy allows only the script and the style 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import io
 import itertools
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,9 @@ from benchmark.accuracy import LAST
 from benchmark.analysis import comparisons
 from benchmark.analysis.contents import MAIN_KINDS, Contents, DatasetInfo, contents_of
 from benchmark.analysis.table import NONE, Table, row
-from benchmark.config.profile import APART, Profile, load_profile, profile_name, profile_names
-from benchmark.config.resolution import resolve
+from benchmark.config.profile import Profile, load_profile, profile_name, profile_names
 from benchmark.config.selection import Selection, as_known, sources_of
-from benchmark.config.spec import SCHEMA, RunSpec, digest_of, values_by_source
+from benchmark.config.spec import RunConfig, RunSpec, values_by_source
 from benchmark.errors import CandidError, MissingRuns, UsageError
 from benchmark.exhibits.curves import titled
 from benchmark.exhibits.parts.cells import PUBLISHED_ROW, grid_of, range_text
@@ -41,8 +41,7 @@ from benchmark.exhibits.ranks import critical_difference
 from benchmark.exhibits.table2 import table2
 from benchmark.exhibits.table3 import table3
 from benchmark.files import atomic_write, without_paths
-from benchmark.runner.status import matching
-from datasets.base import plural
+from benchmark.store import Store, StoredRun
 from datasets.registry import SOURCES
 from methods.registry import Catalogue, discover
 
@@ -50,8 +49,6 @@ FOLDER = Path(__file__).parent
 METRICS = 16  # in the chart of a profile: test accuracy and the most frequent others
 POINTS = 100  # of a curve
 LARGEST = 1e12  # a metric beyond it counts as missing: sums of such values overflow
-
-Run = tuple[store.RunFolder, dict[str, Any]]
 
 
 def write_report(
@@ -82,11 +79,11 @@ def render(views: Sequence[Mapping[str, Any]], dialogs: Dialogs) -> str:
 # runs ---------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ProfileRuns:
-    """The runs of one profile, those that it plans last: of several runs of a seed the last one counts in tables."""
+    """The runs that count for one profile."""
 
     profile: Profile
     catalogue: Catalogue
-    runs: list[Run]
+    runs: list[StoredRun]
     frame: pd.DataFrame
     contents: Contents
     notes: list[str]
@@ -98,94 +95,54 @@ class ProfileRuns:
 def collect(
     results: Path, profile: str | None = None, plugins: Sequence[str] = (), methods: Sequence[str] = ()
 ) -> tuple[list[dict[str, Any]], Dialogs]:
-    """Read a results folder into one view per profile. Tuning runs are left out unless their profile is named."""
-    catalogue, name = discover(tuple(plugins)), profile_name(profile) if profile else None
-    everything = list(store.documents(store.existing(results)))
-    if methods:
-        everything = _of_methods(everything, as_known(methods, catalogue.entries.values()), results)
-    profiles = {str(document.get("profile")) for _, document in everything}
-    profiles = {name} if name else {profile for profile in profiles if not profile.endswith(APART)}
-    chosen = [run for run in everything if str(run[1].get("profile")) in profiles]
-    schemas = [{"schema": document.get("schema", 0), "path": str(folder.path)} for folder, document in chosen]
-    store.check_schema(pd.DataFrame(schemas, columns=["schema", "path"]))
-    everything = [run for run in everything if run[1].get("schema") == SCHEMA]
-    sources = store.current_sources((document for _, document in chosen), sources_of(plugins))
-    current = [run for run in chosen if store.source_of(run[1]) == sources[str(run[1]["method"])]]
-    notes = [store.older_versions_note(len(chosen) - len(current))] if len(current) < len(chosen) else []
-    by_profile: dict[str, list[Run]] = {name: []} if name else {}
-    for run in current:
-        by_profile.setdefault(run[1]["profile"], []).append(run)
+    """Read a results folder into one view per profile. Tuning runs are left out."""
+    catalogue, stored = discover(tuple(plugins)), Store(store.existing(results))
+    names = as_known(methods, catalogue.entries.values())
+    for name in names:
+        if not any(_is_of(run, (name,)) for run in stored.runs):
+            there = ", ".join(sorted({str(run.document.get("method")) for run in stored.runs})) or "none"
+            raise UsageError(f"--methods: no run of '{name}' in {results}; there are {there}.")
     dialogs, views = Dialogs(), []
-    for own_name, own in sorted(by_profile.items()):
-        data = collect_profile(_definition(own_name, profile), catalogue, own, everything, notes)
-        if data.runs:
-            views.append(view_of(data, dialogs))
+    for given in [profile] if profile else stored.profiles:
+        runs = [run for run in stored.of_profile(given, plugins) if not names or _is_of(run, names)]
+        runs, older = store.of_current_sources(runs, sources_of(plugins))
+        if runs:
+            data = collect_profile(_definition(given), catalogue, runs)
+            notes = [store.older_versions_note(older)] if older else []
+            views.append(view_of(replace(data, notes=[*notes, *data.notes]), dialogs))
     if not views:
-        which = f"no runs of profile {name}" if name else "no runs"
+        which = f"no runs of profile {profile_name(profile)}" if profile else "no runs"
         raise CandidError(f"There are {which} in {results}; train some first, for example `./reproduce.sh table2`.")
     return views, dialogs
 
 
-def _of_methods(runs: Sequence[Run], names: Sequence[str], results: Path) -> list[Run]:
-    """Keep the runs of these methods or labels."""
-    for name in names:
-        if not any(name in (document.get("method"), document.get("label")) for _, document in runs):
-            there = ", ".join(sorted({str(document.get("method")) for _, document in runs})) or "none"
-            raise UsageError(f"--methods: no run of '{name}' in {results}; there are {there}.")
-    return [run for run in runs if run[1].get("method") in names or run[1].get("label") in names]
+def _is_of(run: StoredRun, names: Sequence[str]) -> bool:
+    return run.document.get("method") in names or run.document.get("label") in names
 
 
-def _definition(name: str, given: str | None) -> Profile:
-    """Load the profile of that name; an empty one if it is neither built in nor the file on the command line."""
-    if given is not None and given.endswith(".toml") and profile_name(given) == name:
-        return load_profile(given)
-    if name in profile_names():
+def _definition(name: str) -> Profile:
+    """Load a profile; an empty one if there is none of that name here."""
+    if name in profile_names() or name.endswith(".toml"):
         return load_profile(name)
     return Profile(name, name, (), (), (), (), (), (), {}, {}, (), {})
 
 
-def collect_profile(
-    profile: Profile, catalogue: Catalogue, own: Sequence[Run], everything: Sequence[Run], notes: Sequence[str]
-) -> ProfileRuns:
-    """Add to the runs of a profile those of other profiles that its tables use."""
-    specs = _planned(profile, catalogue, everything)
-    planned, digests = matching(specs, everything), {spec.digest for spec in specs}
-    cells = {(spec.method, spec.dataset) for spec in specs}
-    runs = []
-    for folder, document in own:
-        if document["config_digest"] not in planned:
-            config = document["config"] | {"seed": next(iter(profile.seeds), 0)}
-            is_older = (document["label"], document["dataset"]) in cells and digest_of(config) not in digests
-            runs.append((folder, document | ({"label": f"{document['label']}[older settings]"} if is_older else {})))
-    for folder, document in planned.values():
-        runs.append((folder, document | {"profile": profile.name, "label": document["method"]}))
+def collect_profile(profile: Profile, catalogue: Catalogue, runs: list[StoredRun]) -> ProfileRuns:
+    """Build the frame and the notes of the runs that count for a profile."""
     frame = store.run_frame(runs)
+    store.check_schema(frame)
     frame["reason"] = frame["reason"].map(without_paths)
-    contents = _contents(profile, catalogue, frame)
-    reused = Counter(document["profile"] for _, document in planned.values() if document["profile"] != profile.name)
-    own_notes = [
-        *notes,
-        *(
-            f"Included: {plural(n, 'run')} of profile {name} with the same settings."
-            for name, n in sorted(reused.items())
-        ),
+    contents, specs = _contents(profile, catalogue, frame), []
+    for run in runs:
+        with contextlib.suppress(ValueError):  # a configuration of another version of the program
+            specs.append(RunSpec(profile.name, run.document["label"], RunConfig.from_json(run.document["config"])))
+    planned = frame[frame["config_digest"].isin([spec.digest for spec in specs])]
+    notes = [
         *_notes(profile, contents, frame),
-        *comparisons.candidate_notes(frame[frame["config_digest"].isin(planned)], specs),
+        *comparisons.candidate_notes(planned, specs),
         *comparisons.device_notes(frame),
     ]
-    return ProfileRuns(profile, catalogue, runs, frame, contents, own_notes)
-
-
-def _planned(profile: Profile, catalogue: Catalogue, runs: Iterable[Run]) -> list[RunSpec]:
-    """Resolve the profile for those of its methods and datasets that have runs in the folder."""
-    specs = []
-    for method, dataset in dict.fromkeys((document["method"], document["dataset"]) for _, document in runs):
-        if method in catalogue.entries and dataset in profile.datasets:
-            try:
-                specs += [resolve(profile, catalogue.entries[method], dataset, seed) for seed in profile.seeds]
-            except CandidError:
-                continue  # the profile no longer allows this combination
-    return specs
+    return ProfileRuns(profile, catalogue, runs, frame, contents, notes)
 
 
 def _contents(profile: Profile, catalogue: Catalogue, frame: pd.DataFrame) -> Contents:
@@ -236,12 +193,12 @@ def _notes(profile: Profile, contents: Contents, frame: pd.DataFrame) -> list[st
 def chart_of(data: ProfileRuns) -> dict[str, Any]:
     """Collect mean, minimum and maximum over seeds of every metric; failed runs are left out."""
     samples: dict[tuple[str, str, str], list[np.ndarray]] = defaultdict(list)
-    for folder, document in data.runs:
-        if store.state_of(folder, document) not in ("failed", "diverged", "oom"):
-            results = [record["result"] for record in folder.epochs()]
+    for run in data.runs:
+        if run.status not in ("failed", "diverged", "oom"):
+            results = [record["result"] for record in run.epochs()]
             for name in set().union(*results) - {"lr"}:
                 values = np.array([result.get(name) for result in results], dtype=np.float64)
-                samples[name, document["dataset"], document["label"]].append(values)
+                samples[name, run.document["dataset"], run.document["label"]].append(values)
     counts, seen = Counter(metric for metric, _, _ in samples), {label for _, _, label in samples}
     metrics = sorted(counts, key=lambda name: (name != "test_accuracy", -counts[name], name))[:METRICS]
     methods, datasets = [m.name for m in data.contents.methods], [d.name for d in data.contents.datasets]
@@ -301,9 +258,9 @@ class Dialogs:
 
     def of(self, table: Table, data: ProfileRuns) -> dict[tuple[int, int], int]:
         """Add a dialog for each cell of an accuracy table that has runs."""
-        runs: dict[tuple[str, str], list[Run]] = defaultdict(list)
+        runs: dict[tuple[str, str], list[StoredRun]] = defaultdict(list)
         for run in data.runs:
-            runs[run[1]["label"], run[1]["dataset"]].append(run)
+            runs[run.document["label"], run.document["dataset"]].append(run)
         records, numbers = iter(table.data), {}
         first = len(table.columns) - len(data.contents.datasets)
         for i, line in enumerate(table.rows):
@@ -315,8 +272,10 @@ class Dialogs:
                     self.cells.append(self._cell(record, line.cells[j].text, own, data))
         return numbers
 
-    def _cell(self, record: Mapping[str, Any], shown: str, runs: Sequence[Run], data: ProfileRuns) -> dict[str, Any]:
-        ordered = sorted((document for _, document in runs), key=lambda document: document["status"] == "done")
+    def _cell(
+        self, record: Mapping[str, Any], shown: str, runs: Sequence[StoredRun], data: ProfileRuns
+    ) -> dict[str, Any]:
+        ordered = sorted((run.document for run in runs), key=lambda document: document["status"] == "done")
         by_seed = {document["seed"]: document for document in ordered}
         values, settings = {seed: f"{value:.2f}" for seed, value in record["values"].items()}, []
         for source, own in values_by_source(ordered[-1]["config"], ordered[-1].get("provenance") or {}).items():

@@ -1,4 +1,4 @@
-"""How far annotators in training are, read from their folders beside the candidate sets. Needs no torch."""
+"""The state of annotators in training, read from their folders beside the candidate sets. Needs no torch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from statistics import median
 from typing import Any
 
 from benchmark.files import file_name, is_locked
-from benchmark.store import ANNOTATOR_DOCUMENT, RunFolder, printable
+from benchmark.store import ANNOTATOR_DOCUMENT, StoredRun, printable
 
 
 @dataclass(frozen=True)
-class Standing:
-    """An annotator as it stands: done | running | interrupted | failed."""
+class AnnotatorStatus:
+    """One annotator; its status is done, running, interrupted or failed."""
 
     dataset: str
     network: str
@@ -34,25 +34,26 @@ class Standing:
         return f"annotator {self.network}, epoch {self.epochs_done}/{self.epochs}{right}"
 
 
-def annotators(results: Path, dataset: str = "*") -> Iterator[Standing]:
-    """Every annotator that was trained, or began to be, in this results folder; damaged documents are left out."""
+def annotators(results: Path, dataset: str = "*") -> Iterator[AnnotatorStatus]:
+    """Yield every annotator of this results folder, finished or not; damaged documents are left out."""
     name = dataset if dataset == "*" else file_name(dataset)
     for path in sorted((results / "candidates").glob(f"{name}/annotator-*/{ANNOTATOR_DOCUMENT}")):
         try:
-            yield _standing(path.parent, json.loads(path.read_text(encoding="utf-8")))
+            yield _status_of(path.parent, json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
 
 
-def _standing(folder: Path, document: dict[str, Any]) -> Standing:
-    records, epochs = RunFolder(folder).epochs(), int(document["epochs"])
+def _status_of(folder: Path, document: dict[str, Any]) -> AnnotatorStatus:
+    run = StoredRun(folder)
+    records, epochs = run.epochs(), int(document["epochs"])
     status = document["status"]
     if status == "running" and not is_locked(folder.with_name(f"{folder.name}.lock")):
         status = "interrupted"
     last = records[-1]["result"].get("train_accuracy") if records else None
     pace = median(record["time"]["seconds"] for record in records) if records else None
-    since = time.time() - RunFolder(folder).metrics.stat().st_mtime if records else 0.0  # in the epoch that is going on
-    return Standing(
+    since = time.time() - run.metrics.stat().st_mtime if records else 0.0  # in the epoch that is going on
+    return AnnotatorStatus(
         dataset=_text(document["dataset"]),
         network=_text(document["network"]),
         status=_text(status),

@@ -1,4 +1,4 @@
-"""The candidate sets of a selection, read one after the other; annotators are trained before, as runs of a back-end."""
+"""The candidate sets of a selection, one after the other; annotators have been trained before, by a back-end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def set_specs(selection: Selection, every_seed: bool = False) -> list[RunSpec]:
-    """A run for every candidate set of a selection, of the first seed or of all."""
+    """Return a run for every candidate set of a selection, of the first seed or of all."""
     specs = selection.specs(selection.methods[:1])
     return [spec for spec in specs if every_seed or spec.seed == selection.seeds[0]]
 
@@ -26,7 +26,7 @@ def set_specs(selection: Selection, every_seed: bool = False) -> list[RunSpec]:
 def selected_sets(
     selection: Selection, options: RunOptions, every_seed: bool = False
 ) -> Iterator[tuple[RunSpec, tuple[Dataset, CandidateSet] | str]]:
-    """A run, and its data with their candidate set, or a sentence why they cannot be had; of the first seed or of all."""
+    """Yield a run, and its data with their candidate set or the reason why there is none; of the first seed or of all."""
     from benchmark.trainer.annotating import Reader
     from benchmark.trainer.candidates import candidate_set
     from benchmark.trainer.loading import dataset_of
@@ -36,8 +36,8 @@ def selected_sets(
         try:
             dataset = dataset_of(spec, options.data)
             with silenced():  # a library that tries a download ten times would say so ten times
-                found = candidate_set(spec, dataset, options.results, options.device, Reader())
+                candidates = candidate_set(spec, dataset, options.results, options.device, Reader())
         except (DataError, MethodError) as error:
             yield spec, str(error)
         else:
-            yield spec, (dataset, with_accuracy(found, options.results / "candidates"))
+            yield spec, (dataset, with_accuracy(candidates, options.results / "candidates"))

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmark.accuracy import SELECTING, in_words
-from benchmark.config.profile import TUNING
 from benchmark.runner.annotators import annotators
 from benchmark.runner.options import Outcome
-from benchmark.store import RunFolder, find
+from benchmark.store import TUNING, StoredRun, find
 
 if TYPE_CHECKING:
     from benchmark.config.spec import RunSpec
@@ -48,7 +47,7 @@ def display_for(quiet: bool, results: Path) -> Display | None:
 
 def blind(spec: RunSpec) -> bool:
     """Whoever chooses a setting must not see test accuracies on the way."""
-    return spec.profile.endswith(TUNING)
+    return spec.purpose == TUNING
 
 
 def outcome_line(spec: RunSpec, outcome: Outcome) -> str:
@@ -89,7 +88,7 @@ class Jobs:
 
     def __init__(self, results: Path) -> None:
         self.results = results
-        self.folders: dict[str, RunFolder] = {}
+        self.folders: dict[str, StoredRun] = {}
         self.since: dict[str, tuple[float, int]] = {}  # when this process first saw a run, and at which epoch
 
     def line(self, spec: RunSpec) -> str:
@@ -99,7 +98,7 @@ class Jobs:
             found = find(self.results, spec)
             if found is None:
                 return f"{head}: starting"
-            folder = self.folders[spec.digest] = found[0]
+            folder = self.folders[spec.digest] = found
         epochs, total = folder.epochs(), spec.train.epochs
         start, first = self.since.setdefault(spec.digest, (time.time(), len(epochs)))
         if not epochs:

@@ -24,7 +24,7 @@ from benchmark.runner.failures import is_out_of_memory, sentence
 from benchmark.runner.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.runner.provenance import environment, now
 from benchmark.runner.tracking import following
-from benchmark.store import RunFolder, done_elsewhere, epochs_digest, run_folder
+from benchmark.store import StoredRun, epochs_digest, run_folder
 from benchmark.trainer import checkpoint
 from benchmark.trainer.annotating import Keeper
 from benchmark.trainer.candidates import candidate_set
@@ -108,9 +108,6 @@ def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
     except (Exception, SystemExit) as error:
         return Outcome("failed", sentence(error))
     identity = identity_of(spec.digest, candidates.sha256)
-    other = done_elsewhere(options.results, spec, identity)
-    if other is not None and not lacks_model(*other, options):
-        return Outcome("done", accuracy=other[1]["summary"].get("accuracy"), skipped=True)
     folder = run_folder(options.results, spec, identity)
     try:
         if not folder.lock.acquire():
@@ -127,10 +124,10 @@ def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
         folder.lock.release()
 
 
-def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> Outcome | None:
+def _settled(folder: StoredRun, known: dict[str, Any], options: RunOptions) -> Outcome | None:
     """The outcome of a run that is not to be tried (again), from its document."""
     status, reason = known["status"], known.get("reason", "")
-    if status == "done" and not lacks_model(folder, known, options):
+    if status == "done" and not lacks_model(folder, options):
         return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
     if status == "diverged" and not options.retry_diverged:
         return Outcome("diverged", reason, skipped=True)
@@ -145,14 +142,12 @@ def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> O
     return None
 
 
-def lacks_model(folder: RunFolder, document: dict[str, Any], options: RunOptions) -> bool:
+def lacks_model(folder: StoredRun, options: RunOptions) -> bool:
     """Whether a finished run has to be done again for its model, lost or never stored; the numbers will be the same."""
-    return options.keep_model and not all(
-        artifacts.is_whole(folder.path, name, document) for name in artifacts.MODEL_FILES
-    )
+    return options.keep_model and not folder.has_model()
 
 
-def write_or_warn(folder: RunFolder, document: dict[str, Any]) -> OSError | None:
+def write_or_warn(folder: StoredRun, document: dict[str, Any]) -> OSError | None:
     """A full disk is a warning: the last whole files stay as they are."""
     try:
         folder.write(document)
@@ -175,7 +170,7 @@ class Attempt:
 
     spec: RunSpec
     options: RunOptions
-    folder: RunFolder
+    folder: StoredRun
     identity: str
     dataset: Dataset
     candidates: CandidateSet
@@ -254,6 +249,10 @@ class Attempt:
                 files |= write_model(self.folder.path, made)
         return files
 
+    def _is_for_nothing_else(self) -> bool:
+        """Whether no earlier session trained this run as a result."""
+        return self.known is None or bool(self.known.get("purpose"))
+
     def _first_document(self) -> dict[str, Any]:
         """run.json while the run is going on."""
         spec, earlier = self.spec, self.known["time"] if self.known else {}
@@ -264,6 +263,7 @@ class Attempt:
             "status": "running",
             "reason": "",
             "profile": spec.profile,
+            **({"purpose": spec.purpose} if spec.purpose and self._is_for_nothing_else() else {}),
             "dataset": spec.dataset,
             "method": spec.method,
             "label": spec.label,

@@ -29,7 +29,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> TinyBenchmark:
 
 
 def folder_of(bench: TinyBenchmark, method: str) -> Path:
-    return next(bench.results.glob(f"runs/*/*/{method}/*"))
+    return next(bench.results.glob(f"runs/*/{method}/*"))
 
 
 def test_kept_predictions_score_to_the_accuracies_in_the_summary(bench: TinyBenchmark) -> None:
@@ -88,7 +88,7 @@ def test_files_that_the_run_did_not_write_are_one_sentence(bench: TinyBenchmark,
     path.unlink()
     assert store.predictions(folder) is None  # removed on purpose
     del document["files"]
-    store.RunFolder(folder).write(document)
+    store.StoredRun(folder).write(document)
     assert store.predictions(folder) is None  # a run from before there were predictions
     with pytest.raises(CandidError, match="no run folder"):
         store.predictions(tmp_path)
@@ -97,7 +97,7 @@ def test_files_that_the_run_did_not_write_are_one_sentence(bench: TinyBenchmark,
 def refusal(folder: Path, document: dict, content: bytes) -> str:
     """What is said of a file whose digest is right and whose content is not."""
     (folder / PREDICTIONS).write_bytes(content)
-    store.RunFolder(folder).write(document | {"files": {PREDICTIONS: sha256(content).hexdigest()}})
+    store.StoredRun(folder).write(document | {"files": {PREDICTIONS: sha256(content).hexdigest()}})
     with pytest.raises(CandidError) as error:
         store.predictions(folder)
     return str(error.value)

@@ -14,25 +14,11 @@ from benchmark import store
 from benchmark.cli import main as cli
 from tests.support.fake_store import write_store
 
+TABLE = ("--no-run", "--profile", "quick", "--methods", "cc,proden", "--datasets", "fashion")
 READERS = (
-    ("status",),
-    ("list", "runs"),
-    ("export", "--out", "x.csv"),
-    ("table2", "--no-run", "--profile", "quick", "--methods", "cc,proden", "--datasets", "fashion"),
-    (
-        "table3",
-        "--no-run",
-        "--profile",
-        "quick",
-        "--methods",
-        "cc,proden",
-        "--datasets",
-        "fashion",
-        "--reference",
-        "cc",
-    ),
-    ("plot", "curves"),
-)
+    ("status",), ("list", "runs"), ("export", "--out", "x.csv"), ("plot", "curves"), ("table2", *TABLE),
+    ("table3", *TABLE, "--reference", "cc"),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -43,7 +29,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_folders(results: Path) -> list[Path]:
-    return sorted(path.parent for path in results.glob("runs/*/*/*/*/run.json"))
+    return sorted(path.parent for path in results.glob("runs/*/*/*/run.json"))
 
 
 def edit(path: Path, change: Any) -> None:
@@ -65,7 +51,7 @@ def test_copies_and_leftovers_do_not_count(results, capfd, name):
 
 def test_no_frame_has_two_runs_of_one_identity(results, capfd):
     before = len(store.runs(results))
-    shutil.copytree(results / "runs" / "quick", results / "runs" / "other")
+    shutil.copytree(results / "runs" / "fashion", results / "runs" / "other")
     assert len(store.runs(results)) == before == store.runs(results)["identity"].nunique()
 
 
@@ -105,7 +91,7 @@ def test_impossible_values_in_metrics_are_refused_with_the_file_name(results, ca
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     lines[1] = with_accuracy(lines[1], value)
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    assert len(store.RunFolder(folder).epochs()) == 1
+    assert len(store.StoredRun(folder).epochs()) == 1
     assert str(folder / "metrics.jsonl") in capfd.readouterr().err
 
 
@@ -115,7 +101,7 @@ def test_a_metric_cannot_take_the_name_of_a_column(results, capfd, name):
     record = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
     record["result"][name] = 5
     (folder / "metrics.jsonl").write_text(json.dumps(record) + "\n")
-    assert store.RunFolder(folder).epochs() == [] and str(folder) in capfd.readouterr().err
+    assert store.StoredRun(folder).epochs() == [] and str(folder) in capfd.readouterr().err
 
 
 def make_fifo(path: Path) -> None:

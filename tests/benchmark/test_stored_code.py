@@ -106,7 +106,7 @@ def test_a_results_folder_that_names_a_network_file_runs_nothing(tiny_benchmark,
     generator = "uniform" if section == "backbone" else "instance"
     words = ("--methods", "cc", "--seeds", "0", "--set", f"data.generator={generator}", "--set", "annotator.epochs=1")
     tiny_benchmark.run("run", *words[: 6 if section == "backbone" else 8], "--epochs", "1", check=True)
-    (path,) = tiny_benchmark.results.glob("runs/*/*/*/*/run.json")
+    (path,) = tiny_benchmark.results.glob("runs/*/*/*/run.json")
     net = tmp_path / "net.py"
     net.write_text(HOSTILE.format(proof=tmp_path / "PWNED") + NET)
     document = json.loads(path.read_text())

@@ -22,7 +22,7 @@ from benchmark.config.spec import digest_of, identity_of
 from benchmark.files import without_paths
 from benchmark.runner.options import Outcome, RunOptions
 from benchmark.runner.worker import execute
-from benchmark.store import epochs_digest, record_digest
+from benchmark.store import PACKED, epochs_digest, record_digest
 from benchmark.tools.reference import pack
 from benchmark.trainer.summary import summarise
 from benchmark.verify import LEAST, allowed
@@ -92,7 +92,7 @@ def contents(place: Path) -> dict[Path, bytes]:
 
 
 def run_of(results: Path, name: str = "proden/seed0") -> Path:
-    return next(results.glob(f"runs/tiny/digits/{name}-*"))
+    return next(results.glob(f"runs/digits/{name}-*"))
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -125,11 +125,11 @@ def test_packed_runs_are_verified(results: Path, tmp_path: Path, capsys: pytest.
     assert done.code == 3 and done.report["checks"]["summary from epochs"]["passed"] == 2
     assert [r["agreement"] for r in done.report["reruns"]] == ["bit for bit equal"]
     assert set(done.report["not_checked"]) == {"it has no stored predictions", "its candidate set is not in the folder"}
-    file = packed / "runs" / "tiny" / "packed.jsonl.gz"
-    for content in (file.read_bytes()[:-100], gzip.compress(b"{}\n"), gzip.compress(b'{"run": {"schema": 2}}')):
+    file = packed / "runs" / "digits" / PACKED
+    for content in (file.read_bytes()[:-100], gzip.compress(b"{}\n"), gzip.compress(b'{"schema": 2}\n[]\n')):
         file.write_bytes(content)
         done = Verified(packed, capsys, "--cells", "0")
-        assert done.code == 1 and "tiny/packed.jsonl.gz" in done.text
+        assert done.code == 1 and f"digits/{PACKED}" in done.text
 
 
 def test_what_cannot_be_checked_is_not_a_pass(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,20 +169,8 @@ def epochs(run: Path) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def label(run: Path) -> None:
-    edit(run / "run.json", lambda document: document.update(label="proden[train.lr=0.5]"))
-
-
-def overrides(run: Path) -> None:
-    edit(run / "run.json", lambda document: document.update(label="proden[train.lr=0.5]", overrides={"train.lr": 0.5}))
-
-
-def rows_of_test(run: Path) -> None:
-    edit(run / "run.json", lambda document: document.update(test_rows=99))
-
-
-def unscored(run: Path) -> None:
-    edit(run / "run.json", lambda document: document.update(scored=False))
+def updated(**values: Any) -> Callable[[Path], None]:
+    return lambda run: edit(run / "run.json", lambda document: document.update(values))
 
 
 def device(run: Path) -> None:
@@ -214,7 +202,7 @@ def pickled(run: Path) -> None:
 
 
 def candidate_file(run: Path) -> Path:
-    return next((run.parents[4] / "candidates" / "digits").glob("*seed0*.npz"))
+    return next((run.parents[3] / "candidates" / "digits").glob("*seed0*.npz"))
 
 
 def candidate(run: Path) -> None:
@@ -241,7 +229,7 @@ def half(run: Path) -> None:
 
 
 NAME = "tiny digits proden seed 0"
-PLACE = "runs/tiny/digits/proden/seed0-"
+PLACE = "runs/digits/proden/seed0-"
 CANDIDATES = "candidates/digits/uniform-rate0.2-seed0-"
 
 
@@ -255,13 +243,17 @@ CANDIDATES = "candidates/digits/uniform-rate0.2-seed0-"
         (pickled, NAME, "predictions.npz"),
         (candidate, CANDIDATES, "SHA-256"),
         (configuration, NAME, "config_digest"),
-        (moved, NAME, "runs/tiny/digits/proden/seed7-"),
+        (moved, NAME, "runs/digits/proden/seed7-"),
         (cut, NAME, "metrics.jsonl has 1 complete epochs"),
         (epochs, NAME, "metrics.jsonl does not have the SHA-256"),
-        (label, NAME.replace("proden", "proden[train.lr=0.5]"), "label is"),
-        (overrides, NAME.replace("proden", "proden[train.lr=0.5]"), "override train.lr"),
-        (rows_of_test, NAME, "test_rows is 99"),
-        (unscored, NAME, "no test row has a true label"),
+        (updated(label="proden[train.lr=0.5]"), NAME.replace("proden", "proden[train.lr=0.5]"), "label is"),
+        (
+            updated(label="proden[train.lr=0.5]", overrides={"train.lr": 0.5}),
+            NAME.replace("proden", "proden[train.lr=0.5]"),
+            "override train.lr",
+        ),
+        (updated(test_rows=99), NAME, "test_rows is 99"),
+        (updated(scored=False), NAME, "no test row has a true label"),
         (device, PLACE, "record_sha256"),
         (half, PLACE, "run.json"),
     ],

@@ -1,4 +1,4 @@
-"""Two versions of a plug-in are two methods, and a run that another profile has done is not done again."""
+"""Two versions of a plug-in are two methods."""
 
 from __future__ import annotations
 
@@ -12,12 +12,8 @@ from benchmark import store
 from benchmark.cli.main import main
 from benchmark.config.profile import load_profile
 from benchmark.config.resolution import resolve, source_digest
-from benchmark.config.selection import select
 from benchmark.errors import UsageError
 from benchmark.report.page import collect
-from benchmark.runner.options import RunOptions
-from benchmark.runner.status import frame_of, standing
-from benchmark.runner.worker import execute
 from methods.registry import discover
 from tests.support.broken_plugins import plugin
 from tests.support.fake_store import write_run, write_store
@@ -94,43 +90,3 @@ def test_the_page_has_one_version_and_follows_plugin_and_methods(edited: tuple[P
     assert [r["mean"] for r in view["parts"][0].table.data] == [81.0]
     with pytest.raises(UsageError, match="no run of 'nobody'"):
         collect(results, methods=("nobody",))
-
-
-@pytest.fixture
-def shared(tmp_path: Path) -> tuple[Path, Path]:
-    """Runs of `quick`, and a profile of somebody's own that includes it."""
-    write_store(tmp_path / "results", profile="quick", methods=["cel", "proden"], datasets=["fashion"])
-    profile = tmp_path / "own.toml"
-    profile.write_text('include = ["quick"]\nmethods = ["cel", "proden"]\ndatasets = ["fashion"]\n')
-    return tmp_path / "results", profile
-
-
-def test_a_run_that_another_profile_has_done_is_used(
-    shared: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    results, profile = shared
-    selection = select(str(profile), methods="cel,proden")
-    now = standing(selection.specs(), results)
-    assert now.todo == [] and now.borrowed == "6 by profile quick"
-    frame = frame_of(selection.specs(), results, {spec.digest: spec.method for spec in selection.specs()})
-    assert set(frame.profile) == {"own"} and len(frame) == 6
-    words = ["--profile", str(profile), "--results", str(results), "--methods", "cel,proden"]
-    assert main(["table2", *words, "--device", "cpu"]) == 0
-    assert "6 done (6 by profile quick), 0 to do" in capsys.readouterr().out
-    assert main(["status", *words]) == 0
-    assert "own.toml: 6 done by profile quick" in capsys.readouterr().out
-    assert not (results / "runs" / "own").exists()
-    (view,) = collect(results, str(profile), methods=("cel", "proden"))[0]
-    assert view["name"] == "own" and view["parts"][0].table.complete
-    assert any("6 runs of profile quick" in note for note in view["notes"])
-
-
-def test_a_worker_leaves_a_run_alone_that_another_profile_has_just_done(tmp_path: Path) -> None:
-    outcomes = []
-    for name in ("first", "second"):
-        profile = tmp_path / f"{name}.toml"
-        profile.write_text('include = ["quick"]\n[data.digits]\ngenerator = "uniform"\ntarget_size = 0.0\n')
-        (spec,) = select(str(profile), methods="cc", datasets="digits", seeds="0", epochs=1).specs()
-        outcomes.append(execute(spec, RunOptions(tmp_path / "results", tmp_path / "data")))
-    assert [o.status for o in outcomes] == ["done", "done"] and [o.skipped for o in outcomes] == [False, True]
-    assert outcomes[0].accuracy == outcomes[1].accuracy

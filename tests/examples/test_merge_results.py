@@ -44,9 +44,9 @@ def edit(path: Path, **values: object) -> None:
 
 
 def test_missing_finished_runs_are_copied_with_their_sets(source: Path, target: Path) -> None:
-    (failed,) = source.glob("runs/quick/fashion/cel/seed1-*/run.json")
+    (failed,) = source.glob("runs/fashion/cel/seed1-*/run.json")
     edit(failed, status="failed")
-    (both,) = target.glob("runs/quick/fashion/cel/seed0-*/run.json")
+    (both,) = target.glob("runs/fashion/cel/seed0-*/run.json")
     edit(both, weights_sha256="0" * 64)
     before = files(target)
     planned = merge(source, target, "--dry-run")
@@ -64,7 +64,7 @@ def test_missing_finished_runs_are_copied_with_their_sets(source: Path, target: 
 
 
 def test_a_new_folder_gets_everything(source: Path, tmp_path: Path) -> None:
-    (link,) = source.glob("runs/quick/fashion/cel/seed1-*")
+    (link,) = source.glob("runs/fashion/cel/seed1-*")
     (link / "notes").symlink_to("/etc/hostname")
     assert merge(source, tmp_path / "new").returncode == 0
     (link / "notes").unlink()
@@ -80,7 +80,7 @@ def test_another_candidate_set_of_the_same_name_is_refused(source: Path, target:
     assert files(target) == before
 
 
-@pytest.mark.parametrize("name", ["runs/quick/fashion/proden/*/run.json", "candidates/fashion/*.npz"])
+@pytest.mark.parametrize("name", ["runs/fashion/proden/*/run.json", "candidates/fashion/*.npz"])
 def test_a_damaged_file_is_named_and_nothing_copied(source: Path, target: Path, name: str) -> None:
     damaged = next(source.glob(name))
     damaged.write_bytes(damaged.read_bytes()[:100])

@@ -1,10 +1,10 @@
 """A results folder as real runs would leave it, without training: for tests of what reads results, and to time it.
 
-    python -m tests.fake_store DIR                           13 methods × 6 data sets × 3 seeds × 500 epochs, as `paper`
-    python -m tests.fake_store DIR --profile quick --seeds 5 --epochs 20
-    python -m tests.fake_store DIR --runs 5000 --epochs 50   as many seeds as that takes
+    python -m tests.support.fake_store DIR                           13 methods × 6 data sets × 3 seeds × 500 epochs, as `paper`
+    python -m tests.support.fake_store DIR --profile quick --seeds 5 --epochs 20
+    python -m tests.support.fake_store DIR --runs 5000 --epochs 50   as many seeds as that takes
 
-Layout (see benchmark/store.py): runs/<profile>/<dataset>/<method>/seed<k>-<identity8>/{run.json, metrics.jsonl} and
+Layout (see benchmark/store.py): runs/<dataset>/<method>/seed<k>-<identity8>/{run.json, metrics.jsonl} and
 candidates/<dataset>/*.npz. Configurations are those that the profile resolves to, so `table2`, `status` and the others
 take the runs for their own. Same arguments, same bytes: every number follows from the run's key.
 """
@@ -26,7 +26,7 @@ from benchmark.analysis.published import accuracies
 from benchmark.config.profile import load_profile
 from benchmark.config.resolution import Override, resolve
 from benchmark.config.spec import SCHEMA, RunSpec, canonical, digest_of, identity_of
-from benchmark.store import run_folder
+from benchmark.store import StoredRun, place_of
 from datasets.registry import SOURCES
 from methods.registry import Entry, discover
 
@@ -123,7 +123,7 @@ def write_run(
         if document["config"] != spec.config.to_json():  # another configuration is another run
             document["config_digest"] = digest_of(document["config"])
         document["identity"] = identity_of(document["config_digest"], document["candidates_sha256"])
-    folder = run_folder(results, spec, document["identity"])
+    folder = StoredRun(results / "runs" / place_of(*(document[k] for k in ("dataset", "method", "seed", "identity"))))
     folder.path.mkdir(parents=True, exist_ok=True)
     if document["status"] != "done":
         document.pop("summary")
@@ -223,17 +223,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--epochs", type=int, help="lines per run (default: the profile's)")
     parser.add_argument("--runs", type=int, help="at least so many runs, by more seeds")
-    parser.add_argument("--controls", action="store_true", help="also the profile's controls and references")
-    parser.add_argument("--spoil", action="store_true", help="leave a few runs failed, diverged and cut off")
     options = parser.parse_args()
     definition = load_profile(options.profile)
-    methods = definition.all_methods if options.controls else definition.methods
-    per_seed = len(methods) * len(definition.datasets)
+    per_seed = len(definition.methods) * len(definition.datasets)
     seeds = range(-(-options.runs // per_seed) if options.runs else options.seeds)
-    edit = spoil if options.spoil else None
-    many = write_store(
-        options.folder, profile=options.profile, methods=methods, seeds=seeds, epochs=options.epochs, edit=edit
-    )
+    many = write_store(options.folder, profile=options.profile, seeds=seeds, epochs=options.epochs)
     print(f"Written: {many} runs in {options.folder}")
 
 

@@ -44,7 +44,7 @@ OFTEN = ("--checkpoint-seconds", "0.03")
 def documents(bench: TinyBenchmark) -> dict[Path, dict[str, Any]]:
     """run.json by folder; written by rename, so it is whole whenever it is read."""
     found = {}
-    for path in bench.results.glob("runs/*/*/*/*/run.json"):
+    for path in bench.results.glob("runs/*/*/*/run.json"):
         try:
             found[path.parent] = json.loads(path.read_text())
         except FileNotFoundError:

@@ -23,7 +23,7 @@ from benchmark.runner.backends.base import Backend, show_while
 from benchmark.runner.backends.schedule import Sets, grouped, say_doubts, shared_key
 from benchmark.runner.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.runner.progress import Display, Progress
-from benchmark.store import RunFolder, find
+from benchmark.store import StoredRun, find
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -170,7 +170,7 @@ def following(
     waiting: dict[str, RunSpec], results: Path, progress: Progress, display: Display | None
 ) -> Callable[[], None]:
     """A function that shows runs on other machines: whose lock is held is being trained."""
-    folders: dict[str, RunFolder] = {}
+    folders: dict[str, StoredRun] = {}
     last = 0.0
 
     def show() -> None:
@@ -180,7 +180,7 @@ def following(
         last = time.monotonic()
         for digest, spec in list(waiting.items()):
             if digest not in folders and (found := find(results, spec)) is not None:
-                folders[digest] = found[0]
+                folders[digest] = found
         training = [s for d, s in list(waiting.items()) if d in folders and is_locked(folders[d].lock.path)]
         progress.running = dict(enumerate(training))
         display(progress)

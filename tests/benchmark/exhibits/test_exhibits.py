@@ -173,7 +173,7 @@ def test_ranks_are_drawn_from_five_datasets_on(store: Path, tmp_path: Path) -> N
     other = candid(ROOT, "plot", "ranks", *words, "--reference", "rc")
     assert other.returncode == 2 and "--reference rc is not among the methods" in other.stderr
     for name in ("cars196", "cub200"):
-        shutil.rmtree(tmp_path / "runs" / "paper" / name)
+        shutil.rmtree(tmp_path / "runs" / name)
     incomplete = candid(ROOT, "plot", "ranks", *words)
     assert incomplete.returncode == 1 and "cars196, cub200" in incomplete.stderr
 

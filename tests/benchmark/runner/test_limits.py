@@ -119,7 +119,7 @@ def test_a_folder_that_turns_read_only_ends_its_run_and_keeps_the_last_checkpoin
 ) -> None:
     """As a disk that the system mounts read-only after an error, for the folder of one run alone."""
     bench = forked_benchmark("bench", TWO)
-    pattern, marker = str(bench.results / "runs/*/*/freezes/*"), tmp_path / "frozen"
+    pattern, marker = str(bench.results / "runs/*/freezes/*"), tmp_path / "frozen"
     if subprocess.run(["chattr", "+i", str(bench.folder)], capture_output=True).returncode:
         pytest.skip("this machine does not allow files to be made immutable")
     subprocess.run(["chattr", "-i", str(bench.folder)], check=True)
@@ -129,7 +129,7 @@ def test_a_folder_that_turns_read_only_ends_its_run_and_keeps_the_last_checkpoin
         done = bench.run(*words)
     finally:
         subprocess.run(["chattr", "-R", "-i", str(bench.results)], check=True)
-    (folder,) = bench.results.glob("runs/*/*/freezes/*")
+    (folder,) = bench.results.glob("runs/*/freezes/*")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert re.search(r"freezes seed 0: failed: .*Operation not permitted", done.stdout)
     assert by_method(bench)["proden"]["status"] == "done"
@@ -226,7 +226,7 @@ def test_a_read_only_disk_can_be_read_and_is_refused_for_writing(forked_benchmar
         assert "1 done" in bench.run("status").stdout
         more = bench.run("run", "--seeds", "1")
         assert more.returncode == 1 and "cannot be written (Read-only file system)" in more.stderr
-        document = next(bench.results.glob("runs/*/*/*/*/run.json"))
+        document = next(bench.results.glob("runs/*/*/*/run.json"))
         assert json.loads(document.read_text())["status"] == "done"
     finally:
         subprocess.run(["umount", str(bench.results)], check=True)

@@ -38,7 +38,7 @@ def test_a_run_leaves_the_same_curve_in_tensorboard_as_in_its_records(forked_ben
     bench = forked_benchmark("bench", TINY)
     done = bench.run("run", "--methods", "cc", "--seeds", "0", "--track", "tensorboard")
     assert done.returncode == 0, done.stdout + done.stderr
-    (folder,) = (path.parent for path in bench.results.glob("runs/*/*/*/*/run.json"))
+    (folder,) = (path.parent for path in bench.results.glob("runs/*/*/*/run.json"))
     from benchmark.store import RunFolder
 
     expected = [(e["epoch"], e["result"]["test_accuracy"]) for e in RunFolder(folder).epochs()]

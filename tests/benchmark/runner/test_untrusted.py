@@ -82,7 +82,7 @@ def test_a_folder_that_was_sent_is_just_more_data(bench: TinyBenchmark) -> None:
     assert again.returncode == 0 and "1 done, 0 to do" in again.stdout
 
 
-@pytest.mark.parametrize("place", ["runs/tiny", "tables", "candidates", "runs/tiny/digits/proden/seed0-00000000"])
+@pytest.mark.parametrize("place", ["runs/digits", "tables", "candidates", "runs/digits/proden/seed0-00000000"])
 def test_links_out_of_the_results_folder_are_refused_before_anything_is_written(
     bench: TinyBenchmark, tmp_path: Path, place: str
 ) -> None:

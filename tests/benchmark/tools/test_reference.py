@@ -43,7 +43,7 @@ def test_a_packed_run_keeps_no_predictions(tmp_path: Path) -> None:
     runs = store.runs(folder)
     assert store.predictions(runs["path"].iloc[0]) is None
     with pytest.raises(CandidError, match="is no run folder"):
-        store.predictions(tmp_path / "runs" / "quick" / "digits" / "cel" / "seed0")
+        store.predictions(tmp_path / "runs" / "digits" / "cel" / "seed0")
 
 
 def test_packing_again_adds_and_replaces_and_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -70,9 +70,10 @@ def test_a_damaged_copy_loses_its_runs_and_says_so(tmp_path: Path, capfd) -> Non
     reference.pack(results, [PROFILE], folder)
     packed = next(folder.rglob(store.PACKED))
     lines = gzip.decompress(packed.read_bytes()).splitlines(keepends=True)
-    packed.write_bytes(gzip.compress(lines[0].replace(b'"done"', b'"gone"') + lines[1]))
-    assert len(store.runs(folder)) == 1
-    assert "run 1 is damaged and left out" in capfd.readouterr().err
+    packed.write_bytes(gzip.compress(b"".join([lines[0].replace(b'"done"', b'"gone"'), lines[1], lines[2], b"[{}]\n"])))
+    assert len(store.runs(folder)) == 1 and store.load(folder).empty
+    message = capfd.readouterr().err
+    assert "run 1 is damaged and left out" in message and "its epochs in" in message
     packed.write_bytes(packed.read_bytes()[:20])
     assert store.load(folder).empty and store.runs(folder).empty
     assert "damaged" in capfd.readouterr().err

@@ -168,7 +168,7 @@ def test_a_frozen_run_resumes_to_the_same_weights(tmp_path):
         bench.folder.mkdir()
         if name == "cut":
             process = bench.start("run", "--checkpoint-seconds", "0.05")
-            wait_until(lambda: list(bench.results.glob("runs/*/*/*/*/checkpoint*")), 60, "a checkpoint")  # noqa: B023
+            wait_until(lambda: list(bench.results.glob("runs/*/*/*/checkpoint*")), 60, "a checkpoint")  # noqa: B023
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             assert not any(d["status"] == "done" for d in bench.documents())

@@ -150,7 +150,7 @@ def test_a_killed_run_with_any_optimiser_ends_in_the_same_weights(
     whole, cut = forked_benchmark("whole"), forked_benchmark("cut")
     whole.run(*command, check=True)
     started = cut.start(*command, "--checkpoint-seconds", "0")
-    wait_until(lambda: list(cut.results.glob("runs/*/*/*/*/checkpoint.pt")), 60, "a checkpoint")
+    wait_until(lambda: list(cut.results.glob("runs/*/*/*/checkpoint.pt")), 60, "a checkpoint")
     os.killpg(started.pid, signal.SIGKILL)  # workers too: one that lives on for a moment might end its run
     finish(started)
     cut.run(*command, check=True)

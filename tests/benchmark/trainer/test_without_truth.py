@@ -50,7 +50,7 @@ def run_one(bench: TinyBenchmark, path: Path, method: str, *settings: str) -> tu
     (spec,) = select(str(bench.profile), methods=method, datasets=str(path), seeds="0", settings=settings).specs()
     outcome = execute(spec, RunOptions(bench.results, bench.folder / "data"))
     found = store.find(bench.results, spec)
-    return outcome, {} if found is None else found[1]
+    return outcome, {} if found is None else found.document
 
 
 def test_without_labels_nothing_is_scored_and_the_label_free_measures_are_shown(bench, capsys):
@@ -108,7 +108,7 @@ def test_true_labels_of_some_rows_score_those_rows_alone(bench):
     known = np.where(np.arange(60) < 30, content["y"], -1)
     np.savez(bench.folder / "some.npz", **content | {"y": known, "x_test": content["x"], "y_test": known})
     _, document = run_one(bench, bench.folder / "some.npz", "proden", "train.holdout=0")
-    folder = next(bench.results.glob("runs/*/some/*/*"))
+    folder = next(bench.results.glob("runs/some/*/*"))
     kept = store.predictions(folder)
     assert kept is not None and kept.belief is not None
     right = kept.test_logits.argmax(1)[:30] == known[:30]
