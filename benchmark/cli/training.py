@@ -15,8 +15,8 @@ from datasets.base import plural
 if TYPE_CHECKING:
     from benchmark.config.selection import Selection
     from benchmark.config.spec import RunSpec
-    from benchmark.runner.backends.base import Backend
     from benchmark.runner.options import RunOptions
+    from benchmark.runner.pool import Backend
     from benchmark.runner.progress import Progress
     from benchmark.runner.status import Standing
 

@@ -1,4 +1,4 @@
-"""What goes into a run beside its specification, and what comes out of it. Needs no torch."""
+"""Options and outcome of a run. Needs no torch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmark.config.spec import RunSpec
 
 DEATHS_ALLOWED = 2  # of worker processes on one run in one command
 
@@ -37,3 +41,13 @@ class Outcome:
     seconds: float = 0.0
     told: str = ""  # what stands in for the accuracy where there are no true labels
     skipped: bool = False  # nothing was done for it, so it has no line of its own
+
+
+def task_title(task: str, spec: RunSpec) -> str:
+    """Return what a worker does, in words: its run, or the candidate labels that it needs."""
+    return run_title(spec) if task == "execute" else f"the candidate labels of {spec.dataset}"
+
+
+def run_title(spec: RunSpec) -> str:
+    """Return the name of a run for people, for example `digits proden seed 0`."""
+    return f"{spec.dataset} {spec.label} seed {spec.seed}"

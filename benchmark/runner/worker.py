@@ -1,4 +1,4 @@
-"""Executes one run in this process: data, candidate labels, identity, lock, training, the document it leaves behind."""
+"""Do one run in this process: data, candidate labels, identity, lock, training, record."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from benchmark import artifacts
 from benchmark.accuracy import in_words
 from benchmark.config.spec import RunSpec
 from benchmark.errors import warn
-from benchmark.runner.capture import captured, silenced
-from benchmark.runner.failures import is_out_of_memory, sentence
-from benchmark.runner.options import DEATHS_ALLOWED, Outcome, RunOptions
+from benchmark.runner.log import captured, is_out_of_memory, sentence, silenced
+from benchmark.runner.options import DEATHS_ALLOWED, Outcome, RunOptions, run_title
 from benchmark.runner.provenance import environment, now
 from benchmark.runner.tracking import following
 from benchmark.store import SCHEMA, RunFolder, done_elsewhere, epochs_digest, identity_of, run_folder
@@ -248,7 +247,7 @@ class Attempt:
         if self.options.keep_model:
             why = cannot_keep(trainer, self.dataset)
             if why:
-                warn(f"{self.spec.dataset} {self.spec.label} seed {self.spec.seed} keeps no model: {why}.")
+                warn(f"{run_title(self.spec)} keeps no model: {why}.")
             else:
                 made = model_files(trainer, self.dataset, self.candidates.matrix)
                 files |= write_model(self.folder.path, made)

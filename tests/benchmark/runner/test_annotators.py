@@ -20,9 +20,9 @@ from benchmark.config.selection import Choice, select
 from benchmark.config.spec import RunSpec
 from benchmark.files import Lock
 from benchmark.runner.annotators import annotators
-from benchmark.runner.backends.schedule import Schedule, Sets, Waiting, grouped
 from benchmark.runner.progress import Lines, Progress
 from benchmark.runner.provenance import cpu_name
+from benchmark.runner.schedule import CandidateJob, PendingRun, Schedule, candidate_jobs
 from benchmark.store import RunFolder
 from tests.conftest import TinyBenchmark
 from tests.support.killing import finish, wait_until
@@ -140,14 +140,18 @@ def specs(**words: Any) -> list[RunSpec]:
 def test_a_run_starts_as_soon_as_its_own_set_is_ready() -> None:
     schedule = Schedule(specs(), slots=2)
     glyphs, digits = schedule.take(), schedule.take()
-    assert isinstance(glyphs, Sets) and isinstance(digits, Sets) and (glyphs.name, digits.name) == ("glyphs", "digits")
+    assert (
+        isinstance(glyphs, CandidateJob)
+        and isinstance(digits, CandidateJob)
+        and (glyphs.dataset, digits.dataset) == ("glyphs", "digits")
+    )
     for key in glyphs.specs:
         assert schedule.prepared(key) == []
     schedule.leave(glyphs)
     runs = [schedule.take(), schedule.take()]
-    assert [run.spec.dataset for run in runs if isinstance(run, Waiting)] == ["glyphs", "glyphs"]
+    assert [run.spec.dataset for run in runs if isinstance(run, PendingRun)] == ["glyphs", "glyphs"]
     for key in digits.specs:
-        assert [spec.dataset for spec in schedule.prepared(key, "no data")] == ["digits"]
+        assert [spec.dataset for spec in schedule.prepared(key, usable=False)] == ["digits"]
     for work in (digits, *runs):
         assert work is not None
         schedule.leave(work)
@@ -157,8 +161,8 @@ def test_a_run_starts_as_soon_as_its_own_set_is_ready() -> None:
 def test_a_single_slot_makes_the_next_set_when_the_runs_of_the_last_are_done() -> None:
     schedule, order = Schedule(specs(), slots=1), []
     while (work := schedule.take()) is not None:
-        order.append(f"{work.name} sets" if isinstance(work, Sets) else f"{work.spec.dataset} run")
-        for key in work.specs if isinstance(work, Sets) else ():
+        order.append(f"{work.dataset} sets" if isinstance(work, CandidateJob) else f"{work.spec.dataset} run")
+        for key in work.specs if isinstance(work, CandidateJob) else ():
             schedule.prepared(key)
         schedule.leave(work)
     assert order == ["glyphs sets", "glyphs run", "glyphs run", "digits sets", "digits run", "digits run"]
@@ -179,14 +183,14 @@ def test_sets_that_another_process_is_making_are_passed_over_until_it_is_gone(tm
         assert held.wait(30)
         schedule = Schedule(specs(), slots=1)
         glyphs = schedule.take()
-        assert isinstance(glyphs, Sets)
+        assert isinstance(glyphs, CandidateJob)
         glyphs.lock = path
         schedule.leave(glyphs)
         time.sleep(0.6)
         digits = schedule.take()
-        assert isinstance(digits, Sets) and digits.name == "digits"
-        schedule.prepared(next(iter(digits.specs)), "")
-        assert isinstance(schedule.take(), Waiting)  # what is ready comes before what somebody else is at
+        assert isinstance(digits, CandidateJob) and digits.dataset == "digits"
+        schedule.prepared(next(iter(digits.specs)))
+        assert isinstance(schedule.take(), PendingRun)  # what is ready comes before what somebody else is at
     finally:
         other.kill()
         other.join()
@@ -194,9 +198,9 @@ def test_sets_that_another_process_is_making_are_passed_over_until_it_is_gone(tm
 
 
 def test_seeds_share_an_annotator_unless_they_are_other_splits() -> None:
-    assert [len(sets.specs) for sets in grouped(specs(datasets="digits"))] == [2]
+    assert [len(sets.specs) for sets in candidate_jobs(specs(datasets="digits"))] == [2]
     split = select("quick", Choice(methods="proden", datasets="digits", seeds="0,1", settings=("data.split=-1",)))
-    assert [len(sets.specs) for sets in grouped(split.specs())] == [1, 1]
+    assert [len(sets.specs) for sets in candidate_jobs(split.specs())] == [1, 1]
 
 
 # Shown -----------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from benchmark.errors import CandidError
-from benchmark.runner.backends import dask
+from benchmark.runner import dask
 from tests.conftest import ROOT, TinyBenchmark, make_tiny
 from tests.support.killing import documents, finish, kill, running, wait_until
 from tests.support.plugins import DIES_LATE, DIES_ONCE, write_plugin
@@ -113,7 +114,8 @@ def test_dask_does_every_run_once_although_a_worker_is_killed(
     found = list(documents(bench).values())
     assert len(found) == 8 and {d["status"] for d in found} == {"done"}
     assert sum(d["time"]["sittings"] for d in found) <= 9  # one sitting each, and one more for the run that was cut off
-    assert out.count(" % in ") == 8
+    assert out.count(" % in ") == 8 and err.count("warning: dask worker tcp://127.0.0.1:") == 1, err
+    assert re.search(r"died; resuming digits (proden|cc) seed \d from its last checkpoint", err)
     assert bench.results_only() == alone
     assert {d["time"]["pid"] for d in found} <= pids
 
@@ -130,6 +132,7 @@ def test_a_run_that_kills_its_dask_workers_is_given_up_and_the_others_go_on(
     assert done.returncode == 1
     assert {name: d["status"] for name, d in states.items()} == {"proden": "done", "cc": "done", "dies-late": "failed"}
     assert "died 2 times" in states["dies-late"]["reason"]
+    assert done.stderr.count("digits dies-late seed 0 died (signal 9); resuming") == 1
 
 
 def test_a_run_that_dask_gives_up_is_tried_again_and_the_others_go_on(forked_benchmark: Make, tmp_path: Path) -> None:
@@ -143,7 +146,7 @@ def test_a_run_that_dask_gives_up_is_tried_again_and_the_others_go_on(forked_ben
         words = ("--backend", "dask", "--scheduler", address, "--seeds", "0,1", "--plugin", str(plugin))
         done = bench.run("run", *words)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "dask workers died repeatedly" in done.stderr
+    assert "died (with several dask workers, the last at tcp://" in done.stderr
     found = list(documents(bench).values())
     assert len(found) == 6 and {d["status"] for d in found} == {"done"}
     assert sum(d["time"]["sittings"] for d in found) == 7
@@ -168,24 +171,22 @@ sys.path.insert(0, {str(ROOT)!r})
 from benchmark.device.pretend import PretendCuda
 from benchmark.errors import UsageError
 from benchmark.runner import devices
-from benchmark.runner.backends import dask
+from benchmark.runner import dask
 
 devices.cuda_devices = lambda: ["cuda:0", "cuda:1"]
 
 
-def on_its_card(work):
-    def call(given, options, *more):
-        try:
-            device = dask.options_here(options).device
-        except UsageError:
-            device = "none"  # and that is said by the work itself
-        with PretendCuda(card=int(device[-1])) if device.startswith("cuda") else nullcontext():
-            return work(given, options, *more)
-    return call
+def do_on_its_card(task, spec, options, key):
+    try:
+        device = devices.claim(devices.resolve(options["device"]))
+    except UsageError:
+        device = "none"  # and that is said by the work itself
+    with PretendCuda(card=int(device[-1])) if device.startswith("cuda") else nullcontext():
+        return do_here(task, spec, options, key)
 
 
-if dask.execute_here.__module__ == dask.__name__:  # dask reads this twice
-    dask.execute_here, dask.prepare_here = on_its_card(dask.execute_here), on_its_card(dask.prepare_here)
+if dask.do_here.__module__ == dask.__name__:  # dask reads this twice
+    do_here, dask.do_here = dask.do_here, do_on_its_card
 """
 
 

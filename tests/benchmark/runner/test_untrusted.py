@@ -15,7 +15,7 @@ import pytest
 
 from benchmark.errors import CandidError
 from benchmark.files import Lock, refuse_links
-from benchmark.runner.capture import captured
+from benchmark.runner.log import captured
 from benchmark.store import RunFolder, load, runs
 from datasets.base import DataError
 from datasets.candidates.candidate_sets import read_arrays
