@@ -45,7 +45,7 @@ class Dask(Backend):
         results, data = options.results.resolve(), options.data.resolve()
         with self._connect() as client:
             check_workers(client, self.scheduler, results)
-            cluster = Cluster(client, self.scheduler)
+            cluster = Cluster(client)
             for topic in (options.command, "all"):
                 client.subscribe_topic(topic, cluster.on_event)
             # No time to wait after a signal: runs that workers have begun go on there.
@@ -53,33 +53,24 @@ class Dask(Backend):
             yield [cluster] * min(runs, devices.MOST_JOBS), options
 
     def _connect(self) -> Client:
-        try:
-            from distributed import Client
-        except ImportError:
-            raise CandidError("--backend dask needs the extra `cluster`: pip install dask distributed.") from None
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost scheduler is one sentence of ours
         try:
+            from distributed import Client
+
             return Client(self.scheduler, timeout=CONNECT_SECONDS)
+        except ImportError:
+            raise CandidError("--backend dask needs the extra `cluster`: pip install dask distributed.") from None
         except (OSError, TimeoutError, ValueError) as error:
             raise CandidError(f"No dask scheduler answers at {self.scheduler} ({type(error).__name__}).") from None
 
 
-@dataclass
-class Task:
-    """A task of this command on the cluster."""
-
-    name: str
-    started: Callable[[], None]
-    worker: str = ""  # address, once it has begun
-
-
-class Cluster:
+class Cluster(Slot):
     """The slots of a cluster: any number of threads may have a task done at the same time."""
 
-    def __init__(self, client: Client, scheduler: str) -> None:
-        self.client, self.scheduler = client, scheduler
-        self.call = remote_call(str(ROOT))
-        self.tasks: dict[str, Task] = {}  # by key
+    def __init__(self, client: Client) -> None:
+        self.client, self.call = client, remote_call(str(ROOT))
+        self.tasks: dict[str, tuple[str, Callable[[], None]]] = {}  # by key: its name, and whom to tell that it began
+        self.at_work: dict[str, str] = {}  # by address of a worker, the key of its task
 
     def do(self, task: str, spec: RunSpec, options: RunOptions, started: Callable[[], None]) -> Outcome:
         import asyncio
@@ -87,17 +78,14 @@ class Cluster:
         from distributed import KilledWorker
 
         key = f"{task}-{uuid.uuid4().hex}"
-        self.tasks[key] = Task(task_title(task, spec), started)
+        values = (task, spec.plain(), as_plain(options), key)
+        self.tasks[key] = task_title(task, spec), started
         try:
-            values = (task, spec.plain(), as_plain(options), key)
             answer = self.client.submit(self.call, "do_here", *values, key=key, pure=False).result()
         except KilledWorker as error:
             raise WorkerDied(f"with several dask workers, the last at {error.last_worker.address}") from None
         except (asyncio.CancelledError, CancelledError):
-            raise CandidError(
-                f"The connection to the dask scheduler at {self.scheduler} was lost; when it is there again, "
-                f"the same command goes on from here."
-            ) from None
+            raise CandidError("The connection to the dask scheduler was lost; rerun the command to resume.") from None
         finally:
             del self.tasks[key]
         if "died" in answer:
@@ -107,19 +95,18 @@ class Cluster:
     def on_event(self, event: tuple[float, Any]) -> None:
         """Note that a worker has begun a task; report one that is gone, with the task that dask gives to another."""
         message = event[1] if isinstance(event[1], dict) else {}
-        begun = self.tasks.get(message.get("begun", ""))
-        if begun is not None:
-            begun.worker = message["worker"]
-            begun.started()
-        elif message.get("action") == "remove-worker":
-            address, how = message["worker"], "left" if message.get("expected") else "died"
-            for task in [task for task in self.tasks.values() if task.worker == address]:
-                task.worker = ""
-                say(f"dask worker {address} {how}; resuming {task.name} from its last checkpoint")
+        worker, key = message.get("worker", ""), message.get("begun", "")
+        if key in self.tasks:
+            self.at_work[worker] = key
+            self.tasks[key][1]()
+        elif message.get("action") == "remove-worker" and self.at_work.get(worker) in self.tasks:
+            name, _ = self.tasks[self.at_work.pop(worker)]
+            how = "left" if message.get("expected") else "died"
+            say(f"dask worker {worker} {how}; resuming {name} from its last checkpoint")
 
-    def ask_to_stop(self) -> None: ...
 
-    def retire(self) -> None: ...
+def as_plain(options: RunOptions) -> dict[str, Any]:
+    return {key: str(v) if isinstance(v, Path) else v for key, v in asdict(options).items()}
 
 
 def check_workers(client: Client, scheduler: str, results: Path) -> None:
@@ -131,11 +118,9 @@ def check_workers(client: Client, scheduler: str, results: Path) -> None:
     answers = client.run(remote_call(str(ROOT)), "is_folder_here", str(results), on_error="return")
     for worker, answer in answers.items():
         if isinstance(answer, BaseException):
-            raise CandidError(
-                f"The dask worker {worker} cannot use {ROOT} ({answer}); it must be there on all machines."
-            )
+            raise CandidError(f"dask worker {worker} cannot use {ROOT} ({answer}); it must be there on all machines.")
         if not answer:
-            raise CandidError(f"The dask worker {worker} does not see the results folder {results}; it must be shared.")
+            raise CandidError(f"dask worker {worker} does not see the results folder {results}; it must be shared.")
 
 
 # On dask workers ------------------------------------------------------------------------------------------------------
@@ -158,10 +143,6 @@ def remote_call(root: str) -> Callable[..., Any]:
         return getattr(dask, name)(*values)
 
     return call
-
-
-def as_plain(options: RunOptions) -> dict[str, Any]:
-    return {key: str(v) if isinstance(v, Path) else v for key, v in asdict(options).items()}
 
 
 def is_folder_here(folder: str) -> bool:
@@ -192,8 +173,8 @@ def do_plain(task: str, plain: dict[str, Any], options: dict[str, Any], own_proc
     spec = RunSpec.from_plain(plain)
     if own_process and spec.runs_user_code:
         return in_own_process(task, plain, options)
-    here = RunOptions(**options | {key: Path(options[key]) for key in ("results", "data")})
-    return asdict(getattr(worker, task)(spec, here))
+    here = {key: Path(options[key]) for key in ("results", "data")}
+    return asdict(getattr(worker, task)(spec, RunOptions(**options | here)))
 
 
 def in_own_process(*task: Any) -> dict[str, Any]:

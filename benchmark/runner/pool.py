@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from benchmark.device import environment
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError, warn
@@ -46,16 +46,17 @@ class Stopped(CandidError):
         self.code = INTERRUPTED if number == signal.SIGINT else TERMINATED
 
 
-class Slot(Protocol):
+class Slot(ABC):
     """Does one task at a time."""
 
+    @abstractmethod
     def do(self, task: str, spec: RunSpec, options: RunOptions, started: Callable[[], None]) -> Outcome:
         """Call the function of that name in runner/worker.py; WorkerDied if its process ends before."""
 
-    def ask_to_stop(self) -> None:
+    def ask_to_stop(self) -> None:  # noqa: B027
         """Ask the worker to save and to end its task."""
 
-    def retire(self) -> None:
+    def retire(self) -> None:  # noqa: B027
         """End the worker, and start no other."""
 
 
@@ -225,14 +226,19 @@ def say(message: str) -> None:
 class Local(Backend):
     """Worker processes on this machine."""
 
+    fork: bool = True  # workers on a CPU, where this process has not used torch
+
     name = "local"
     title = "worker processes here"
 
     @contextmanager
     def open_slots(self, runs: int, options: RunOptions) -> Iterator[tuple[Sequence[Slot], RunOptions]]:
-        if self.slots[0] == "cpu":
+        if self.slots[0] == "cpu" and self.fork:
             import_before_forking()
-        yield [WorkerProcess(device) for device in self.slots], replace(options, device=self.slots[0])
+        yield (
+            [WorkerProcess(device, start_method(device, self.fork)) for device in self.slots],
+            replace(options, device=self.slots[0]),
+        )
 
 
 def import_before_forking() -> None:
@@ -244,24 +250,26 @@ def import_before_forking() -> None:
     torch.compiler.reset()  # imports the compiler, as optimisers do at their first step, where it takes 0.7 s
 
 
-def start_method(device: str) -> str:
+def start_method(device: str, fork: bool = True) -> str:
     """Return "fork" if a forked worker can train on this device, else "spawn", which takes seconds longer.
 
     CUDA must be touched first in the worker, and once a process has used a GPU no fork of it can train.
     """
+    if not fork or device != "cpu" or environment.pretended:
+        return "spawn"
     import torch
 
-    return "fork" if device == "cpu" and not torch.cuda.is_initialized() and not environment.pretended else "spawn"
+    return "spawn" if torch.cuda.is_initialized() else "fork"
 
 
-class WorkerProcess:
+class WorkerProcess(Slot):
     """A slot whose process is started when it is first needed, and again after it has died or run a user's file."""
 
     _starting = threading.Lock()  # a process forked meanwhile would hold the other's pipe open
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, start: str) -> None:
         self.device = device
-        self._context: Any = multiprocessing.get_context(start_method(device))
+        self._context: Any = multiprocessing.get_context(start)
         self._process: Any = None
         self._connection: Any = None
         self._retired = False

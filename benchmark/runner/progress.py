@@ -163,7 +163,7 @@ class Bars:
         lines += [self.jobs.line(spec) for _, spec in sorted(progress.running.items())]
         self._show_lines([] if progress.over else lines)
         self.total.set_postfix_str(f"{progress.elsewhere} in another process" if progress.elsewhere else "", False)
-        self.total.update(self.shown - self.total.n)
+        self.total.n = self.shown
         self.total.refresh()
         if progress.over:
             self.total.close()

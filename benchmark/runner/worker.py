@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from benchmark.store import SCHEMA, RunFolder, done_elsewhere, epochs_digest, id
 from benchmark.trainer import checkpoint
 from benchmark.trainer.annotating import Keeper
 from benchmark.trainer.candidates import candidate_set
-from benchmark.trainer.device import ChangedState, check_global_state, ready, release
+from benchmark.trainer.device import check_global_state, ready, release
 from benchmark.trainer.guard import Diverged, peak_memory_mb
 from benchmark.trainer.loading import dataset_of, entry_of
 from benchmark.trainer.model import cannot_keep, model_files, write_model
@@ -55,17 +56,25 @@ def start_worker(parent: int) -> None:
     threading.Thread(target=watch_parent, daemon=True).start()
 
 
-def prepare(spec: RunSpec, options: RunOptions, wait: bool = False) -> Outcome:
-    """Build what all runs on a data set and seed share.
+def prepare(spec: RunSpec, options: RunOptions) -> Outcome:
+    """Draw the candidate set of a run; what several runs share is built before them.
 
-    `claimed`: another process is at it; the reason is its lock. `done` with a reason: the sets are worth little.
+    `claimed`: another process is drawing it; the reason is its lock. `done` with a reason: the set is doubtful.
     """
+    with silenced(), without_waiting():
+        return _guarded(_prepare, spec, options)
+
+
+def execute(spec: RunSpec, options: RunOptions) -> Outcome:
+    """Do a run: lock its folder, train, record. What a single run can do wrong is an outcome, never an exception."""
+    return _guarded(_execute, spec, options)
+
+
+def _guarded(task: Callable[[RunSpec, RunOptions], Outcome], spec: RunSpec, options: RunOptions) -> Outcome:
     try:
-        with silenced(), contextlib.nullcontext() if wait else without_waiting():
-            device = ready(options.device)
-            check_global_state(device)
-            _, candidates = made(spec, replace(options, device=str(device)))
-            found = doubts(with_accuracy(candidates, options.results / "candidates"))
+        device = ready(options.device)
+        check_global_state(device)
+        return task(spec, replace(options, device=str(device)))
     except Busy as busy:
         return Outcome("claimed", str(busy.path))
     except Interrupted:
@@ -74,11 +83,15 @@ def prepare(spec: RunSpec, options: RunOptions, wait: bool = False) -> Outcome:
         return Outcome("failed", sentence(error))
     finally:
         release(options.device)
-    return Outcome("done", " ".join(found))
 
 
-def made(spec: RunSpec, options: RunOptions) -> tuple[Dataset, CandidateSet]:
-    """The data of a run and its candidate labels, made on first use; training an annotator can be stopped."""
+def _prepare(spec: RunSpec, options: RunOptions) -> Outcome:
+    _, candidates = inputs_of(spec, options)
+    return Outcome("done", " ".join(doubts(with_accuracy(candidates, options.results / "candidates"))))
+
+
+def inputs_of(spec: RunSpec, options: RunOptions) -> tuple[Dataset, CandidateSet]:
+    """Return the data of a run and its candidate labels, drawn on first use; training an annotator can be stopped."""
     dataset = dataset_of(spec, options.data)
     if _stop_asked.is_set():
         raise Interrupted
@@ -87,35 +100,15 @@ def made(spec: RunSpec, options: RunOptions) -> tuple[Dataset, CandidateSet]:
     return dataset, candidate_set(spec, dataset, options.results, options.device, keeper)
 
 
-def execute(spec: RunSpec, options: RunOptions) -> Outcome:
-    """Do this run, or say why not. Never raises for what a single run can do wrong."""
-    try:
-        device = ready(options.device)
-        check_global_state(device)
-        return _execute(spec, replace(options, device=str(device)))
-    except (ChangedState, RuntimeError) as error:  # torch's word for a device that cannot be used
-        return Outcome("failed", sentence(error))
-    finally:
-        release(options.device)
-
-
 def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
-    try:
-        dataset, candidates = made(spec, options)
-    except Interrupted:
-        return Outcome("interrupted", "stopped")
-    except (Exception, SystemExit) as error:
-        return Outcome("failed", sentence(error))
+    dataset, candidates = inputs_of(spec, options)
     identity = identity_of(spec.digest, candidates.sha256)
     other = done_elsewhere(options.results, spec, identity)
     if other is not None and not lacks_model(*other, options):
         return Outcome("done", accuracy=other[1]["summary"].get("accuracy"), skipped=True)
     folder = run_folder(options.results, spec, identity)
-    try:
-        if not folder.lock.acquire():
-            return Outcome("claimed")
-    except OSError as error:
-        return Outcome("failed", sentence(error))
+    if not folder.lock.acquire():
+        return Outcome("claimed")
     try:
         known = folder.read()
         if known is not None and known.get("identity") != identity:
@@ -127,7 +120,7 @@ def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
 
 
 def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> Outcome | None:
-    """The outcome of a run that is not to be tried (again), from its document."""
+    """Return the outcome of a run that is not to be tried (again), from its document."""
     status, reason = known["status"], known.get("reason", "")
     if status == "done" and not lacks_model(folder, known, options):
         return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
@@ -145,14 +138,14 @@ def _settled(folder: RunFolder, known: dict[str, Any], options: RunOptions) -> O
 
 
 def lacks_model(folder: RunFolder, document: dict[str, Any], options: RunOptions) -> bool:
-    """Whether a finished run has to be done again for its model, lost or never stored; the numbers will be the same."""
+    """Return whether a finished run has to be repeated for its model, lost or never stored; its numbers will be equal."""
     return options.keep_model and not all(
         artifacts.is_whole(folder.path, name, document) for name in artifacts.MODEL_FILES
     )
 
 
 def write_or_warn(folder: RunFolder, document: dict[str, Any]) -> OSError | None:
-    """A full disk is a warning: the last whole files stay as they are."""
+    """Write run.json; on a full disk warn, because the last whole files stay as they are."""
     try:
         folder.write(document)
     except OSError as error:
@@ -162,7 +155,7 @@ def write_or_warn(folder: RunFolder, document: dict[str, Any]) -> OSError | None
 
 
 def deaths(known: dict[str, Any], options: RunOptions) -> int:
-    """How many workers of this very command died on a run whose lock is free, the one that left `known` included."""
+    """Return how many workers of this command died on a run whose lock is free, the one that left `known` included."""
     if known["status"] != "running" or known["time"].get("command") != options.command:
         return 0
     return int(known["time"].get("deaths", 0)) + 1
@@ -170,7 +163,7 @@ def deaths(known: dict[str, Any], options: RunOptions) -> int:
 
 @dataclass
 class Attempt:
-    """One sitting of one run by this process, which holds its lock."""
+    """One session of one run in this process, which holds its lock."""
 
     spec: RunSpec
     options: RunOptions
@@ -178,7 +171,7 @@ class Attempt:
     identity: str
     dataset: Dataset
     candidates: CandidateSet
-    known: dict[str, Any] | None  # what an earlier sitting left
+    known: dict[str, Any] | None  # what an earlier session left
     document: dict[str, Any] = field(default_factory=dict)
 
     def carry_out(self) -> Outcome:
