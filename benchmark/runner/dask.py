@@ -53,10 +53,10 @@ class Dask(Backend):
             yield [cluster] * min(runs, devices.MOST_JOBS), options
 
     def _connect(self) -> Client:
-        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost scheduler is one sentence of ours
         try:
             from distributed import Client
 
+            logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost scheduler is one sentence
             return Client(self.scheduler, timeout=CONNECT_SECONDS)
         except ImportError:
             raise CandidError("--backend dask needs the extra `cluster`: pip install dask distributed.") from None

@@ -55,7 +55,7 @@ def blind(spec: RunSpec) -> bool:
 def outcome_line(spec: RunSpec, outcome: Outcome) -> str:
     head = run_title(spec)
     if outcome.status == "done":
-        result = outcome.told or "trained" if outcome.accuracy is None else f"{outcome.accuracy:.2f} %"
+        result = outcome.label_free or "trained" if outcome.accuracy is None else f"{outcome.accuracy:.2f} %"
         result = "trained" if blind(spec) else result
         return f"{head}: {result} in {duration(outcome.seconds)}"
     return f"{head}: {outcome.status}{f': {outcome.reason}' if outcome.reason else ''}"

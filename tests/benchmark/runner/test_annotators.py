@@ -24,34 +24,19 @@ from benchmark.runner.progress import Lines, Progress
 from benchmark.runner.provenance import cpu_name
 from benchmark.runner.schedule import CandidateJob, PendingRun, Schedule, candidate_jobs
 from benchmark.store import RunFolder
-from tests.conftest import TinyBenchmark
+from tests.conftest import TINY, TinyBenchmark
 from tests.support.killing import finish, wait_until
 
 Make = Callable[..., TinyBenchmark]
-PROFILE = """
-title = "annotated"
-seeds = [0, 1]
-methods = ["proden", "cc"]
-datasets = ["digits"]
-
-[train]
-epochs = 1
-batch = 32
-
-[data.digits]
-settings = { test = 1200 }
-generator = "instance"
-rate = 0.3
-backbone = { name = "small-cnn" }
-annotator = { network = "small-cnn", epochs = EPOCHS, batch = 8 }
-"""
-
-
 EPOCHS = 30  # enough for three interruptions
 
 
 def profile(epochs: int) -> str:
-    return PROFILE.replace("EPOCHS", str(epochs))
+    network = f"""generator = "instance"
+backbone = {{ name = "small-cnn" }}
+annotator = {{ network = "small-cnn", epochs = {epochs}, batch = 8 }}
+"""
+    return TINY.replace("epochs = 3", "epochs = 1").replace("1500", "1400").replace('generator = "uniform"\n', network)
 
 
 def epochs_of(bench: TinyBenchmark) -> int:
@@ -98,7 +83,7 @@ def test_an_annotator_killed_in_every_way_makes_the_same_sets_and_runs(forked_be
 def test_two_commands_make_different_sets_at_the_same_time(forked_benchmark: Make) -> None:
     """The second passes over what the first is at, instead of waiting for it."""
     first_set = profile(EPOCHS)
-    second_set = first_set[first_set.index("[data.digits]") :].replace("digits", "glyphs").replace("1200", "100")
+    second_set = first_set[first_set.index("[data.digits]") :].replace("digits", "glyphs").replace("1400", "100")
     text = first_set.replace('["digits"]', '["digits", "glyphs"]') + second_set.replace(
         "test =", "train = 600, classes = 5, side = 16, test ="
     )
