@@ -16,7 +16,7 @@ DEATHS_ALLOWED = 2  # of worker processes on one run in one command
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Where a run finds and leaves things, and what it runs on. None of it enters the run's identity."""
+    """Folders, device and habits of a run; none of it enters the run's identity."""
 
     results: Path
     data: Path
@@ -26,7 +26,7 @@ class RunOptions:
     track: str = ""  # "tensorboard" or "wandb"
     command: str = field(default_factory=lambda: uuid.uuid4().hex)  # one call of the program, on however many workers
     started: float = field(default_factory=time.time)  # when that was
-    typed: str = ""  # its words, for the record of a sitting
+    typed: str = ""  # its words, for the record of a session
     keep_model: bool = False  # a run without its model is done again
     grace: float | None = None  # seconds to save after a signal; None: by the device
 

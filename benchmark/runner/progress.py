@@ -62,7 +62,7 @@ def outcome_line(spec: RunSpec, outcome: Outcome) -> str:
 
 
 def duration(seconds: float) -> str:
-    """'8 s', '3 min 20 s', '2 h 05 min'."""
+    """Return a duration in words: '8 s', '3 min 20 s', '2 h 05 min'."""
     seconds = round(seconds)
     if seconds < 60:
         return f"{seconds} s"
@@ -72,7 +72,7 @@ def duration(seconds: float) -> str:
 
 
 def preparing_lines(names: Iterable[str], results: Path) -> list[str]:
-    """What is going on for datasets whose candidate labels are being drawn: their annotators, or what comes before."""
+    """Describe the work on datasets whose candidate labels are being drawn: annotators in training, or what is before."""
     lines = []
     for name in sorted(set(names)):
         training = [annotator for annotator in annotators(results, name) if annotator.status == "running"]

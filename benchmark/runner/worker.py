@@ -175,7 +175,7 @@ class Attempt:
     document: dict[str, Any] = field(default_factory=dict)
 
     def carry_out(self) -> Outcome:
-        """Train to the end, or to whatever ends it before; run.json says how."""
+        """Train to the end, or to whatever ends it before, and record how it ended in run.json."""
         started = time.time()
         self.document = self._first_document()
         try:
@@ -196,7 +196,7 @@ class Attempt:
         return Outcome(status, reason, summary.get("accuracy"), time.time() - started, in_words(summary))
 
     def _try(self) -> tuple[str, str]:
-        """Status and reason."""
+        """Train; return status and reason."""
         try:
             self._train()
         except Interrupted:
@@ -234,20 +234,20 @@ class Attempt:
         self.document["cost"]["parameters"] = sum(p.numel() for p in trainer.method.parameters())
 
     def _keep(self, trainer: Trainer) -> dict[str, str]:
-        """Leave the run's outputs beside its numbers; their names and SHA-256."""
+        """Write the run's outputs beside its numbers; return their names and SHA-256."""
         content = artifacts.packed(trainer.evaluator.predictions(trainer.method).arrays())
         files = {artifacts.PREDICTIONS: artifacts.write(self.folder.path / artifacts.PREDICTIONS, content)}
         if self.options.keep_model:
-            why = cannot_keep(trainer, self.dataset)
-            if why:
-                warn(f"{run_title(self.spec)} keeps no model: {why}.")
+            reason = cannot_keep(trainer, self.dataset)
+            if reason:
+                warn(f"{run_title(self.spec)} keeps no model: {reason}.")
             else:
-                made = model_files(trainer, self.dataset, self.candidates.matrix)
-                files |= write_model(self.folder.path, made)
+                model = model_files(trainer, self.dataset, self.candidates.matrix)
+                files |= write_model(self.folder.path, model)
         return files
 
     def _first_document(self) -> dict[str, Any]:
-        """run.json while the run is going on."""
+        """Return run.json as it is while the run goes on."""
         spec, earlier = self.spec, self.known["time"] if self.known else {}
         here = {"started": now(), "typed": self.options.typed, "host": socket.gethostname(), "pid": os.getpid()}
         before = self.known.get("sittings") if self.known else None
