@@ -15,8 +15,8 @@ from datasets.base import plural
 if TYPE_CHECKING:
     from benchmark.config.selection import Selection
     from benchmark.config.spec import RunSpec
-    from benchmark.runner.backends.base import Backend
     from benchmark.runner.options import RunOptions
+    from benchmark.runner.pool import Backend
     from benchmark.runner.progress import Progress
     from benchmark.store import PlanStatus
 
@@ -77,7 +77,7 @@ def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> P
     from benchmark.files import ensure_writable
     from benchmark.runner.missing import refuse_missing
     from benchmark.runner.progress import Progress, display_for
-    from benchmark.runner.status import cost
+    from benchmark.runner.schedule import cost
     from benchmark.runner.tracking import check_tracker
 
     place = place_of(request)

@@ -1,5 +1,5 @@
-"""Many runs: what carries one out (worker), where (backends), what is written down beside it, how it is shown.
+"""Many runs: one run (worker), what comes next (schedule), where (pool, dask), how it is shown (progress).
 
-May import errors, files, store, plan and train. The rest of the program takes `BACKENDS` from run.backends,
-`RunOptions` and `Outcome` from run.options. run.worker needs torch; back-ends import it where it is to be used.
+May import errors, files, store, config and trainer. runner.worker and runner.estimate need torch; nothing else here
+imports it before it is used.
 """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmark.config.selection import Selection
 from benchmark.config.spec import RunSpec
-from benchmark.runner.capture import silenced
+from benchmark.runner.log import silenced
 from benchmark.runner.options import RunOptions
 from datasets.base import DataError
 from methods.registry import MethodError

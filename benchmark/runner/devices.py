@@ -1,4 +1,4 @@
-"""Which devices a command may use, and how many runs at once; found out without importing torch where possible."""
+"""Choose the devices of a command and how many runs it does at once, without importing torch where possible."""
 
 from __future__ import annotations
 
@@ -42,56 +42,56 @@ def usable_gpus() -> int:
 
 
 def resolve(device: str) -> list[str]:
-    """`--device auto|cpu|cuda|cuda:1` -> the devices that slots are spread over."""
+    """Return the devices that slots are spread over, for `--device auto|cpu|cuda|cuda:1`."""
     if device == "cpu":
         return ["cpu"]
-    found = cuda_devices()
+    gpus = cuda_devices()
     if device == "auto":
-        return found or ["cpu"]
-    if device == "cuda" and found:
-        return found
-    if device in found:
+        return gpus or ["cpu"]
+    if device == "cuda" and gpus:
+        return gpus
+    if device in gpus:
         return [device]
     if device.startswith("cuda"):
-        have = f"this machine has {', '.join(found)}" if found else "there is no GPU that torch can use"
+        have = f"this machine has {', '.join(gpus)}" if gpus else "there is no GPU that torch can use"
         raise UsageError(f"--device {device}: {have}; use --device cpu.")
     raise UsageError(f"--device {device}: choose auto, cpu, cuda or cuda:N.")
 
 
-def claim(found: Sequence[str]) -> str:
-    """One of the devices for this process, as long as it lives: workers that see the same cards take different ones.
+def claim(gpus: Sequence[str]) -> str:
+    """Return one of the devices for this process, as long as it lives: workers that see the same GPUs take different ones.
 
-    Cards are told apart by what CUDA_VISIBLE_DEVICES calls them; where there are more workers than cards, they share.
+    GPUs are identified by what CUDA_VISIBLE_DEVICES calls them; where there are more workers than GPUs, they share.
     """
-    if len(found) == 1:
-        return found[0]
+    if len(gpus) == 1:
+        return gpus[0]
     global _claimed
-    if _claimed is not None and _claimed[0] in found:
+    if _claimed is not None and _claimed[0] in gpus:
         return _claimed[0]
     visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     folder = Path(tempfile.gettempdir()) / f"candid-cards-{os.getuid()}"
     for again in range(MOST_JOBS):
-        for device in found:
+        for device in gpus:
             k = int(device.partition(":")[2])
             lock = Lock(folder / file_name(f"{visible[k] if k < len(visible) else k}-{again}"))
             if lock.acquire():
                 _claimed = device, lock
                 return device
-    return found[0]
+    return gpus[0]
 
 
 _claimed: tuple[str, Lock] | None = None
 
 
 def parse_jobs(text: str | None, devices: Sequence[str]) -> list[str]:
-    """The device of every slot: `--jobs N`, `--jobs K/gpu`; default one per CUDA device, on a CPU one per core."""
+    """Return the device of every slot, for `--jobs N` or `--jobs K/gpu`; by default one per GPU, on a CPU one per core."""
     if text is None:
         return list(devices) if devices[0] != "cpu" else ["cpu"] * cores()
     number, _, per = text.partition("/")
     if not number.isdecimal() or int(number) < 1 or per not in ("", "gpu"):
-        raise UsageError(f"--jobs {text}: write a whole number, or K/gpu for K runs on each GPU.")
+        raise UsageError(f"--jobs {text}: write a positive integer, or K/gpu for K runs on each GPU.")
     if int(number) > MOST_JOBS:
-        raise UsageError(f"--jobs {text}: that is more than one machine can do at once; {MOST_JOBS} is the most.")
+        raise UsageError(f"--jobs {text}: one machine does at most {MOST_JOBS} runs at once.")
     if per == "gpu":
         if devices[0] == "cpu":
             raise UsageError(f"--jobs {text}: there is no GPU here; write --jobs {number}.")
@@ -100,5 +100,5 @@ def parse_jobs(text: str | None, devices: Sequence[str]) -> list[str]:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

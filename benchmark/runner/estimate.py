@@ -13,8 +13,7 @@ from tqdm import tqdm
 
 from benchmark.config.sections import AUTO, Annotator, Data
 from benchmark.config.spec import RunSpec, digest_of
-from benchmark.runner.capture import silenced
-from benchmark.runner.failures import sentence
+from benchmark.runner.log import sentence, silenced
 from benchmark.runner.options import RunOptions
 from benchmark.trainer.candidates import plausible_candidates
 from benchmark.trainer.device import release

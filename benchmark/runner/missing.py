@@ -1,4 +1,4 @@
-"""Data that runs need and that are not on this machine. Needs no torch."""
+"""Find the data that runs need and that are not on this machine. Needs no torch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ class MissingData(CandidError):
 
 
 def missing_data(specs: Iterable[RunSpec], root: Path) -> dict[str, str]:
-    """By the name that the command line knows a set by: what is not there and what to do about it."""
-    found: dict[str, str] = {}
-    for name, settings in {
-        spec.paths.get("dataset") or spec.dataset: spec.config.dataset_settings for spec in specs
-    }.items():
+    """Return by name on the command line which datasets are missing, and what to do about it."""
+    missing: dict[str, str] = {}
+    every = {spec.paths.get("dataset") or spec.dataset: spec.config.dataset_settings for spec in specs}
+    for name, settings in every.items():
         availability = registry.get(name).find(root)
         cut_by_hand = availability.status == "incomplete" and settings.get("check_sizes") is False
         if availability.status != "found" and not cut_by_hand:
-            found[name] = f"{availability.detail}; {availability.how}"
-    return found
+            missing[name] = f"{availability.detail}; {availability.how}"
+    return missing
 
 
 def refuse_missing(specs: Iterable[RunSpec], root: Path) -> None:
-    """Stop before anything trains if data are not there."""
+    """Raise MissingData before anything trains if data are not there."""
     specs = list(specs)
     missing = missing_data(specs, root)
     if not missing:

@@ -1,4 +1,4 @@
-"""What goes into a run beside its specification, and what comes out of it. Needs no torch."""
+"""Options and outcome of a run. Needs no torch."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmark.config.spec import RunSpec
 
 DEATHS_ALLOWED = 2  # of worker processes on one run in one command
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Where a run finds and leaves things, and what it runs on. None of it enters the run's identity."""
+    """Folders, device and habits of a run; none of it enters the run's identity."""
 
     results: Path
     data: Path
@@ -22,7 +26,7 @@ class RunOptions:
     track: str = ""  # "tensorboard" or "wandb"
     command: str = field(default_factory=lambda: uuid.uuid4().hex)  # one call of the program, on however many workers
     started: float = field(default_factory=time.time)  # when that was
-    typed: str = ""  # its words, for the record of a sitting
+    typed: str = ""  # its words, for the record of a session
     keep_model: bool = False  # a run without its model is done again
     grace: float | None = None  # seconds to save after a signal; None: by the device
 
@@ -35,5 +39,15 @@ class Outcome:
     reason: str = ""
     accuracy: float | None = None
     seconds: float = 0.0
-    told: str = ""  # what stands in for the accuracy where there are no true labels
+    label_free: str = ""  # what stands in for the accuracy where there are no true labels
     skipped: bool = False  # nothing was done for it, so it has no line of its own
+
+
+def task_title(task: str, spec: RunSpec) -> str:
+    """Return what a worker does, in words: its run, or the candidate labels that it needs."""
+    return run_title(spec) if task == "execute" else f"the candidate labels of {spec.dataset}"
+
+
+def run_title(spec: RunSpec) -> str:
+    """Return the name of a run for people, for example `digits proden seed 0`."""
+    return f"{spec.dataset} {spec.label} seed {spec.seed}"

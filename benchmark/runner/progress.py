@@ -1,37 +1,38 @@
-"""How a command shows what it is doing: a line per running job and a bar on a terminal, plain lines elsewhere."""
+"""Show the progress of a command: bars on a terminal; elsewhere a line per finished run and a heartbeat."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmark.accuracy import SELECTING, in_words
 from benchmark.runner.annotators import annotators
-from benchmark.runner.options import Outcome
+from benchmark.runner.options import Outcome, run_title
 from benchmark.store import TUNING, StoredRun, find
 
 if TYPE_CHECKING:
     from benchmark.config.spec import RunSpec
 
-BAR = 30
+SHOW_SECONDS = 0.5  # between two looks at the records of running jobs
 PATIENCE = 10.0  # seconds before plain output says what it waits for
 HEARTBEAT = 60.0  # seconds between two plain lines on one annotator or run
 
 
 @dataclass
 class Progress:
-    """How far a set of runs is; a back-end writes it, a display reads it."""
+    """The state of a set of runs; a back-end writes it, a display reads it."""
 
     total: int
-    preparing: dict[int, str] = field(default_factory=dict)  # by slot: data sets whose candidate labels are being made
+    preparing: dict[int, str] = field(default_factory=dict)  # by slot: datasets whose candidate labels are being drawn
     running: dict[int, RunSpec] = field(default_factory=dict)  # by slot
     outcomes: list[tuple[RunSpec, Outcome]] = field(default_factory=list)
     elsewhere: int = 0  # runs that other processes have
+    over: bool = False
     started: float = field(default_factory=time.time)
 
 
@@ -39,28 +40,28 @@ Display = Callable[[Progress], None]
 
 
 def display_for(quiet: bool, results: Path) -> Display | None:
-    """The display that fits where the output goes."""
+    """Return the display that fits where the output goes."""
     if quiet:
         return None
-    return Terminal(results) if sys.stdout.isatty() else Lines(results)
+    return Bars(results) if sys.stdout.isatty() else Lines(results)
 
 
 def blind(spec: RunSpec) -> bool:
-    """Whoever chooses a setting must not see test accuracies on the way."""
+    """Return whether test accuracies are hidden: those who choose a setting must not see them on the way."""
     return spec.purpose == TUNING
 
 
 def outcome_line(spec: RunSpec, outcome: Outcome) -> str:
-    head = f"{spec.dataset} {spec.label} seed {spec.seed}"
+    head = run_title(spec)
     if outcome.status == "done":
-        result = outcome.told or "trained" if outcome.accuracy is None else f"{outcome.accuracy:.2f} %"
+        result = outcome.label_free or "trained" if outcome.accuracy is None else f"{outcome.accuracy:.2f} %"
         result = "trained" if blind(spec) else result
         return f"{head}: {result} in {duration(outcome.seconds)}"
     return f"{head}: {outcome.status}{f': {outcome.reason}' if outcome.reason else ''}"
 
 
 def duration(seconds: float) -> str:
-    """'8 s', '3 min 20 s', '2 h 05 min'."""
+    """Return a duration in words: '8 s', '3 min 20 s', '2 h 05 min'."""
     seconds = round(seconds)
     if seconds < 60:
         return f"{seconds} s"
@@ -70,21 +71,20 @@ def duration(seconds: float) -> str:
 
 
 def preparing_lines(names: Iterable[str], results: Path) -> list[str]:
-    """What is going on for data sets whose candidate labels are being made: their annotators, or what comes before."""
+    """Describe the work on datasets whose candidate labels are being drawn: annotators in training, or what is before."""
     lines = []
     for name in sorted(set(names)):
-        training = [found for found in annotators(results, name) if found.status == "running"]
-        lines += [
-            f"{name}: {found.words()}{f', {duration(found.seconds_left)} left' if found.seconds_left else ''}"
-            for found in training
-        ]
+        training = [annotator for annotator in annotators(results, name) if annotator.status == "running"]
+        for annotator in training:
+            left = f", {duration(annotator.seconds_left)} left" if annotator.seconds_left else ""
+            lines.append(f"{name}: {annotator.words()}{left}")
         if not training:
-            lines.append(f"{name}: making its candidate labels")
+            lines.append(f"{name}: drawing its candidate labels")
     return lines
 
 
 class Jobs:
-    """How far running jobs are, from what they have written so far."""
+    """Describe running jobs from what they have written so far."""
 
     def __init__(self, results: Path) -> None:
         self.results = results
@@ -92,13 +92,13 @@ class Jobs:
         self.since: dict[str, tuple[float, int]] = {}  # when this process first saw a run, and at which epoch
 
     def line(self, spec: RunSpec) -> str:
-        head = f"{spec.dataset} {spec.label} seed {spec.seed}"
+        head = run_title(spec)
         folder = self.folders.get(spec.digest)
         if folder is None:
-            found = find(self.results, spec)
-            if found is None:
+            stored = find(self.results, spec)
+            if stored is None:
                 return f"{head}: starting"
-            folder = self.folders[spec.digest] = found
+            folder = self.folders[spec.digest] = stored
         epochs, total = folder.epochs(), spec.train.epochs
         start, first = self.since.setdefault(spec.digest, (time.time(), len(epochs)))
         if not epochs:
@@ -106,7 +106,7 @@ class Jobs:
         results = [record["result"] for record in reversed(epochs)]
         if blind(spec):
             results = [{key: result.get(key) for key in SELECTING.values()} for result in results]
-        shown = next((f", {told}" for told in map(in_words, results) if told), "")
+        shown = next((f", {words}" for words in map(in_words, results) if words), "")
         left = ""
         if len(epochs) > first:
             left = f", {duration((time.time() - start) / (len(epochs) - first) * (total - len(epochs)))} left"
@@ -114,7 +114,7 @@ class Jobs:
 
 
 class Lines:
-    """One plain line per finished run, and now and then one per run and per data set that is being prepared."""
+    """Elsewhere: one plain line per finished run, and now and then one per run and per dataset in preparation."""
 
     def __init__(self, results: Path) -> None:
         self.results, self.jobs = results, Jobs(results)
@@ -137,44 +137,52 @@ class Lines:
                 print(f"[{self.shown}/{progress.total}] {outcome_line(spec, outcome)}", flush=True)
 
 
-class Terminal:
-    """Running jobs with epoch, accuracy and time left, and an overall bar; redrawn in place."""
+class Bars:
+    """On a terminal: a bar for all runs, and below it a line per running job."""
 
     def __init__(self, results: Path) -> None:
-        self.results, self.jobs = results, Jobs(results)
-        self.shown, self.height, self.last, self.ended = 0, 0, 0.0, False
+        from tqdm.auto import tqdm
+
+        self.results, self.jobs, self.tqdm = results, Jobs(results), tqdm
+        self.shown, self.last = 0, 0.0
+        self.total: Any = None
+        self.lines: list[Any] = []
 
     def __call__(self, progress: Progress) -> None:
         finished = progress.outcomes[self.shown :]
-        over = not progress.running and not progress.preparing and len(progress.outcomes) >= progress.total
-        if not finished and (self.ended if over else time.time() - self.last < 0.5):
+        if not finished and not progress.over and time.time() - self.last < SHOW_SECONDS:
             return
-        self.last, self.ended = time.time(), over
-        out = [f"\x1b[{self.height}A\x1b[J"] if self.height else []
+        self.last, self.shown = time.time(), self.shown + len(finished)
+        if self.total is None:
+            self.total = self._bar(total=progress.total, unit="run", disable=not progress.total)
         for spec, outcome in finished:
-            self.shown += 1
             if not outcome.skipped:
-                out.append(outcome_line(spec, outcome) + "\n")
-        width, height = shutil.get_terminal_size()
-        lines = [] if over else self._jobs(progress, max(1, height - 3))
-        lines += [self._bar(progress)] if progress.total else []
-        lines = [line[: width - 1] for line in lines]  # one that wraps would be two, and the next redraw one too short
-        self.height = 0 if over else len(lines)
-        sys.stdout.write("".join(out) + "".join(f"{line}\n" for line in lines))
-        sys.stdout.flush()
+                self.tqdm.write(outcome_line(spec, outcome), file=sys.stdout)
+        lines = preparing_lines(progress.preparing.values(), self.results)
+        lines += [self.jobs.line(spec) for _, spec in sorted(progress.running.items())]
+        self._show_lines([] if progress.over else lines)
+        self.total.set_postfix_str(f"{progress.elsewhere} in another process" if progress.elsewhere else "", False)
+        self.total.n = self.shown
+        self.total.refresh()
+        if progress.over:
+            self.total.close()
 
-    def _jobs(self, progress: Progress, most: int) -> list[str]:
-        """What is going on, a line each, in as many lines as there is room for."""
-        running = sorted(progress.running.items())
-        room = most if len(running) <= most else most - 1
-        lines = [f"  {line}" for line in preparing_lines(progress.preparing.values(), self.results)]
-        lines += [f"  {self.jobs.line(spec)}" for _, spec in running[:room]]
-        return lines + ([f"  and {len(running) - room} more"] if len(running) > room else [])
+    def _show_lines(self, lines: list[str]) -> None:
+        while len(self.lines) > len(lines):
+            self.lines.pop().close()
+        while len(self.lines) < len(lines):
+            self.lines.append(self._bar(bar_format="{desc}", leave=False))
+        for bar, line in zip(self.lines, lines, strict=True):
+            bar.set_description_str(f"  {line}")
 
-    def _bar(self, progress: Progress) -> str:
-        done, total = len(progress.outcomes), max(progress.total, 1)
-        filled = BAR * done // total
-        elapsed = time.time() - progress.started
-        left = f", about {duration(elapsed / done * (total - done))} left" if 0 < done < total else ""
-        waiting = f", {progress.elsewhere} in another process" if progress.elsewhere else ""
-        return f"[{'█' * filled}{'·' * (BAR - filled)}] {done}/{total} runs, {duration(elapsed)}{left}{waiting}"
+    def _bar(self, **words: Any) -> Any:
+        return self.tqdm(file=sys.stdout, dynamic_ncols=True, **words)
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Take bars off the terminal for a line of text."""
+    from tqdm import tqdm
+
+    with tqdm.external_write_mode(file=sys.stdout):
+        yield

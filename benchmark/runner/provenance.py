@@ -1,4 +1,4 @@
-"""Where a number comes from: machine, versions, commit, a digest of the source."""
+"""Record where a number comes from: machine, versions, commit, a digest of the source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = ("joblib", "pandas", "pillow", "safetensors", "scikit-learn", "scipy"
 
 @functools.lru_cache(maxsize=4)
 def environment(device: str) -> dict[str, Any]:
-    """What a reader needs to know about the machine and the code."""
+    """Return what a reader needs to know about the machine and the code."""
     import numpy
     import torch
 
@@ -45,7 +45,7 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def cuda_versions() -> dict[str, Any]:
-    """What the bits of a run on CUDA follow from beside the card; TF32 is a setting of the run."""
+    """Return what the bits of a run on CUDA follow from beside the GPU; TF32 is a setting of the run."""
     import torch
 
     return {
@@ -57,7 +57,7 @@ def cuda_versions() -> dict[str, Any]:
 
 
 def driver_version() -> str:
-    """Of the NVIDIA driver; empty where it cannot be read."""
+    """Return the version of the NVIDIA driver; empty where it cannot be read."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.partition("\n")[0].strip()
@@ -72,7 +72,7 @@ def package_version(name: str) -> str:
 
 
 def memory_gb() -> int:
-    """Of the machine; 0 where it cannot be told."""
+    """Return the memory of the machine; 0 where it is unknown."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9)
     return 0
@@ -88,7 +88,7 @@ def cpu_name() -> str:
 
 @functools.cache
 def commit() -> str:
-    """The commit of the checkout, with '+' when tracked files differ from it; empty outside git."""
+    """Return the commit of the checkout, with '+' when tracked files differ from it; empty outside git."""
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=10)
         diff = subprocess.run(
@@ -102,7 +102,7 @@ def commit() -> str:
 
 @functools.cache
 def code_version() -> str:
-    """A digest of the source of the three packages: equal code, equal version, whatever git says."""
+    """Return a digest of the source of the three packages: equal code, equal version, whatever git says."""
     digest = hashlib.sha256()
     for package in ("benchmark", "datasets", "methods"):
         for path in sorted((ROOT / package).rglob("*.py")):

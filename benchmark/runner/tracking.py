@@ -1,7 +1,7 @@
 """Optional trackers: the curves of a run also in TensorBoard or Weights & Biases (extra `track`).
 
-The results folder stays the record; a tracker only follows it. Nothing leaves the machine unless it is asked to:
-Weights & Biases writes offline files, to be sent with `wandb sync`, unless WANDB_MODE says online.
+Nothing leaves the machine unless it is asked to: Weights & Biases writes offline files, to be sent with `wandb sync`,
+unless WANDB_MODE says online.
 """
 
 from __future__ import annotations
@@ -11,76 +11,60 @@ import os
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from benchmark.config.spec import RunSpec
 from benchmark.errors import UsageError, warn
-
-PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb"}
+from benchmark.runner.options import run_title
 
 
 def check_tracker(name: str) -> None:
-    """One sentence before anything runs if the package of a tracker is not installed."""
-    if name and find_spec(PACKAGES[name]) is None:
-        raise UsageError(
-            f"--track {name}: the package {PACKAGES[name]} is not installed; pip install {PACKAGES[name]}."
-        )
+    """Raise UsageError if the package of a tracker is not installed."""
+    if name and find_spec(name) is None:
+        raise UsageError(f"--track {name}: the package {name} is not installed; pip install {name}.")
 
 
-class Tracker(Protocol):
-    """Takes the epochs of one sitting of a run."""
-
-    def epoch(self, record: dict[str, Any]) -> None:
-        """One line of metrics.jsonl."""
-
-    def close(self) -> None:
-        """No more epochs in this sitting."""
+Epoch = dict[str, Any]  # a line of metrics.jsonl
+Follower = tuple[Callable[[Epoch], None], Callable[[], None]]  # takes an epoch; ends the session
 
 
-class TensorBoard:
-    """Event files in the run's own folder: `tensorboard --logdir results/runs`."""
+def tensorboard(folder: Path, spec: RunSpec, identity: str, first_epoch: int) -> Follower:
+    """Write event files into the run's own folder, for `tensorboard --logdir results/runs`."""
+    from torch.utils.tensorboard import SummaryWriter
 
-    def __init__(self, folder: Path, epochs_done: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+    # Epochs after the checkpoint are trained again; TensorBoard drops what an earlier session wrote of them.
+    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_epoch)
 
-        # Epochs after the checkpoint are trained again; TensorBoard drops what an earlier sitting wrote of them.
-        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=epochs_done)
-
-    def epoch(self, record: dict[str, Any]) -> None:
+    def on_epoch(record: Epoch) -> None:
         for name, value in numbers(record).items():
-            self.writer.add_scalar(name, value, record["epoch"])
-        self.writer.flush()
+            writer.add_scalar(name, value, record["epoch"])
+        writer.flush()
 
-    def close(self) -> None:
-        self.writer.close()
-
-
-class WeightsAndBiases:
-    """A run of the project `candid`, offline unless WANDB_MODE is set; resumed sittings continue it."""
-
-    def __init__(self, folder: Path, spec: RunSpec, identity: str) -> None:
-        import wandb
-
-        self.run = wandb.init(
-            project="candid",
-            id=identity[:16],
-            name=f"{spec.dataset} {spec.label} seed {spec.seed}",
-            group=f"{spec.profile}/{spec.dataset}/{spec.label}",
-            config=spec.config.to_json(),
-            dir=str(folder),
-            resume="allow",
-            mode=os.environ.get("WANDB_MODE", "offline"),
-        )
-
-    def epoch(self, record: dict[str, Any]) -> None:
-        self.run.log(numbers(record), step=record["epoch"])
-
-    def close(self) -> None:
-        self.run.finish()
+    return on_epoch, writer.close
 
 
-def numbers(record: dict[str, Any]) -> dict[str, float]:
-    """The numbers of an epoch under the names that trackers group by: 'result/test_accuracy', 'time/seconds'."""
+def weights_and_biases(folder: Path, spec: RunSpec, identity: str, first_epoch: int) -> Follower:
+    """Open a run of the project `candid`, offline unless WANDB_MODE is set; resumed sessions continue it."""
+    import wandb
+
+    run = wandb.init(
+        project="candid",
+        id=identity[:16],
+        name=run_title(spec),
+        group=f"{spec.profile}/{spec.dataset}/{spec.label}",
+        config=spec.config.to_json(),
+        dir=str(folder),
+        resume="allow",
+        mode=os.environ.get("WANDB_MODE", "offline"),
+    )
+    return lambda record: run.log(numbers(record), step=record["epoch"]), run.finish
+
+
+TRACKERS = {"tensorboard": tensorboard, "wandb": weights_and_biases}  # by the name of the package
+
+
+def numbers(record: Epoch) -> dict[str, float]:
+    """Return the numbers of an epoch under names that trackers group by: 'result/test_accuracy', 'time/seconds'."""
     return {
         f"{part}/{name}": float(value)
         for part in ("result", "time")
@@ -90,12 +74,12 @@ def numbers(record: dict[str, Any]) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def following(name: str, folder: Path, spec: RunSpec, identity: str) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A function that passes epochs on to the tracker of that name, if one is named.
+def following(name: str, folder: Path, spec: RunSpec, identity: str) -> Iterator[Callable[[Epoch], None]]:
+    """Yield a function that passes epochs on to the tracker of that name, if one is named.
 
-    A tracker follows and never leads: its own failure is a warning, and the run goes on without it.
+    A failure of the tracker is a warning, and the run goes on without it.
     """
-    tracker: Tracker | None = None
+    followers: list[Follower] = []
     broken = not name
 
     def guarded(action: Callable[[], None]) -> None:
@@ -104,26 +88,15 @@ def following(name: str, folder: Path, spec: RunSpec, identity: str) -> Iterator
             action()
         except Exception as error:  # whatever a foreign package may do wrong
             broken = True
-            warn(f"{spec.dataset} {spec.label} seed {spec.seed}: {name} stopped following ({type(error).__name__}).")
+            warn(f"{run_title(spec)}: {name} stopped following ({type(error).__name__}).")
 
-    def on_epoch(record: dict[str, Any]) -> None:
-        def pass_on() -> None:
-            nonlocal tracker
-            if tracker is None:
-                tracker = _open(name, folder, spec, identity, record["epoch"])
-            tracker.epoch(record)
-
-        if not broken:
-            guarded(pass_on)
+    def pass_on(record: Epoch) -> None:
+        if not followers:
+            followers.append(TRACKERS[name](folder, spec, identity, record["epoch"]))
+        followers[0][0](record)
 
     try:
-        yield on_epoch
+        yield lambda record: None if broken else guarded(lambda: pass_on(record))
     finally:
-        if tracker is not None:
-            guarded(tracker.close)
-
-
-def _open(name: str, folder: Path, spec: RunSpec, identity: str, first_epoch: int) -> Tracker:
-    if name == "tensorboard":
-        return TensorBoard(folder, first_epoch)
-    return WeightsAndBiases(folder, spec, identity)
+        for _, close in followers:
+            guarded(close)

@@ -1,4 +1,4 @@
-"""Executes one run in this process: data, candidate labels, identity, lock, training, the document it leaves behind."""
+"""Do one run in this process: data, candidate labels, identity, lock, training, record."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,15 @@ from benchmark import artifacts
 from benchmark.accuracy import in_words
 from benchmark.config.spec import SCHEMA, RunSpec, identity_of
 from benchmark.errors import warn
-from benchmark.runner.capture import captured, silenced
-from benchmark.runner.failures import is_out_of_memory, sentence
-from benchmark.runner.options import DEATHS_ALLOWED, Outcome, RunOptions
+from benchmark.runner.log import captured, is_out_of_memory, sentence, silenced
+from benchmark.runner.options import DEATHS_ALLOWED, Outcome, RunOptions, run_title
 from benchmark.runner.provenance import environment, now
 from benchmark.runner.tracking import following
 from benchmark.store import StoredRun, epochs_digest, run_folder
 from benchmark.trainer import checkpoint
 from benchmark.trainer.annotating import Keeper
 from benchmark.trainer.candidates import candidate_set
-from benchmark.trainer.device import ChangedState, check_global_state, ready, release
+from benchmark.trainer.device import check_global_state, ready, release
 from benchmark.trainer.guard import Diverged, peak_memory_mb
 from benchmark.trainer.loading import dataset_of, entry_of
 from benchmark.trainer.model import cannot_keep, model_files, write_model
@@ -56,17 +56,25 @@ def start_worker(parent: int) -> None:
     threading.Thread(target=watch_parent, daemon=True).start()
 
 
-def prepare(spec: RunSpec, options: RunOptions, wait: bool = False) -> Outcome:
-    """Build what all runs on a data set and seed share.
+def prepare(spec: RunSpec, options: RunOptions) -> Outcome:
+    """Draw the candidate set of a run; what several runs share is built before them.
 
-    `claimed`: another process is at it; the reason is its lock. `done` with a reason: the sets are worth little.
+    `claimed`: another process is drawing it; the reason is its lock. `done` with a reason: the set is doubtful.
     """
+    with silenced(), without_waiting():
+        return _guarded(_prepare, spec, options)
+
+
+def execute(spec: RunSpec, options: RunOptions) -> Outcome:
+    """Do a run: lock its folder, train, record. What a single run can do wrong is an outcome, never an exception."""
+    return _guarded(_execute, spec, options)
+
+
+def _guarded(task: Callable[[RunSpec, RunOptions], Outcome], spec: RunSpec, options: RunOptions) -> Outcome:
     try:
-        with silenced(), contextlib.nullcontext() if wait else without_waiting():
-            device = ready(options.device)
-            check_global_state(device)
-            _, candidates = made(spec, replace(options, device=str(device)))
-            found = doubts(with_accuracy(candidates, options.results / "candidates"))
+        device = ready(options.device)
+        check_global_state(device)
+        return task(spec, replace(options, device=str(device)))
     except Busy as busy:
         return Outcome("claimed", str(busy.path))
     except Interrupted:
@@ -75,11 +83,15 @@ def prepare(spec: RunSpec, options: RunOptions, wait: bool = False) -> Outcome:
         return Outcome("failed", sentence(error))
     finally:
         release(options.device)
-    return Outcome("done", " ".join(found))
 
 
-def made(spec: RunSpec, options: RunOptions) -> tuple[Dataset, CandidateSet]:
-    """The data of a run and its candidate labels, made on first use; training an annotator can be stopped."""
+def _prepare(spec: RunSpec, options: RunOptions) -> Outcome:
+    _, candidates = inputs_of(spec, options)
+    return Outcome("done", " ".join(doubts(with_accuracy(candidates, options.results / "candidates"))))
+
+
+def inputs_of(spec: RunSpec, options: RunOptions) -> tuple[Dataset, CandidateSet]:
+    """Return the data of a run and its candidate labels, drawn on first use; training an annotator can be stopped."""
     dataset = dataset_of(spec, options.data)
     if _stop_asked.is_set():
         raise Interrupted
@@ -88,32 +100,12 @@ def made(spec: RunSpec, options: RunOptions) -> tuple[Dataset, CandidateSet]:
     return dataset, candidate_set(spec, dataset, options.results, options.device, keeper)
 
 
-def execute(spec: RunSpec, options: RunOptions) -> Outcome:
-    """Do this run, or say why not. Never raises for what a single run can do wrong."""
-    try:
-        device = ready(options.device)
-        check_global_state(device)
-        return _execute(spec, replace(options, device=str(device)))
-    except (ChangedState, RuntimeError) as error:  # torch's word for a device that cannot be used
-        return Outcome("failed", sentence(error))
-    finally:
-        release(options.device)
-
-
 def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
-    try:
-        dataset, candidates = made(spec, options)
-    except Interrupted:
-        return Outcome("interrupted", "stopped")
-    except (Exception, SystemExit) as error:
-        return Outcome("failed", sentence(error))
+    dataset, candidates = inputs_of(spec, options)
     identity = identity_of(spec.digest, candidates.sha256)
     folder = run_folder(options.results, spec, identity)
-    try:
-        if not folder.lock.acquire():
-            return Outcome("claimed")
-    except OSError as error:
-        return Outcome("failed", sentence(error))
+    if not folder.lock.acquire():
+        return Outcome("claimed")
     try:
         known = folder.read()
         if known is not None and known.get("identity") != identity:
@@ -125,7 +117,7 @@ def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
 
 
 def _settled(folder: StoredRun, known: dict[str, Any], options: RunOptions) -> Outcome | None:
-    """The outcome of a run that is not to be tried (again), from its document."""
+    """Return the outcome of a run that is not to be tried (again), from its document."""
     status, reason = known["status"], known.get("reason", "")
     if status == "done" and not lacks_model(folder, options):
         return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
@@ -143,12 +135,12 @@ def _settled(folder: StoredRun, known: dict[str, Any], options: RunOptions) -> O
 
 
 def lacks_model(folder: StoredRun, options: RunOptions) -> bool:
-    """Whether a finished run has to be done again for its model, lost or never stored; the numbers will be the same."""
+    """Return whether a finished run has to be repeated for its model, lost or never stored; its numbers will be equal."""
     return options.keep_model and not folder.has_model()
 
 
 def write_or_warn(folder: StoredRun, document: dict[str, Any]) -> OSError | None:
-    """A full disk is a warning: the last whole files stay as they are."""
+    """Write run.json; on a full disk warn, because the last whole files stay as they are."""
     try:
         folder.write(document)
     except OSError as error:
@@ -158,7 +150,7 @@ def write_or_warn(folder: StoredRun, document: dict[str, Any]) -> OSError | None
 
 
 def deaths(known: dict[str, Any], options: RunOptions) -> int:
-    """How many workers of this very command died on a run whose lock is free, the one that left `known` included."""
+    """Return how many workers of this command died on a run whose lock is free, the one that left `known` included."""
     if known["status"] != "running" or known["time"].get("command") != options.command:
         return 0
     return int(known["time"].get("deaths", 0)) + 1
@@ -166,7 +158,7 @@ def deaths(known: dict[str, Any], options: RunOptions) -> int:
 
 @dataclass
 class Attempt:
-    """One sitting of one run by this process, which holds its lock."""
+    """One session of one run in this process, which holds its lock."""
 
     spec: RunSpec
     options: RunOptions
@@ -174,11 +166,11 @@ class Attempt:
     identity: str
     dataset: Dataset
     candidates: CandidateSet
-    known: dict[str, Any] | None  # what an earlier sitting left
+    known: dict[str, Any] | None  # what an earlier session left
     document: dict[str, Any] = field(default_factory=dict)
 
     def carry_out(self) -> Outcome:
-        """Train to the end, or to whatever ends it before; run.json says how."""
+        """Train to the end, or to whatever ends it before, and record how it ended in run.json."""
         started = time.time()
         self.document = self._first_document()
         try:
@@ -199,7 +191,7 @@ class Attempt:
         return Outcome(status, reason, summary.get("accuracy"), time.time() - started, in_words(summary))
 
     def _try(self) -> tuple[str, str]:
-        """Status and reason."""
+        """Train; return status and reason."""
         try:
             self._train()
         except Interrupted:
@@ -237,16 +229,16 @@ class Attempt:
         self.document["cost"]["parameters"] = sum(p.numel() for p in trainer.method.parameters())
 
     def _keep(self, trainer: Trainer) -> dict[str, str]:
-        """Leave the run's outputs beside its numbers; their names and SHA-256."""
+        """Write the run's outputs beside its numbers; return their names and SHA-256."""
         content = artifacts.packed(trainer.evaluator.predictions(trainer.method).arrays())
         files = {artifacts.PREDICTIONS: artifacts.write(self.folder.path / artifacts.PREDICTIONS, content)}
         if self.options.keep_model:
-            why = cannot_keep(trainer, self.dataset)
-            if why:
-                warn(f"{self.spec.dataset} {self.spec.label} seed {self.spec.seed} keeps no model: {why}.")
+            reason = cannot_keep(trainer, self.dataset)
+            if reason:
+                warn(f"{run_title(self.spec)} keeps no model: {reason}.")
             else:
-                made = model_files(trainer, self.dataset, self.candidates.matrix)
-                files |= write_model(self.folder.path, made)
+                model = model_files(trainer, self.dataset, self.candidates.matrix)
+                files |= write_model(self.folder.path, model)
         return files
 
     def _is_for_nothing_else(self) -> bool:
@@ -254,7 +246,7 @@ class Attempt:
         return self.known is None or bool(self.known.get("purpose"))
 
     def _first_document(self) -> dict[str, Any]:
-        """run.json while the run is going on."""
+        """Return run.json as it is while the run goes on."""
         spec, earlier = self.spec, self.known["time"] if self.known else {}
         here = {"started": now(), "typed": self.options.typed, "host": socket.gethostname(), "pid": os.getpid()}
         before = self.known.get("sittings") if self.known else None

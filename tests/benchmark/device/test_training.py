@@ -13,7 +13,7 @@ from benchmark.contract.examiner import Subject
 from benchmark.device import environment
 from benchmark.device.operations import REFUSED
 from benchmark.device.pretend import PretendCuda
-from benchmark.runner.backends.local import start_method
+from benchmark.runner.pool import start_method
 from benchmark.trainer.trainer import Trainer, weights_digest
 from methods.registry import discover
 from tests.support.pretend import pictures_of_many_sizes, plain_attention, results, trainer_on

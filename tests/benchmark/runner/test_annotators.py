@@ -20,38 +20,23 @@ from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
 from benchmark.files import Lock
 from benchmark.runner.annotators import annotators
-from benchmark.runner.backends.schedule import Schedule, Sets, Waiting, grouped
 from benchmark.runner.progress import Lines, Progress
 from benchmark.runner.provenance import cpu_name
+from benchmark.runner.schedule import CandidateJob, PendingRun, Schedule, candidate_jobs
 from benchmark.store import RunFolder
-from tests.conftest import TinyBenchmark
+from tests.conftest import TINY, TinyBenchmark
 from tests.support.killing import finish, wait_until
 
 Make = Callable[..., TinyBenchmark]
-PROFILE = """
-title = "annotated"
-seeds = [0, 1]
-methods = ["proden", "cc"]
-datasets = ["digits"]
-
-[train]
-epochs = 1
-batch = 32
-
-[data.digits]
-settings = { test = 1200 }
-generator = "instance"
-rate = 0.3
-backbone = { name = "small-cnn" }
-annotator = { network = "small-cnn", epochs = EPOCHS, batch = 8 }
-"""
-
-
 EPOCHS = 30  # enough for three interruptions
 
 
 def profile(epochs: int) -> str:
-    return PROFILE.replace("EPOCHS", str(epochs))
+    network = f"""generator = "instance"
+backbone = {{ name = "small-cnn" }}
+annotator = {{ network = "small-cnn", epochs = {epochs}, batch = 8 }}
+"""
+    return TINY.replace("epochs = 3", "epochs = 1").replace("1500", "1400").replace('generator = "uniform"\n', network)
 
 
 def epochs_of(bench: TinyBenchmark) -> int:
@@ -98,7 +83,7 @@ def test_an_annotator_killed_in_every_way_makes_the_same_sets_and_runs(forked_be
 def test_two_commands_make_different_sets_at_the_same_time(forked_benchmark: Make) -> None:
     """The second passes over what the first is at, instead of waiting for it."""
     first_set = profile(EPOCHS)
-    second_set = first_set[first_set.index("[data.digits]") :].replace("digits", "glyphs").replace("1200", "100")
+    second_set = first_set[first_set.index("[data.digits]") :].replace("digits", "glyphs").replace("1400", "100")
     text = first_set.replace('["digits"]', '["digits", "glyphs"]') + second_set.replace(
         "test =", "train = 600, classes = 5, side = 16, test ="
     )
@@ -139,14 +124,18 @@ def specs(**words: Any) -> list[RunSpec]:
 def test_a_run_starts_as_soon_as_its_own_set_is_ready() -> None:
     schedule = Schedule(specs(), slots=2)
     glyphs, digits = schedule.take(), schedule.take()
-    assert isinstance(glyphs, Sets) and isinstance(digits, Sets) and (glyphs.name, digits.name) == ("glyphs", "digits")
+    assert (
+        isinstance(glyphs, CandidateJob)
+        and isinstance(digits, CandidateJob)
+        and (glyphs.dataset, digits.dataset) == ("glyphs", "digits")
+    )
     for key in glyphs.specs:
         assert schedule.prepared(key) == []
     schedule.leave(glyphs)
     runs = [schedule.take(), schedule.take()]
-    assert [run.spec.dataset for run in runs if isinstance(run, Waiting)] == ["glyphs", "glyphs"]
+    assert [run.spec.dataset for run in runs if isinstance(run, PendingRun)] == ["glyphs", "glyphs"]
     for key in digits.specs:
-        assert [spec.dataset for spec in schedule.prepared(key, "no data")] == ["digits"]
+        assert [spec.dataset for spec in schedule.prepared(key, usable=False)] == ["digits"]
     for work in (digits, *runs):
         assert work is not None
         schedule.leave(work)
@@ -156,8 +145,8 @@ def test_a_run_starts_as_soon_as_its_own_set_is_ready() -> None:
 def test_a_single_slot_makes_the_next_set_when_the_runs_of_the_last_are_done() -> None:
     schedule, order = Schedule(specs(), slots=1), []
     while (work := schedule.take()) is not None:
-        order.append(f"{work.name} sets" if isinstance(work, Sets) else f"{work.spec.dataset} run")
-        for key in work.specs if isinstance(work, Sets) else ():
+        order.append(f"{work.dataset} sets" if isinstance(work, CandidateJob) else f"{work.spec.dataset} run")
+        for key in work.specs if isinstance(work, CandidateJob) else ():
             schedule.prepared(key)
         schedule.leave(work)
     assert order == ["glyphs sets", "glyphs run", "glyphs run", "digits sets", "digits run", "digits run"]
@@ -178,14 +167,14 @@ def test_sets_that_another_process_is_making_are_passed_over_until_it_is_gone(tm
         assert held.wait(30)
         schedule = Schedule(specs(), slots=1)
         glyphs = schedule.take()
-        assert isinstance(glyphs, Sets)
+        assert isinstance(glyphs, CandidateJob)
         glyphs.lock = path
         schedule.leave(glyphs)
         time.sleep(0.6)
         digits = schedule.take()
-        assert isinstance(digits, Sets) and digits.name == "digits"
-        schedule.prepared(next(iter(digits.specs)), "")
-        assert isinstance(schedule.take(), Waiting)  # what is ready comes before what somebody else is at
+        assert isinstance(digits, CandidateJob) and digits.dataset == "digits"
+        schedule.prepared(next(iter(digits.specs)))
+        assert isinstance(schedule.take(), PendingRun)  # what is ready comes before what somebody else is at
     finally:
         other.kill()
         other.join()
@@ -193,9 +182,9 @@ def test_sets_that_another_process_is_making_are_passed_over_until_it_is_gone(tm
 
 
 def test_seeds_share_an_annotator_unless_they_are_other_splits() -> None:
-    assert [len(sets.specs) for sets in grouped(specs(datasets="digits"))] == [2]
+    assert [len(sets.specs) for sets in candidate_jobs(specs(datasets="digits"))] == [2]
     split = select("quick", methods="proden", datasets="digits", seeds="0,1", settings=("data.split=-1",))
-    assert [len(sets.specs) for sets in grouped(split.specs())] == [1, 1]
+    assert [len(sets.specs) for sets in candidate_jobs(split.specs())] == [1, 1]
 
 
 # Shown -----------------------------------------------------------------------------------------------------------------

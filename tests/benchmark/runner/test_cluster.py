@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,30 +17,17 @@ from typing import Any
 
 import pytest
 
+from benchmark.config.selection import select
 from benchmark.errors import CandidError
-from benchmark.runner.backends import dask
-from tests.conftest import ROOT, TinyBenchmark, make_tiny
+from benchmark.runner import dask
+from benchmark.runner.options import RunOptions
+from tests.conftest import ROOT, TINY, TinyBenchmark, make_tiny
 from tests.support.killing import documents, finish, kill, running, wait_until
 from tests.support.plugins import DIES_LATE, DIES_ONCE, write_plugin
 
 Make = Callable[..., TinyBenchmark]
 Cluster = tuple[str, subprocess.Popen[bytes], list[subprocess.Popen[bytes]]]  # address, scheduler, workers
-EIGHT = """
-title = "eight"
-seeds = [0, 1, 2, 3]
-methods = ["proden", "cc"]
-datasets = ["digits"]
-
-[train]
-epochs = 6
-batch = 16
-eval_every = 3
-
-[data.digits]
-settings = { test = 1700 }
-generator = "uniform"
-rate = 0.2
-"""
+EIGHT = TINY.replace("[0, 1]", "[0, 1, 2, 3]").replace("epochs = 3", "epochs = 9")
 
 
 @pytest.fixture(scope="module")
@@ -95,41 +83,32 @@ def dask_cluster(
             process.wait()
 
 
-def test_dask_does_every_run_once_although_a_worker_is_killed(
+def test_dask_does_every_run_once_although_workers_are_killed(
     forked_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
 ) -> None:
+    """A dask worker is killed from outside; a plug-in kills the process of its own twice, and is given up."""
     bench = forked_benchmark("dask", EIGHT)
+    plugin = write_plugin(tmp_path, "dies-late", DIES_LATE)
     with dask_cluster(tmp_path, workers=2) as (address, _, workers):
-        command = bench.start("run", "--backend", "dask", "--scheduler", address, "--checkpoint-seconds", "0.05")
+        words = ("--backend", "dask", "--scheduler", address, "--plugin", str(plugin))
+        command = bench.start("run", *words, "--methods", "proden,cc,dies-late", "--checkpoint-seconds", "0.05")
         pids = {worker.pid for worker in workers}
 
         def busy_worker() -> int | None:
             return next((p for f in running(bench, 1) if (p := documents(bench)[f]["time"]["pid"]) in pids), None)
 
-        victim = wait_until(busy_worker, 120, "a dask worker in training")
-        kill(victim)
+        kill(wait_until(busy_worker, 120, "a dask worker in training"))
         code, out, err = finish(command, 240)
-    assert code == 0, out + err
-    found = list(documents(bench).values())
-    assert len(found) == 8 and {d["status"] for d in found} == {"done"}
-    assert sum(d["time"]["sittings"] for d in found) <= 9  # one sitting each, and one more for the run that was cut off
-    assert out.count(" % in ") == 8
-    assert bench.results_only() == alone
-    assert {d["time"]["pid"] for d in found} <= pids
-
-
-def test_a_run_that_kills_its_dask_workers_is_given_up_and_the_others_go_on(
-    forked_benchmark: Make, tmp_path: Path
-) -> None:
-    bench = forked_benchmark("dask", EIGHT)
-    plugin = write_plugin(tmp_path, "dies-late", DIES_LATE)
-    with dask_cluster(tmp_path, workers=3) as (address, _, _):
-        words = ("--backend", "dask", "--scheduler", address, "--seeds", "0", "--plugin", str(plugin))
-        done = bench.run("run", *words)
-    states = {d["method"]: d for d in documents(bench).values()}
-    assert done.returncode == 1
-    assert {name: d["status"] for name, d in states.items()} == {"proden": "done", "cc": "done", "dies-late": "failed"}
-    assert "died 2 times" in states["dies-late"]["reason"]
+    assert code == 1, out + err
+    found = [d for d in documents(bench).values() if d["method"] != "dies-late"]
+    assert len(found) == 8 and {d["status"] for d in found} == {"done"} and {d["time"]["pid"] for d in found} <= pids
+    assert sum(d["time"]["sittings"] for d in found) <= 9  # one session each, and one more for the run that was cut off
+    assert out.count(" % in ") == 8 and err.count("warning: dask worker tcp://127.0.0.1:") == 1, err
+    assert re.search(r"died; resuming digits (proden|cc) seed \d from its last checkpoint", err)
+    assert {key: run for key, run in bench.results_only().items() if "/dies-late/" not in key} == alone
+    plugins = [d for d in documents(bench).values() if d["method"] == "dies-late"]
+    assert len(plugins) == 4 and all("died 2 times" in d["reason"] and d["status"] == "failed" for d in plugins)
+    assert err.count("digits dies-late seed 0 died (signal 9); resuming") == 1
 
 
 def test_a_run_that_dask_gives_up_is_tried_again_and_the_others_go_on(forked_benchmark: Make, tmp_path: Path) -> None:
@@ -140,24 +119,13 @@ def test_a_run_that_dask_gives_up_is_tried_again_and_the_others_go_on(forked_ben
     body = DIES_ONCE.replace(own, own.replace("getpid", "getppid") + "\n" + own)
     plugin = write_plugin(tmp_path, "dies-once", body.format(marker=str(tmp_path / "died")))
     with dask_cluster(tmp_path, workers=2, deaths=0) as (address, _, _):
-        words = ("--backend", "dask", "--scheduler", address, "--seeds", "0,1", "--plugin", str(plugin))
+        words = ("--backend", "dask", "--scheduler", address, "--seeds", "0", "--plugin", str(plugin))
         done = bench.run("run", *words)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "dask workers died repeatedly" in done.stderr
+    assert "died (with several dask workers, the last at tcp://" in done.stderr
     found = list(documents(bench).values())
-    assert len(found) == 6 and {d["status"] for d in found} == {"done"}
-    assert sum(d["time"]["sittings"] for d in found) == 7
-
-
-def test_a_dask_worker_with_several_threads_does_one_run_at_a_time(
-    forked_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
-) -> None:
-    """torch's generator and thread count belong to the process: two runs in it at once would disturb each other."""
-    bench = forked_benchmark("dask", EIGHT)
-    with dask_cluster(tmp_path, workers=1, threads=4) as (address, _, _):
-        done = bench.run("run", "--seeds", "0,1", "--backend", "dask", "--scheduler", address)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert bench.results_only() == {k: v for k, v in alone.items() if k.split("/")[2] in ("0", "1")}
+    assert len(found) == 3 and {d["status"] for d in found} == {"done"}
+    assert sum(d["time"]["sittings"] for d in found) == 4
 
 
 TWO_CARDS = f"""
@@ -168,24 +136,22 @@ sys.path.insert(0, {str(ROOT)!r})
 from benchmark.device.pretend import PretendCuda
 from benchmark.errors import UsageError
 from benchmark.runner import devices
-from benchmark.runner.backends import dask
+from benchmark.runner import dask
 
 devices.cuda_devices = lambda: ["cuda:0", "cuda:1"]
 
 
-def on_its_card(work):
-    def call(given, options, *more):
-        try:
-            device = dask.options_here(options).device
-        except UsageError:
-            device = "none"  # and that is said by the work itself
-        with PretendCuda(card=int(device[-1])) if device.startswith("cuda") else nullcontext():
-            return work(given, options, *more)
-    return call
+def do_on_its_card(task, spec, options, key):
+    try:
+        device = devices.claim(devices.resolve(options["device"]))
+    except UsageError:
+        device = "none"  # and that is said by the work itself
+    with PretendCuda(card=int(device[-1])) if device.startswith("cuda") else nullcontext():
+        return do_here(task, spec, options, key)
 
 
-if dask.execute_here.__module__ == dask.__name__:  # dask reads this twice
-    dask.execute_here, dask.prepare_here = on_its_card(dask.execute_here), on_its_card(dask.prepare_here)
+if dask.do_here.__module__ == dask.__name__:  # dask reads this twice
+    do_here, dask.do_here = dask.do_here, do_on_its_card
 """
 
 
@@ -213,21 +179,31 @@ def test_a_scheduler_that_is_not_there_is_one_sentence(monkeypatch: pytest.Monke
         dask.Dask(("cpu",), scheduler=f"tcp://127.0.0.1:{free_port()}")._connect()
 
 
-def test_one_worker_does_the_work_itself_and_a_lost_scheduler_is_one_sentence(
-    forked_benchmark: Make, tmp_path: Path
+def test_a_worker_with_several_threads_does_one_run_at_a_time_and_a_lost_scheduler_is_one_sentence(
+    forked_benchmark: Make, tmp_path: Path, alone: dict[str, Any]
 ) -> None:
+    """torch's generator and thread count belong to the process: two runs in it at once would disturb each other."""
     bench = forked_benchmark("dask", EIGHT)
-    with dask_cluster(tmp_path, workers=1) as (address, scheduler, (worker,)):
-        words = ("--backend", "dask", "--scheduler", address, "--seeds", "0")
-        assert bench.run("run", *words, "--methods", "cc").returncode == 0
-        (document,) = documents(bench).values()
-        assert document["time"]["pid"] == worker.pid
-        command = bench.start("run", *words, "--epochs", "500")
+    with dask_cluster(tmp_path, workers=1, threads=4) as (address, scheduler, (worker,)):
+        words = ("--backend", "dask", "--scheduler", address)
+        done = bench.run("run", *words, "--seeds", "0,1")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert bench.results_only() == {k: v for k, v in alone.items() if k.split("/")[2] in ("0", "1")}
+        assert {d["time"]["pid"] for d in documents(bench).values()} == {worker.pid}
+        command = bench.start("run", *words, "--seeds", "0", "--epochs", "500")
         wait_until(lambda: running(bench, 1), 60, "a run in training")
         kill(scheduler.pid)
         code, _, err = finish(command, 60)
     assert code == 1
     assert "Traceback" not in err and "was lost" in err.splitlines()[-1], err
+
+
+def test_a_dask_worker_uses_the_device_that_was_asked_for(tiny_benchmark: TinyBenchmark) -> None:
+    options = RunOptions(tiny_benchmark.results, tiny_benchmark.folder / "data", device="cuda:99")
+    spec = select(str(tiny_benchmark.profile)).specs()[0]
+    for task in ("execute", "prepare"):
+        outcome = dask.do_here(task, spec.plain(), dask.as_plain(options), "key")
+        assert outcome["status"] == "failed" and "--device cuda:99" in outcome["reason"]
 
 
 @pytest.mark.parametrize(

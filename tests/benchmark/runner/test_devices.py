@@ -1,4 +1,4 @@
-"""Which cards a command takes: those that torch can use, a different one for every worker."""
+"""A command takes the GPUs that torch can use, a different one for every worker."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from benchmark.config.selection import select
 from benchmark.device.pretend import PretendCuda
 from benchmark.errors import UsageError
 from benchmark.runner import devices
-from benchmark.runner.backends.local import Command, Local
-from benchmark.runner.backends.schedule import Schedule
 from benchmark.runner.options import RunOptions
+from benchmark.runner.pool import Session
 from benchmark.runner.progress import Progress
+from benchmark.runner.schedule import Schedule
 from benchmark.runner.worker import _settled
 from benchmark.store import RunFolder
 from tests.conftest import ROOT
@@ -85,16 +85,6 @@ def test_workers_that_see_the_same_cards_take_different_ones(tmp_path: Path) -> 
     assert set(claims(tmp_path, 3)) == {"cuda:0", "cuda:1", "cuda:2"}  # those of dead workers are free again
 
 
-def test_a_worker_keeps_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "_claimed", None)
-    monkeypatch.setattr(devices.tempfile, "gettempdir", lambda: str(tmp_path))
-    first = devices.claim(["cuda:0", "cuda:1"])
-    assert devices.claim(["cuda:0", "cuda:1"]) == first
-    assert devices.claim(["cpu"]) == "cpu"
-    assert devices._claimed is not None
-    devices._claimed[1].release()
-
-
 def test_a_card_is_one_whatever_a_worker_calls_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GPU 5 is the first that both workers see, and goes to one of them."""
     monkeypatch.setattr(devices.tempfile, "gettempdir", lambda: str(tmp_path))
@@ -128,24 +118,20 @@ def test_a_run_that_failed_before_the_command_is_tried_again_and_one_that_failed
 
 
 @pytest.mark.parametrize(
-    ("slots", "asked", "expected"), [(("cpu",), None, 7.0), (("cuda:0",), None, 30.0), (("cuda:0",), 90.0, 90.0)]
+    ("device", "asked", "expected"), [("cpu", None, 7.0), ("cuda:0", None, 30.0), ("cuda:0", 90.0, 90.0)]
 )
-def test_the_time_to_save_after_a_signal(
-    slots: tuple[str, ...], asked: float | None, expected: float, tmp_path: Path
-) -> None:
-    assert (
-        Command(Local(slots), Schedule([], 1), RunOptions(tmp_path, tmp_path, grace=asked), Progress(0)).grace
-        == expected
-    )
+def test_the_time_to_save_after_a_signal(device: str, asked: float | None, expected: float, tmp_path: Path) -> None:
+    options = RunOptions(tmp_path, tmp_path, device, grace=asked)
+    assert Session(Schedule([], 1), [], options, Progress(0)).grace == expected
 
 
-@pytest.mark.parametrize(("grace", "saved"), [(0.2, False), (30.0, True)])
+@pytest.mark.parametrize(("grace", "saved"), [(0.1, False), (30.0, True)])
 def test_a_checkpoint_that_takes_long_is_waited_for_as_long_as_asked(grace: float, saved: bool, tmp_path: Path) -> None:
     (spec,) = select("quick", methods="proden", datasets="digits", seeds="0").specs()
     progress = Progress(1, running={0: spec})  # which is saving
-    command = Command(Local(("cpu",)), Schedule([], 1), RunOptions(tmp_path, tmp_path, grace=grace), progress)
-    saving = threading.Timer(1.0, progress.running.clear)
+    session = Session(Schedule([], 1), [], RunOptions(tmp_path, tmp_path, grace=grace), progress)
+    saving = threading.Timer(0.4, progress.running.clear)
     saving.start()
-    command._stop_workers()
+    session._stop_workers()
     assert bool(progress.running) != saved
     saving.join()

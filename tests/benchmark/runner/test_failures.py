@@ -10,7 +10,7 @@ import pytest
 from benchmark.cli.run import report_failures
 from benchmark.errors import CandidError
 from benchmark.files import ROOT
-from benchmark.runner.failures import sentence
+from benchmark.runner.log import sentence
 from benchmark.runner.options import Outcome
 
 

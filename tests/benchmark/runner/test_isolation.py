@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,21 +36,18 @@ def write_plugin(folder: Path, name: str, code: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_plugin_changes_no_other_run(forked_benchmark, tmp_path, name):
+def test_plugins_change_no_other_run(forked_benchmark: Callable[..., TinyBenchmark], tmp_path: Path) -> None:
     words = ("run", "--jobs", "1", "--epochs", "1")
-    alone: TinyBenchmark = forked_benchmark("alone")
+    alone, beside = forked_benchmark("alone"), forked_benchmark("beside")
     alone.run(*words, check=True)
-    beside: TinyBenchmark = forked_benchmark("beside")
-    path = write_plugin(tmp_path, name, CHANGES[name])
-    beside.run(*words, "--plugin", str(path), "--methods", f"{name},proden,cc")
-    others = {
-        key: run for key, run in beside.results_only().items() if f"/{name}/" not in key and f"/{name}[" not in key
-    }
-    assert others == alone.results_only() and len(others) == 4
+    plugins = [f"--plugin={write_plugin(tmp_path, name, code)}" for name, code in CHANGES.items()]
+    beside.run(*words, *plugins, "--methods", f"{','.join(CHANGES)},proden,cc")
+    tried = {document["method"] for document in beside.documents()}
+    others = {key: run for key, run in beside.results_only().items() if key.split("/")[1].split("[")[0] not in CHANGES}
+    assert tried > set(CHANGES) and others == alone.results_only() and len(others) == 4
 
 
-def test_check_reports_a_plugin_that_changes_global_settings(tmp_path):
+def test_check_reports_a_plugin_that_changes_global_settings(tmp_path: Path) -> None:
     path = write_plugin(tmp_path, "precise", "torch.set_float32_matmul_precision('medium')")
     words = [sys.executable, "-m", "benchmark", "check", str(path)]
     done = subprocess.run(words, cwd=ROOT, text=True, capture_output=True, timeout=120)
@@ -57,7 +55,7 @@ def test_check_reports_a_plugin_that_changes_global_settings(tmp_path):
     assert done.returncode == 1 and f"precise.py:{line}" in done.stdout and "matmul_precision" in done.stdout
 
 
-def test_a_run_does_not_start_from_other_global_settings(tiny_benchmark):
+def test_a_run_does_not_start_from_other_global_settings(tiny_benchmark: TinyBenchmark) -> None:
     (spec, *_) = select(str(tiny_benchmark.profile), methods="cc", seeds="0").specs()
     assert global_state() == EXPECTED
     torch.set_float32_matmul_precision("medium")

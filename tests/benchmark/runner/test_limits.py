@@ -18,27 +18,13 @@ import torch
 from benchmark.store import runs
 from benchmark.trainer import checkpoint
 from benchmark.trainer.guard import GUARD_EVERY, Diverged, Guard
-from tests.conftest import TinyBenchmark, make_tiny
+from tests.conftest import TINY, TinyBenchmark, make_tiny
 from tests.support.killing import documents
 from tests.support.plugins import BIG_STATE, GREEDY, GREEDY_PYTHON, INFINITE, NAN, write_plugin
 
 Make = Callable[..., TinyBenchmark]
-TWO = """
-title = "two"
-seeds = [0]
-methods = ["proden"]
-datasets = ["digits"]
-
-[train]
-epochs = 4
-batch = 16
-eval_every = 4
-
-[data.digits]
-settings = { test = 1700 }
-generator = "uniform"
-rate = 0.2
-"""
+TWO = TINY.replace("0, 1", "0").replace(', "cc"', "").replace("epochs = 3", "epochs = 4").replace("1500", "1700")
+TWO = TWO.replace("batch = 32", "batch = 16")
 FILLS = """
         ballast = {path!r}
         if clock.step == 12 and not os.path.exists(ballast):

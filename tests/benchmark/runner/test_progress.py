@@ -19,7 +19,7 @@ import pytest
 from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
 from benchmark.runner.options import Outcome
-from benchmark.runner.progress import Lines, Progress, Terminal
+from benchmark.runner.progress import Bars, Lines, Progress, without_bars
 from tests.conftest import ROOT, TINY, TinyBenchmark, make_tiny
 
 Make = Callable[..., TinyBenchmark]
@@ -45,33 +45,30 @@ def on_terminal(command: list[str], rows: int, columns: int) -> tuple[int, str]:
     return process.wait(60), written.decode()
 
 
-def screen(text: str, columns: int) -> list[str]:
-    """The lines that a terminal shows after these characters: it knows line feed, cursor up and erase below."""
-    lines, row = [""], 0
-    for part in re.split(r"(\x1b\[\d+A|\x1b\[J|\r?\n)", text):
-        if part.endswith("A") and part.startswith("\x1b"):
-            row -= int(part[2:-1])
-        elif part == "\x1b[J":
-            lines = [*lines[:row], ""]
-        elif part.endswith("\n"):
-            row += 1
+def screen(text: str) -> list[str]:
+    """The lines that a terminal shows after these characters: it knows line feed, carriage return and cursor up."""
+    lines, row, column = [""], 0, 0
+    for part in re.split(r"(\x1b\[A|\r|\n)", text):
+        if part in ("\x1b[A", "\n"):
+            row += 1 if part == "\n" else -1
             lines += [""] * (row + 1 - len(lines))
+        elif part == "\r":
+            column = 0
         else:
-            assert len(part) < columns or not part.startswith(("  ", "[")), part  # it would wrap
-            lines[row] += part
-    return lines
+            lines[row] = lines[row][:column].ljust(column) + part + lines[row][column + len(part) :]
+            column += len(part)
+    return [line.strip() for line in lines if line.strip()]
 
 
 def test_a_terminal_shows_running_jobs_in_place_and_ends_with_a_line_per_run(forked_benchmark: Make) -> None:
     bench = forked_benchmark("bench", TINY.replace("epochs = 3", "epochs = 50"))
-    code, text = on_terminal(bench.arguments("run", "--seeds", "0", "--jobs", "2"), 24, 60)
+    code, text = on_terminal(bench.arguments("run", "--seeds", "0", "--jobs", "2"), 24, 72)
     assert code == 0, text
     assert re.search(r"  digits proden seed 0: epoch \d+/50, test \d+\.\d %, \d+ s left", text)
-    assert "\x1b[3A\x1b[J" in text  # two jobs and the bar, drawn again
-    shown = screen(text, 60)
+    shown = screen(text)
     assert sum(" % in " in line for line in shown) == 2
-    (bar,) = [line for line in shown if line.startswith("[")]
-    assert f"[{'█' * 30}] 2/2 runs" in bar
+    (bar,) = [line for line in shown if "run/s" in line or "s/run" in line]
+    assert "100%" in bar and "| 2/2 [" in bar
     assert not any("left" in line or "epoch" in line for line in shown)  # nothing of what was redrawn stays
 
 
@@ -90,22 +87,21 @@ def specs_in(folder: Path) -> list[RunSpec]:
     return select(str(make_tiny(folder).profile)).specs()
 
 
-def test_many_jobs_and_a_narrow_terminal_never_scroll_the_display(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("shutil.get_terminal_size", lambda **_: os.terminal_size((30, 8)))
-    specs = specs_in(tmp_path)
-    progress = Progress(100, running={slot: specs[slot % 4] for slot in range(50)})
-    display = Terminal(tmp_path)
+def test_a_line_of_text_does_not_mix_with_bars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, progress = specs_in(tmp_path)[0], Progress(2)
+    progress.running[0] = spec
+    display = Bars(tmp_path)
     display(progress)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6 and max(map(len, lines)) < 30
-    assert lines[-2] == "  and 46 more" and lines[-1].startswith("[")
+    with without_bars():
+        print("a warning")
+    progress.outcomes += [(spec, Outcome("done", accuracy=50.0, seconds=1.0))] * 2
     progress.running.clear()
-    progress.outcomes += [(specs[0], Outcome("done", accuracy=50.0))] * 100
+    progress.over = True
     display(progress)
-    display(progress)  # the end is shown once
-    assert capsys.readouterr().out.count("[█") == 1
+    shown = screen(capsys.readouterr().out)
+    assert [line for line in shown if "run/s" not in line and "s/run" not in line] == [
+        "a warning", *["digits proden seed 0: 50.00 % in 1 s"] * 2,
+    ]  # fmt: skip
 
 
 def test_candidate_labels_that_take_their_time_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[Any]) -> None:
@@ -116,6 +112,6 @@ def test_candidate_labels_that_take_their_time_are_named(tmp_path: Path, capsys:
     progress.started = time.time() - 60
     lines(progress)
     lines(progress)
-    assert capsys.readouterr().out == "digits: making its candidate labels\n"
-    Terminal(tmp_path)(progress)
-    assert "  digits: making its candidate labels" in capsys.readouterr().out
+    assert capsys.readouterr().out == "digits: drawing its candidate labels\n"
+    Bars(tmp_path)(progress)
+    assert "  digits: drawing its candidate labels" in capsys.readouterr().out

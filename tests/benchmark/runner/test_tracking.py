@@ -59,14 +59,6 @@ def test_epochs_that_are_trained_again_replace_the_old_ones(tmp_path: Path) -> N
     assert values == {0: 10.0, 1: 10.0, 2: 20.0, 3: 20.0, 4: 20.0, 5: 20.0}
 
 
-def test_without_a_tracker_nothing_is_imported_or_written(tmp_path: Path) -> None:
-    spec = spec_of(tmp_path)
-    before = set(tmp_path.iterdir())
-    with following("", tmp_path, spec, "1" * 64) as on_epoch:
-        on_epoch(record(0, 1.0))
-    assert set(tmp_path.iterdir()) == before
-
-
 def test_weights_and_biases_is_offline_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a stand-in, because the package may not be installed: what is called, with which mode, in which order."""
     calls: list[Any] = []

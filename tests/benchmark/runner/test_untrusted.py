@@ -15,29 +15,15 @@ import pytest
 
 from benchmark.errors import CandidError
 from benchmark.files import Lock, refuse_links
-from benchmark.runner.capture import captured
+from benchmark.runner.log import captured
 from benchmark.store import RunFolder, load, runs
 from datasets.base import DataError
 from datasets.candidates.candidate_sets import read_arrays
-from tests.conftest import ROOT, TinyBenchmark, make_tiny
+from tests.conftest import ROOT, TINY, TinyBenchmark, make_tiny
 from tests.support.killing import documents
 
 Make = Callable[..., TinyBenchmark]
-ONE = """
-title = "one"
-seeds = [0]
-methods = ["proden"]
-datasets = ["digits"]
-
-[train]
-epochs = 2
-batch = 16
-
-[data.digits]
-settings = { test = 1700 }
-generator = "uniform"
-rate = 0.2
-"""
+ONE = TINY.replace("0, 1", "0").replace(', "cc"', "").replace("epochs = 3", "epochs = 2")
 
 
 class Bomb:

@@ -143,7 +143,7 @@ IN_ORDER = """
 import sys
 from pathlib import Path
 from benchmark.config.selection import select
-from benchmark.runner.backends.local import Local
+from benchmark.runner.pool import Local
 from benchmark.runner.options import RunOptions
 
 folder, jobs, methods = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")

@@ -61,7 +61,11 @@ def test_without_labels_nothing_is_scored_and_the_label_free_measures_are_shown(
     assert outcome.status == "done" and outcome.accuracy is None
     assert set(document["summary"]) == {"covering_rate", "approximated_accuracy", "average_set_size"}
     assert document["scored"] is False
-    assert "covering rate" in outcome.told and "approximated accuracy" in outcome.told and "%" in outcome.told
+    assert (
+        "covering rate" in outcome.label_free
+        and "approximated accuracy" in outcome.label_free
+        and "%" in outcome.label_free
+    )
     (spec,) = select(str(bench.profile), methods="pop", datasets=str(bench.folder / "mine.npz"), seeds="0").specs()
     assert "mine pop seed 0: covering rate" in outcome_line(spec, outcome) and "nan" not in outcome_line(spec, outcome)
     # every reader

@@ -1,39 +1,77 @@
-"""What went wrong with a run, as one sentence. Needs no torch."""
+"""The log of a run, and the sentence that says why it failed. Needs no torch."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import os
 import re
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmark.errors import CandidError
-from benchmark.files import ROOT
+from benchmark.files import ROOT, no_link
 from datasets.base import DataError
 from methods.registry import MethodError
 
 FOLDERS = re.compile(r"(?<![\w.:/…])/(?:[^\s/'\"`:;,()]+/)+")  # of an absolute path, up to its last part
 
+LOG_LIMIT = 1 << 20  # characters that a method may print into its log
+
+
+class Log(io.TextIOBase):
+    """A stream into a file, up to a limit; a full disk loses the text and not the run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.left = path, LOG_LIMIT
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if self.left > 0:
+            with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8", opener=no_link) as stream:
+                stream.write(text[: self.left])
+                self.left -= len(text)
+                if self.left <= 0:
+                    stream.write("\n[the rest of the output was not kept]\n")
+        return len(text)
+
+
+@contextlib.contextmanager
+def captured(path: Path) -> Iterator[None]:
+    """Append to a file what is printed, which would disturb the progress display."""
+    with contextlib.redirect_stdout(Log(path)) as log, contextlib.redirect_stderr(log):
+        yield
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Drop what is printed."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield
+
 
 def sentence(error: BaseException, plugin: str = "") -> str:
-    """One line for a table's notes: what went wrong and, for an unexpected error, in which line.
+    """Return one line for a table's notes: what went wrong and, for an unexpected error, in which line.
 
     In a run of a plug-in it is the plug-in's last line, whoever found the fault, or its class where the fault is in what
     it handed over. No folder is named: it may be shared.
     """
-    return FOLDERS.sub("…/", _told(error, plugin).replace(f"{ROOT}/", ""))
+    return FOLDERS.sub("…/", _sentence(error, plugin).replace(f"{ROOT}/", ""))
 
 
-def _told(error: BaseException, plugin: str) -> str:
+def _sentence(error: BaseException, plugin: str) -> str:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left on the disk of {error.filename or 'the results folder'}"
     if plugin:
         frames = traceback.extract_tb(error.__traceback__)
-        known = isinstance(error, CandidError | DataError | MethodError)
-        text, file = str(error) if known else _first_line(error), Path(plugin).name
+        explained = isinstance(error, CandidError | DataError | MethodError)
+        text, file = str(error) if explained else _first_line(error), Path(plugin).name
         line = next((f.lineno for f in reversed(frames) if Path(f.filename) == Path(plugin)), None)
-        line = line or (None if known else _class_line(Path(plugin)))
+        line = line or (None if explained else _class_line(Path(plugin)))
         where = f" ({file}:{line})" if line and f"{plugin}:" not in text else ""
         return f"{text.replace(plugin, file)}{where}; `./reproduce.sh check {file}` tries the whole contract"
     if isinstance(error, CandidError | DataError | MethodError):
@@ -47,13 +85,12 @@ def _told(error: BaseException, plugin: str) -> str:
 
 
 def _class_line(plugin: Path) -> int | None:
-    """Where the method of the file begins."""
+    """Return the line in which the method of a file begins."""
     try:
         lines = plugin.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return None
-    marked = (number for number, line in enumerate(lines, 1) if line.startswith("@register"))
-    return next(marked, None)
+    return next((number for number, line in enumerate(lines, 1) if line.startswith("@register")), None)
 
 
 def _first_line(error: BaseException) -> str:
