@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from benchmark.config.resolution import Override
-from benchmark.contract.examiner import coloured_images
+from benchmark.contract.subject import coloured_images
 from benchmark.runner.devices import cuda_devices
 from benchmark.store import RunFolder
 from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, weights_digest

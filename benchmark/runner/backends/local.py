@@ -19,7 +19,6 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.device import environment
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError
 from benchmark.runner.backends.base import Backend, show_while
 from benchmark.runner.backends.schedule import Schedule, Sets, Waiting, say_doubts
@@ -81,7 +80,10 @@ def start_method(device: str) -> str:
     """
     import torch
 
-    return "fork" if device == "cpu" and not torch.cuda.is_initialized() and not environment.pretended else "spawn"
+    import benchmark.trainer.device
+
+    used = torch.cuda.is_initialized() or benchmark.trainer.device.pretended
+    return "fork" if device == "cpu" and not used else "spawn"
 
 
 class WorkerDied(Exception):
@@ -119,7 +121,9 @@ class Worker:
             if self._retired:
                 raise WorkerDied
             if self.device != "cpu":
-                environment.set_environment()
+                from benchmark.trainer.device import set_environment
+
+                set_environment()
             self._connection, theirs = self._context.Pipe()
             self._process = self._context.Process(target=serve, args=(theirs, os.getpid()))
             self._process.start()

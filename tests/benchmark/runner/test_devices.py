@@ -17,7 +17,7 @@ import torch
 from benchmark.cli.options import Request
 from benchmark.cli.training import default_profile
 from benchmark.config.selection import Choice, select
-from benchmark.device.pretend import PretendCuda
+from benchmark.contract.pretend import PretendCuda
 from benchmark.errors import UsageError
 from benchmark.runner import devices
 from benchmark.runner.backends.local import Command, Local

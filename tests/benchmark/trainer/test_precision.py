@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from benchmark.contract.examiner import Subject
+from benchmark.contract.subject import Subject
 from methods.registry import discover
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmark.contract.examiner import Subject
-from benchmark.device import environment
-from benchmark.device.operations import REFUSED
-from benchmark.device.pretend import PretendCuda
+from benchmark.contract.operations import REFUSED
+from benchmark.contract.pretend import PretendCuda
+from benchmark.contract.subject import Subject
 from benchmark.runner.backends.local import start_method
+from benchmark.trainer import device as trainer_device
 from benchmark.trainer.trainer import Trainer, weights_digest
 from methods.registry import discover
 from tests.support.pretend import pictures_of_many_sizes, plain_attention, results, trainer_on
@@ -64,7 +64,7 @@ def test_pictures_of_many_sizes_come_from_their_mapped_file(free: int, tmp_path:
         trainer = trainer_on("cuda", "proden", task, batch=8)
         views = [view.cpu() for view in trainer.inputs.train_views(rows, names, 0)]
         trainer.begin_epoch()
-        device.reset()
+        device.waits.clear()
         for batch in trainer.batches(trainer.order(0), 0):
             trainer.step(batch)
         assert not device.waits
@@ -102,7 +102,7 @@ def test_a_second_pass_under_autocast_sees_the_new_weights(method: str) -> None:
 
 
 def test_a_process_that_has_trained_on_a_card_does_not_fork_its_workers() -> None:
-    environment.pretended = False  # as in a new process; the pretend device sets it again
+    trainer_device.pretended = False  # as in a new process; the pretend device sets it again
     assert [start_method(device) for device in ("cpu", "cuda:0")] == ["fork", "spawn"]
     with PretendCuda():
         trainer_on("cuda", "proden").train_epoch()
