@@ -84,7 +84,7 @@ class KeptSitting(Sitting):
             "pid": os.getpid(),
             "environment": dict(keeper.environment),
         }
-        self.pace = checkpoint.Pace(self.hooks.checkpoint_seconds)
+        self.save_timer = checkpoint.SaveTimer(self.hooks.checkpoint_seconds)
         self.epoch_began = time.perf_counter()
 
     def write(self, status: str, reason: str = "") -> None:
@@ -106,8 +106,8 @@ class KeptSitting(Sitting):
 
     def after_step(self, state: Callable[[], dict[str, Any]]) -> None:
         stop = self.hooks.stop()
-        if stop or self.pace.is_due():
-            with self.pace.saving():
+        if stop or self.save_timer.is_due():
+            with self.save_timer.saving():
                 checkpoint.save(self.folder.path, self.identity, state())
         if stop:
             raise Interrupted

@@ -9,7 +9,7 @@ import torch
 
 from benchmark.contract.pretend import PretendCuda
 from benchmark.trainer.inputs import ViewLoader
-from benchmark.trainer.pixels import Resident, Staged, pixels_of
+from benchmark.trainer.pixels import OnDevice, Streamed, pixels_of
 from datasets.views import upload
 from datasets.views.recipes import CIFAR, FINE_GRAINED
 from datasets.views.views import Views
@@ -37,7 +37,7 @@ def test_a_block_of_views_waits_for_nothing() -> None:
 
 def test_packed_pictures_are_those_of_the_padded_batch() -> None:
     dataset, _ = pictures_of_many_sizes()
-    for free, kind in ((2**36, Resident), (0, Staged)):
+    for free, kind in ((2**36, OnDevice), (0, Streamed)):
         with PretendCuda() as device, pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.cuda, "mem_get_info", lambda *_, free=free: (free, free))
             train, test = pixels_of((dataset.train, dataset.test), torch.device("cuda", 0))
