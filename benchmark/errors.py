@@ -27,9 +27,9 @@ class UsageError(CandidError):
 class MethodDefect(CandidError):
     """A method that breaks the contract; the text names its file and line, and what is wrong."""
 
-    def __init__(self, method: type, text: str) -> None:
+    def __init__(self, method: type, text: str, where: str = "") -> None:
         try:
-            where = f"{inspect.getsourcefile(method)}:{inspect.getsourcelines(method)[1]}"
+            where = where or f"{inspect.getsourcefile(method)}:{inspect.getsourcelines(method)[1]}"
         except (OSError, TypeError):
             where = method.__qualname__
         super().__init__(f"{where}: {text}")

@@ -335,9 +335,6 @@ class StoredRun:
             stream.write(canonical(record) + "\n")
 
 
-RunFolder = StoredRun  # its earlier name
-
-
 def run_folder(results: Path, spec: RunSpec, identity: str) -> StoredRun:
     return StoredRun(results / "runs" / place_of(spec.dataset, spec.method, spec.seed, identity))
 

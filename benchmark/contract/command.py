@@ -1,149 +1,142 @@
-"""`check FILE`: the contract of contract.py on every method of a file, in a process of its own that cannot hang."""
+"""`check FILE`: all checks on every method of a file, in a process of its own with a time limit."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+import faulthandler
 import json
 import os
-import selectors
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmark.errors import COMPLETE, FAILED
+from benchmark.errors import COMPLETE, FAILED, MethodDefect
 from benchmark.files import ROOT
-from methods.registry import Entry, discover, scan
+from methods.registry import discover, scan
 
-if TYPE_CHECKING:
-    from benchmark.contract.examiner import Claim
-
-LIMIT = 54.0  # seconds for the whole command
-MARKS = {"ok": "ok", "defect": "DEFECT", "skipped": "–"}
+CHECK_SECONDS = 15.0  # for one check
+START_SECONDS = 60.0  # for the imports; after these limits the process is killed
 
 
 def check(file: Path) -> int:
-    """Print one line per claim and method; the exit code says whether all hold."""
+    """Print one line per check and method; return the exit code."""
     discover((file,))  # a missing file, a syntax error or a name that is taken: one sentence
-    names = [entry.name for entry in scan(file)]
-    found: list[str] = []  # defects, shown once more at the end, where they are looked for
+    methods = len(scan(file))
+    defects: list[str] = []  # repeated at the end
     skipped, last = 0, ""
-    for event in events(file, LIMIT):
-        skipped += event["status"] == "skipped"
-        if event["status"] == "skipped":  # a number at the end says it
-            continue
+    for event in events(file):
         if event["method"] != last:
             last = event["method"]
             print(f"{last} ({file})", flush=True)
-        print(line_of(event), flush=True)
-        found += [line_of(event)] if event["status"] == "defect" else []
-    what = f"{len(names)} method{'s' * (len(names) > 1)}: "
-    if not found and not skipped:
-        print(f"{what}every claim of the contract holds.")
+        skipped += event["skipped"]
+        line = f"  {event['mark']:7} {event['check']:16} {event['text']}"
+        print(line, flush=True)
+        if event["mark"] == "DEFECT":
+            defects.append(line)
+    heading = f"{methods} method{'s' * (methods > 1)}: "
+    if not defects:
+        print(f"{heading}all checks pass.")
         return COMPLETE
-    rest = (
-        f"; {skipped} claim{'s' * (skipped > 1)} not tried because of {'them' if len(found) > 1 else 'it'}"
-        if skipped
-        else ""
-    )
-    print(f"{what}{len(found)} defect{'s' * (len(found) != 1)}{rest}.")
-    if len(found) > 1:
-        print("\n".join(found))
+    rest = f"; {skipped} check{'s' * (skipped > 1)} not tried because of that" if skipped else ""
+    print(f"{heading}{len(defects)} defect{'s' * (len(defects) > 1)}{rest}.")
+    if len(defects) > 1:
+        print("\n".join(defects))
     return FAILED
 
 
-def line_of(event: dict[str, Any]) -> str:
-    """'  ok      loss  The loss of …' or '  DEFECT  loss  file:12: what is wrong'."""
-    if event["status"] == "defect":
-        text = f"{event['where']}: {event['text']}."
-    else:
-        text = event["sentence"] + (f" ({event['text']})" if event["text"] else "")
-    return f"  {MARKS[event['status']]:7} {event['claim']:16} {text}"
-
-
-def events(file: Path, limit: float) -> Iterator[dict[str, Any]]:
-    """Findings as the examining process makes them. If it dies or hangs, that is the last finding."""
-    deadline = time.monotonic() + limit
-    reader, writer = os.pipe()
+def events(file: Path, seconds: float = CHECK_SECONDS) -> Iterator[dict[str, Any]]:
+    """Yield the results from the process that runs the checks. If it dies or hangs, that is the last result."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    with tempfile.TemporaryFile() as stderr:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "benchmark.contract.command", str(file.resolve()), str(writer), str(limit - 4), str(file)],
-            cwd=ROOT, pass_fds=(writer,), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=stderr, start_new_session=True,
+    words = [sys.executable, "-m", "benchmark.contract.command", str(file.resolve()), str(seconds)]
+    with tempfile.TemporaryFile("w+", errors="replace") as stderr:
+        process = subprocess.Popen(
+            words, cwd=ROOT, env=environment, text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
         )  # fmt: skip
-        os.close(writer)
-        now: dict[str, Any] = {"claim": "process"}  # what is being tried; empty at the end
+        current: dict[str, Any] = {"method": "", "check": "start", "where": str(file)}
         try:
-            for message in _messages(reader, deadline):
-                if "status" in message:
-                    yield message
-                now = message
+            for line in limited_lines(process, START_SECONDS, seconds + 5):
+                current = json.loads(line)
+                if "mark" in current:
+                    yield current | {"text": current["text"].replace(str(file.resolve()), str(file))}
         finally:
-            os.close(reader)
-            _end(child)
-        if now:
+            with contextlib.suppress(ProcessLookupError):  # what the plug-in has started ends too
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if current:
             stderr.seek(0)
-            yield _lost(now, child.returncode, time.monotonic() >= deadline, stderr.read())
+            where = current["where"].replace(str(file.resolve()), str(file))
+            text = cause_of_death(stderr.read(), process.returncode, seconds, file, where)
+            yield current | {"mark": "DEFECT", "text": text, "skipped": current.get("remaining", 0)}
 
 
-def _messages(reader: int, deadline: float) -> Iterator[dict[str, Any]]:
-    """Lines of JSON from the pipe until it is closed or the time is over."""
-    selector, rest = selectors.DefaultSelector(), b""
-    selector.register(reader, selectors.EVENT_READ)
-    while selector.select(max(0.0, deadline - time.monotonic())):
-        data = os.read(reader, 1 << 16)
-        if not data:
+def limited_lines(process: subprocess.Popen[str], first: float, next_ones: float) -> Iterator[str]:
+    """Yield the lines of a process, which is killed when the next one takes too long."""
+    assert process.stdout is not None
+    seconds = first
+    while True:
+        timer = threading.Timer(seconds, process.kill)
+        timer.start()
+        line = process.stdout.readline()
+        timer.cancel()
+        if not line:
             return
-        *lines, rest = (rest + data).split(b"\n")
-        yield from map(json.loads, lines)
+        yield line
+        seconds = next_ones
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """The examining process and whatever the plug-in started in it."""
-    try:
-        child.wait(1.0)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+def cause_of_death(stderr: str, code: int, seconds: float, file: Path, where: str) -> str:
+    """Return why the process ended, with the line of the file that faulthandler has written down, if it has."""
+    line = re.search(rf'File "{re.escape(str(file.resolve()))}", line (\d+)', stderr)
+    place = f"{file}:{line[1]}" if line else where
+    if "Timeout (" in stderr or code == -signal.SIGKILL:
+        return f"{place}: it did not end within {seconds:.0f} s; is there an endless loop?"
+    if code < 0:
+        return f"{place}: it killed the process ({signal.Signals(-code).name})."
+    return f"{place}: it ended the process (exit code {code})."
 
 
-def _lost(now: dict[str, Any], code: int | None, late: bool, stderr: bytes) -> dict[str, Any]:
-    last = stderr.decode(errors="replace").strip().splitlines()[-1:] or [""]
-    if late:
-        text = "it did not end in time and could not be interrupted; is there a loop that catches every exception?"
-    elif code is not None and code < 0:
-        text = f"it killed the process ({signal.Signals(-code).name})"
-    else:
-        text = f"it ended the process (exit code {code}) {last[0]}".rstrip()
-    return {"method": "", "where": "", "sentence": "", **now, "status": "defect", "text": text.rstrip(".")}
+def run_checks(file: Path, seconds: float) -> None:
+    """Run every check on every method of the file and write one line of JSON before and after each."""
+    report = os.fdopen(os.dup(sys.__stdout__.fileno()), "w", buffering=1)  # type: ignore[union-attr]
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    faulthandler.enable()
 
+    import torch
 
-def examine_file(file: Path, writer: int, limit: float, shown: Path) -> None:
-    """In the process of its own: every claim on every method of the file, told line by line."""
-    from benchmark.contract.claims import CLAIMS
-    from benchmark.contract.examiner import examine
+    from benchmark.contract.checks import CHECKS, STAGES, sentence, title
+    from benchmark.contract.subject import Subject, run_check
 
-    deadline = time.monotonic() + limit
-
-    def tell(message: dict[str, Any]) -> None:
-        os.write(writer, json.dumps(message).encode() + b"\n")
-
-    def begin(one: Claim, entry: Entry) -> None:
-        tell({"method": entry.name, "claim": one.name, "where": f"{shown}:{entry.line}"})
-
+    torch.compiler.reset()  # imports the compiler, as optimisers do at their first step: not within a check's time
     for entry in scan(file):
-        for finding in examine(entry, CLAIMS, deadline=deadline, begin=partial(begin, entry=entry)):
-            where = finding.where.replace(str(file), str(shown))
-            sentence = next(one.sentence for one in CLAIMS if one.name == finding.claim)
-            tell({**dataclasses.asdict(finding), "where": where, "sentence": sentence})
-    tell({})
+        subject, tried = Subject(entry), 0
+        for stage in STAGES:
+            failed = False
+            for one in stage:
+                tried += 1
+                result = {"method": entry.name, "check": title(one), "where": f"{file}:{entry.line}", "skipped": 0}
+                print(json.dumps(result | {"remaining": len(CHECKS) - tried}), file=report)
+                faulthandler.dump_traceback_later(seconds, exit=True)
+                try:
+                    advice = run_check(one, subject)
+                    result |= {"mark": "ok", "text": sentence(one) + (f" ({advice})" if advice else "")}
+                except MethodDefect as defect:
+                    result |= {"mark": "DEFECT", "text": f"{defect}.", "skipped": 0}
+                    failed = True
+                faulthandler.cancel_dump_traceback_later()
+                if failed and one is stage[-1]:
+                    result["skipped"] = len(CHECKS) - tried
+                print(json.dumps(result), file=report)
+            if failed:
+                break
+    print(json.dumps({}), file=report)
 
 
 if __name__ == "__main__":
-    examine_file(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4]))
+    run_checks(Path(sys.argv[1]), float(sys.argv[2]))

@@ -21,7 +21,6 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmark.device import environment
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError, warn
 from benchmark.runner.options import DEATHS_ALLOWED, Outcome, RunOptions, task_title
 from benchmark.runner.progress import Display, Progress, without_bars
@@ -255,11 +254,13 @@ def start_method(device: str, fork: bool = True) -> str:
 
     CUDA must be touched first in the worker, and once a process has used a GPU no fork of it can train.
     """
-    if not fork or device != "cpu" or environment.pretended:
+    if not fork or device != "cpu":
         return "spawn"
     import torch
 
-    return "spawn" if torch.cuda.is_initialized() else "fork"
+    import benchmark.trainer.device
+
+    return "spawn" if torch.cuda.is_initialized() or benchmark.trainer.device.pretended else "fork"
 
 
 class WorkerProcess(Slot):
@@ -295,7 +296,9 @@ class WorkerProcess(Slot):
             if self._retired:
                 raise WorkerDied("stopped")
             if self.device != "cpu":
-                environment.set_environment()
+                from benchmark.trainer.device import set_environment
+
+                set_environment()
             self._connection, theirs = self._context.Pipe()
             self._process = self._context.Process(target=serve, args=(theirs, os.getpid()))
             self._process.start()

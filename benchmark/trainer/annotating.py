@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmark.config.spec import digest_of
 from benchmark.files import atomic_write
-from benchmark.store import ANNOTATOR_DOCUMENT, RunFolder
+from benchmark.store import ANNOTATOR_DOCUMENT, StoredRun
 from benchmark.trainer import checkpoint
 from benchmark.trainer.trainer import Hooks, Interrupted, plain
 from datasets.base import DataError
@@ -37,7 +37,7 @@ class Keeper:
     @contextmanager
     def sit(self, folder: Path, described: Mapping[str, Any]) -> Iterator[Sitting]:
         """Around a training, by the process that holds its lock."""
-        sitting = KeptSitting(RunFolder(folder), described, self)
+        sitting = KeptSitting(StoredRun(folder), described, self)
         sitting.write("running")
         try:
             yield sitting
@@ -73,7 +73,7 @@ class Reader:
 class KeptSitting(Sitting):
     """One sitting of a training whose lock this process holds."""
 
-    def __init__(self, folder: RunFolder, described: Mapping[str, Any], keeper: Keeper) -> None:
+    def __init__(self, folder: StoredRun, described: Mapping[str, Any], keeper: Keeper) -> None:
         self.folder, self.hooks = folder, keeper.hooks
         self.identity = digest_of(dict(described))
         self.document = {
@@ -85,7 +85,7 @@ class KeptSitting(Sitting):
             "pid": os.getpid(),
             "environment": dict(keeper.environment),
         }
-        self.pace = checkpoint.Pace(self.hooks.checkpoint_seconds)
+        self.save_timer = checkpoint.SaveTimer(self.hooks.checkpoint_seconds)
         self.epoch_began = time.perf_counter()
 
     def write(self, status: str, reason: str = "") -> None:
@@ -107,8 +107,8 @@ class KeptSitting(Sitting):
 
     def after_step(self, state: Callable[[], dict[str, Any]]) -> None:
         stop = self.hooks.stop()
-        if stop or self.pace.is_due():
-            with self.pace.saving():
+        if stop or self.save_timer.is_due():
+            with self.save_timer.saving():
                 checkpoint.save(self.folder.path, self.identity, state())
         if stop:
             raise Interrupted

@@ -28,8 +28,8 @@ SHARE = 0.01  # of the time may go into checkpoints
 SECONDS = 20.0  # and never more often than this
 
 
-class Pace:
-    """How often to save: exactly every `seconds`, or as rarely as the cost of saving demands."""
+class SaveTimer:
+    """Says when to save: every `seconds`, or as rarely as the cost of saving demands."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
@@ -41,7 +41,7 @@ class Pace:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Around the saving."""
+        """Measure the time that saving takes."""
         started = time.perf_counter()
         yield
         self.last = time.perf_counter()

@@ -1,13 +1,24 @@
-"""The device of a run, made ready: by its number, and so that the same run on the same card gives the same bits."""
+"""The device of a run, its settings, and its memory: the same run on the same device gives the same bits."""
 
 from __future__ import annotations
 
 import gc
+import os
 
 import torch
 
-from benchmark.device.environment import set_environment
 from benchmark.errors import CandidError
+
+# CUDA reads these when it starts: exact matrix products, and an allocator for batches of many sizes.
+ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+
+pretended = False  # whether this process has used the pretend device, after which its forks cannot use autograd
+
+
+def set_environment() -> None:
+    """Set the environment of this process and its children; variables that are set already stay."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
 
 
 def ready(name: str | torch.device, tf32: str = "conv") -> torch.device:

@@ -17,7 +17,7 @@ class Diverged(Exception):
     """A loss or weight that is not finite."""
 
 
-class Means:
+class RunningMeans:
     """Running means of what steps log, kept on the accelerator if there is one, so that logging never waits for it."""
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ class OnHost:
         return self.split.batch(rows)
 
 
-class Whole:
+class InMemory:
     """Images of one size, or features: one tensor on the device."""
 
     def __init__(self, split: Split, device: torch.device) -> None:
@@ -45,7 +45,7 @@ class Whole:
         return self.images.index_select(0, index), None if self.sizes is None else self.sizes[rows]
 
 
-class Resident:
+class OnDevice:
     """Pictures of many sizes, all their pixels on the device."""
 
     def __init__(self, split: Split, flat: Tensor) -> None:
@@ -57,7 +57,7 @@ class Resident:
         return unpacked(self.flat, self.offsets[rows], sizes), sizes
 
 
-class Staged:
+class Streamed:
     """Pictures of many sizes that stay in their mapped file: a batch goes through one of two pinned buffers.
 
     The copy has a stream of its own, so it goes on beside the step before; a buffer is filled again when the copy from
@@ -133,11 +133,11 @@ def pixels_of(splits: tuple[Split, ...], device: torch.device) -> list[Pixels]:
     found: list[Pixels] = []
     for split in splits:
         if split.offsets is None:
-            found.append(Whole(split, device))
+            found.append(InMemory(split, device))
         elif fits:
-            found.append(Resident(split, copies[split.images.data_ptr()]))
+            found.append(OnDevice(split, copies[split.images.data_ptr()]))
         else:
-            found.append(Staged(split, device))
+            found.append(Streamed(split, device))
     return found
 
 

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from benchmark.config.sections import Train
 from benchmark.config.spec import RunSpec
-from benchmark.store import RunFolder, epochs_digest
+from benchmark.store import StoredRun, epochs_digest
 from benchmark.trainer import checkpoint
 from benchmark.trainer.device import ready
 from benchmark.trainer.evaluation import Evaluator
 from benchmark.trainer.frozen import FrozenLoader, frozen_of
-from benchmark.trainer.guard import GUARD_EVERY, Diverged, Guard, Means, peak_memory_mb, reset_peak_memory
+from benchmark.trainer.guard import GUARD_EVERY, Diverged, Guard, RunningMeans, peak_memory_mb, reset_peak_memory
 from benchmark.trainer.inputs import Inputs, ViewLoader, with_views
 from benchmark.trainer.optimizers import Optimizer
 from benchmark.trainer.seeding import derive
@@ -140,9 +140,9 @@ class Trainer:
         self.evaluator = Evaluator(dataset, self.inputs, candidates, self.rows, held_out)
         self.evaluator.more = self.settings.measures
         self.evaluator.by_network = self.settings.labels_by == "network"
-        self.means, self.guard = Means(), Guard(1 if device.type == "cpu" else GUARD_EVERY)
+        self.means, self.guard = RunningMeans(), Guard(1 if device.type == "cpu" else GUARD_EVERY)
         self.epoch, self.step_in_epoch = 0, 0
-        self.pace = checkpoint.Pace(self.hooks.checkpoint_seconds)
+        self.save_timer = checkpoint.SaveTimer(self.hooks.checkpoint_seconds)
 
     def _inputs(self, dataset: Dataset, method_class: type[Method], channels_last: bool) -> Inputs:
         seed = derive(self.seed, "views")
@@ -212,7 +212,7 @@ class Trainer:
         with torch.no_grad():
             self.method.on_epoch_start(self.clock(), TrainingRows(self))
         self.method.train()
-        self.means = Means()
+        self.means = RunningMeans()
 
     def end_epoch(self) -> None:
         """The method's hook after the last step of an epoch, and a look at losses and weights."""
@@ -235,7 +235,7 @@ class Trainer:
                 self.guard.check()
                 save()
                 raise Interrupted
-            if self.step_in_epoch < self.steps_per_epoch and self.pace.is_due():
+            if self.step_in_epoch < self.steps_per_epoch and self.save_timer.is_due():
                 self.guard.check()
                 save()
         self.end_epoch()
@@ -304,7 +304,7 @@ class Trainer:
             raise Diverged(f"a weight became infinite or NaN in epoch {self.epoch}")
 
     # checkpoints ------------------------------------------------------------------------------------------------------
-    def save(self, folder: RunFolder, identity: str) -> None:
+    def save(self, folder: StoredRun, identity: str) -> None:
         state = {
             "method": self.method.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -313,7 +313,7 @@ class Trainer:
             "step_in_epoch": self.step_in_epoch,
             "metrics_sha256": epochs_digest(folder.epochs()[: self.epoch]),
         }
-        with self.pace.saving():
+        with self.save_timer.saving():
             checkpoint.save(folder.path, identity, state)
 
     def misfit(self, state: Mapping[str, Any], records: Sequence[dict[str, Any]]) -> str:
@@ -334,7 +334,7 @@ class Trainer:
             return "its tensors are not those of this method"
         return self.optimizer.misfit(state["optimizer"])
 
-    def restore(self, folder: RunFolder, identity: str) -> None:
+    def restore(self, folder: StoredRun, identity: str) -> None:
         """Go to the newest saved step that fits, if there is one."""
         records = folder.epochs()
         state = checkpoint.load(folder.path, identity, lambda state: self.misfit(state, records))
@@ -344,9 +344,9 @@ class Trainer:
             self.means.restore(state["means"], self.device)
             self.epoch, self.step_in_epoch = state["epoch"], state["step_in_epoch"]
         folder.truncate_epochs(self.epoch)
-        self.pace = checkpoint.Pace(self.hooks.checkpoint_seconds)
+        self.save_timer = checkpoint.SaveTimer(self.hooks.checkpoint_seconds)
 
-    def run(self, folder: RunFolder, identity: str) -> list[dict[str, Any]]:
+    def run(self, folder: StoredRun, identity: str) -> list[dict[str, Any]]:
         """Train to the end; returns the records of all epochs, those of earlier sittings included."""
         reset_peak_memory(self.device)
         self.restore(folder, identity)
@@ -358,7 +358,7 @@ class Trainer:
             self.hooks.on_epoch(record)
             if self.epoch < self.epochs:
                 stop = self.hooks.stop()
-                if stop or self.pace.is_due():
+                if stop or self.save_timer.is_due():
                     self.save(folder, identity)
                 if stop:
                     raise Interrupted

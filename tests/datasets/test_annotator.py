@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmark.device.pretend import PretendCuda
+from benchmark.contract.pretend import PretendCuda
 from datasets import digits
 from datasets.base import DataError, Dataset, Split
 from datasets.candidates import annotator

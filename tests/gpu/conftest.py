@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmark.device.pretend import PretendCuda
+from benchmark.contract.pretend import PretendCuda
 from benchmark.runner.devices import cuda_devices
 from benchmark.trainer.device import ready
 

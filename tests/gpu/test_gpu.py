@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from benchmark.config.resolution import Override
-from benchmark.contract.examiner import coloured_images
+from benchmark.contract.subject import coloured_images
 from benchmark.runner.devices import cuda_devices
-from benchmark.store import RunFolder
+from benchmark.store import StoredRun
 from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, weights_digest
 from datasets.views.recipes import CIFAR
 from datasets.views.views import Views
@@ -110,7 +110,7 @@ def test_a_training_that_is_stopped_and_resumed_gives_the_same_weights(
     device: str, method: str, tmp_path: Path
 ) -> None:
     """Stop after every second step."""
-    dropout, folder = with_dropout(method), RunFolder(tmp_path)
+    dropout, folder = with_dropout(method), StoredRun(tmp_path)
     whole = train(trainer_on(device, method, overrides=dropout))
     for _ in range(10):
         hooks = Hooks(stop=itertools.cycle([False, True]).__next__)

@@ -67,11 +67,11 @@ def predict(*lines: str) -> str:
 
 @dataclass(frozen=True)
 class Broken:
-    """One defect: the source, the claim that fails, and words of the sentence."""
+    """One defect: the source, the check that fails, and words of the sentence."""
 
     name: str
     source: str
-    claim: str
+    check: str
     words: str
 
     @property
@@ -85,8 +85,8 @@ class Broken:
         return path
 
 
-def broken(name: str, claim: str, words: str, **changes: str) -> Broken:
-    return Broken(name, plugin(name, **changes), claim, words)
+def broken(name: str, check: str, words: str, **changes: str) -> Broken:
+    return Broken(name, plugin(name, **changes), check, words)
 
 
 DEF_STEP = "    def training_step(self, batch, clock):  # HERE\n        logits = self.network(batch.views[0])\n"
@@ -107,7 +107,7 @@ UNREADABLE = (
     ),
 )
 
-# Found by trying the claims.
+# Found by the checks.
 DEFECTS = (
     broken("thawed-config", "interface", "frozen dataclass", config=THAWED),
     broken("import-error", "interface", "no_such_module", decorator="import no_such_module  # HERE\n\n@register"),
@@ -117,17 +117,17 @@ DEFECTS = (
            **{"class": "class Mine(Method):  # HERE"}),
     broken("no-predict", "interface", "no `predict`", predict="", **{"class": "class Mine(Method):  # HERE"}),
     broken("no-step", "interface", "no `training_step`", step="", **{"class": "class Mine(Method):  # HERE"}),
-    broken("no-super", "builds", "__init__",
+    broken("no-super", "construction", "__init__",
            init="    def __init__(self, config, task):\n        self.network = Classifier(task)  # HERE"),
-    broken("nothing-to-train", "builds", "no parameter to train",
+    broken("nothing-to-train", "construction", "no parameter to train",
            init="    def __init__(self, config, task):  # HERE\n        super().__init__(config, task)"),
-    broken("plain-tensor", "memory", "'memory' holds a tensor",
+    broken("plain-tensor", "construction", "'memory' holds a tensor",
            init=init("self.memory = torch.zeros(task.num_samples)  # HERE")),
-    broken("hidden-tensor", "memory", "'_memory' holds a tensor", init=init("self._memory = torch.zeros(3)  # HERE")),
-    broken("tensor-in-list", "memory", "'queue' holds a tensor", init=init("self.queue = [torch.zeros(3)]  # HERE")),
-    broken("lost-buffer", "memory", "not persistent",
+    broken("hidden-tensor", "construction", "'_memory' holds a tensor", init=init("self._memory = torch.zeros(3)  # HERE")),
+    broken("tensor-in-list", "construction", "'queue' holds a tensor", init=init("self.queue = [torch.zeros(3)]  # HERE")),
+    broken("lost-buffer", "construction", "not persistent",
            init=init('self.register_buffer("table", torch.zeros(3), persistent=False)  # HERE')),
-    broken("late-tensor", "memory_after", "'last' holds a tensor",
+    broken("late-tensor", "training", "'last' holds a tensor",
            step=step("logits = self.network(batch.views[0])", "self.last = logits.detach()  # HERE")),
     broken("device-literal", "source", "names a device",
            step=step("noise = torch.zeros(3, device='cuda')  # HERE")),
@@ -137,29 +137,29 @@ DEFECTS = (
     broken("mixed-devices", "device", "device",
            step=step("logits = self.network(batch.views[0])", "logits = logits + torch.ones(5)  # HERE")),
     broken("asks-for-labels", "loss", "never handed", step=step("labels = batch.labels  # HERE")),
-    broken("task-labels", "builds", "never handed", init=init("self.labels = task.labels  # HERE")),
+    broken("task-labels", "construction", "never handed", init=init("self.labels = task.labels  # HERE")),
     broken("no-step-object", "loss", "return Step", step=DEF_STEP + f"        return {UNIFORM}"),
     broken("loss-per-sample", "loss", "scalar",
            step=DEF_STEP + "        return Step(logits.logsumexp(1) - logits[:, 0])"),
     broken("no-gradient", "loss", "no gradient", step=DEF_STEP + f"        return Step({UNIFORM}.detach())"),
     broken("nan-loss", "loss", "nan", step=DEF_STEP + "        return Step((logits - logits).sqrt().sum() / 0 * 0)"),
-    broken("late-nan", "trains", "step 8",
+    broken("late-nan", "training", "step 8",
            step=DEF_STEP + f"        return Step({UNIFORM} / (0.0 if clock.step == 8 else 1.0))"),
-    broken("overflows", "extremes", "±10,000",
+    broken("overflows", "extreme_logits", "±10,000",
            step=DEF_STEP + "        return Step(-torch.log(torch.softmax(logits, 1) * 1.0).mean())"),
-    broken("wrong-shape", "prediction", "(B, C)", predict=predict("return self.network(images)[:, :2]")),
-    broken("needs-two", "prediction", "Expected more than 1",
+    broken("wrong-shape", "predict", "(B, C)", predict=predict("return self.network(images)[:, :2]")),
+    broken("needs-two", "predict", "Expected more than 1",
            predict="    def predict(self, images):\n        self.train()\n        x = self.network(images)\n"
            "        return torch.nn.functional.batch_norm(x, None, None, training=True)  # HERE"),
-    broken("order-matters", "order", "place in the batch",
+    broken("order-matters", "predict_by_image", "place in the batch",
            predict=predict("return self.network(images) + torch.arange(len(images))[:, None]")),
-    broken("neighbours-matter", "order", "neighbours",
+    broken("neighbours-matter", "predict_by_image", "neighbours",
            predict=predict("x = self.network(images)", "return x - x.mean(0)")),
-    broken("random-prediction", "order", "random",
+    broken("random-prediction", "predict_by_image", "random",
            predict=predict("x = self.network(images)", "return x + torch.randn_like(x)")),
-    broken("predict-writes", "purity", "changes parameters or buffers",
+    broken("predict-writes", "no_side_effects", "changes parameters or buffers",
            predict=predict("self.seen += 1", "return self.network(images)")),
-    broken("predict-counts", "purity", "'calls'",
+    broken("predict-counts", "no_side_effects", "'calls'",
            init=init("self.calls = 0"), predict=predict("self.calls += 1", "return self.network(images)")),
     broken("writes-view", "inputs", "batch.views[0]", step=step("batch.views[0].mul_(0.5)  # HERE")),
     broken("writes-candidates", "inputs", "batch.candidates",
@@ -167,14 +167,14 @@ DEFECTS = (
     broken("writes-task", "inputs", "task.candidates",
            init=init("self.task = task"), step=DEF_STEP + "        self.task.candidates[:, 0] = True\n"
            f"        return Step({UNIFORM})"),
-    broken("talks", "silence", "characters", step=step("print('x' * 100_000)  # HERE")),
+    broken("talks", "training", "characters", step=step("print('x' * 100_000)  # HERE")),
     broken("python-random", "determinism", "random.random", step=step("scale = random.random()  # HERE",
            loss="scale * " + UNIFORM)),
     broken("numpy-random", "determinism", "np.random", step=step("scale = float(np.random.rand())  # HERE",
            loss="scale * " + UNIFORM)),
     broken("clock-time", "determinism", "time.time", step=step("scale = time.time() % 1  # HERE",
            loss="scale * " + UNIFORM)),
-    broken("peeks", "truth", "seen the labels", **{"class": "class Mine(Method):  # HERE"},
+    broken("peeks", "no_true_labels", "seen the labels", **{"class": "class Mine(Method):  # HERE"},
            more="    def on_epoch_start(self, clock, data):\n"
            "        self.seen.copy_(data._trainer.evaluator.train_labels[0])"),
     broken("counts-in-python", "resume", "stops and restarts", **{"class": "class Mine(Method):  # HERE"},

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmark.config.profile import load_profile
 from benchmark.config.resolution import Override, resolve
-from benchmark.contract.examiner import TRAIN, small_task
+from benchmark.contract.subject import TRAIN, small_task
 from benchmark.trainer.trainer import Hooks, Trainer
 from datasets.base import Dataset, Split
 from datasets.views.recipes import FINE_GRAINED

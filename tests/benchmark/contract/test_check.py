@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.contract.claims import CLAIMS
-from benchmark.contract.examiner import examine
+from benchmark.contract import checks, command
+from benchmark.contract.subject import Subject, run_check
+from benchmark.errors import MethodDefect
 from methods.registry import MethodError, discover, scan
 from tests.conftest import ROOT, TinyBenchmark
 from tests.support.broken_plugins import DEFECTS, ENDLESS, UNREADABLE, Broken, plugin
@@ -36,37 +37,19 @@ def test_a_file_that_cannot_be_read_gets_one_sentence_with_the_line(broken: Brok
     assert str(caught.value).startswith(where) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("broken", (*DEFECTS, *ENDLESS), ids=lambda broken: broken.name)
+@pytest.mark.parametrize("broken", DEFECTS, ids=lambda broken: broken.name)
 def test_the_defect_is_named_with_its_line(broken: Broken, tmp_path: Path) -> None:
     (entry,) = scan(broken.write(tmp_path))
-    needed = wanted_claims(broken.claim)
-    findings = list(
-        examine(entry, [one for one in CLAIMS if one.name in needed], seconds=1 if broken in ENDLESS else 30)
-    )
-    (defect,) = [finding for finding in findings if finding.status == "defect"]
-    assert (defect.claim, defect.where) == (broken.claim, f"{entry.file}:{broken.line}")
-    assert broken.words in defect.text
+    with pytest.raises(MethodDefect) as caught:
+        run_check(getattr(checks, f"check_{broken.check}"), Subject(entry))
+    assert str(caught.value).startswith(f"{entry.file}:{broken.line}: ") and broken.words in str(caught.value)
 
 
-def wanted_claims(name: str) -> set[str]:
-    """A claim and all that it needs."""
-    (one,) = [one for one in CLAIMS if one.name == name]
-    return {name}.union(*(wanted_claims(need) for need in one.needs))
-
-
-def test_a_sound_plug_in_keeps_every_claim(tmp_path: Path) -> None:
+def test_a_sound_plug_in_passes_every_check(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(plugin("mine"))
-    (entry,) = scan(path)
-    assert {finding.status for finding in examine(entry, CLAIMS)} == {"ok"}
-
-
-def test_what_needs_a_broken_claim_is_not_tried(tmp_path: Path) -> None:
-    (entry,) = scan(named("wrong-shape").write(tmp_path))
-    status = {finding.claim: finding.status for finding in examine(entry, CLAIMS)}
-    assert status["loss"] == "ok" and status["prediction"] == "defect"
-    assert status["trains"] == status["resume"] == "skipped"
-    assert status["batches"] == "ok"  # needs no prediction
+    subject = Subject(scan(path)[0])
+    assert not any(run_check(check, subject) for check in checks.CHECKS)
 
 
 # the command, as a real process --------------------------------------------------------------------------------------
@@ -85,19 +68,19 @@ def test_the_command_checks_every_method_of_a_file(tmp_path: Path) -> None:
     assert "1 defect;" in done.stdout.splitlines()[-1]
 
 
-def test_the_command_says_that_all_is_well(tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(plugin("mine"))
-    done = check(path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "1 method: every claim of the contract holds."
+@pytest.mark.parametrize("broken", ENDLESS, ids=lambda broken: broken.name)
+def test_an_endless_loop_is_a_defect_with_its_line(broken: Broken, tmp_path: Path) -> None:
+    path = broken.write(tmp_path)
+    *passed, last = command.events(path, seconds=4)
+    assert (last["check"], last["mark"]) == (broken.check, "DEFECT") and {event["mark"] for event in passed} == {"ok"}
+    assert last["text"].startswith(f"{path}:{broken.line}: ") and broken.words in last["text"]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("__import__('os')._exit(7)", "exit code 7"),
         ("__import__('os').abort()", "SIGABRT"),
+        pytest.param("__import__('os')._exit(7)", "exit code 7", marks=pytest.mark.soak),
     ],
 )
 def test_a_plug_in_that_ends_the_process_is_a_finding(tmp_path: Path, text: str, words: str) -> None:

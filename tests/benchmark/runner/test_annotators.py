@@ -23,7 +23,7 @@ from benchmark.runner.annotators import annotators
 from benchmark.runner.progress import Lines, Progress
 from benchmark.runner.provenance import cpu_name
 from benchmark.runner.schedule import CandidateJob, PendingRun, Schedule, candidate_jobs
-from benchmark.store import RunFolder
+from benchmark.store import StoredRun
 from tests.conftest import TINY, TinyBenchmark
 from tests.support.killing import finish, wait_until
 
@@ -193,7 +193,7 @@ def test_seeds_share_an_annotator_unless_they_are_other_splits() -> None:
 def test_plain_output_has_a_heartbeat_with_epoch_accuracy_and_time_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = RunFolder(tmp_path / "candidates" / "digits" / "annotator-small-cnn-12345678")
+    folder = StoredRun(tmp_path / "candidates" / "digits" / "annotator-small-cnn-12345678")
     folder.path.mkdir(parents=True)
     document = {"dataset": "digits", "network": "small-cnn", "epochs": 30, "status": "running", "host": "here"}
     (folder.path / "annotator.json").write_text(json.dumps(document))

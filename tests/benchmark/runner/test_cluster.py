@@ -133,7 +133,7 @@ import sys
 from contextlib import nullcontext
 
 sys.path.insert(0, {str(ROOT)!r})
-from benchmark.device.pretend import PretendCuda
+from benchmark.contract.pretend import PretendCuda
 from benchmark.errors import UsageError
 from benchmark.runner import devices
 from benchmark.runner import dask

@@ -17,7 +17,7 @@ import torch
 from benchmark.cli.options import Request
 from benchmark.cli.training import default_profile
 from benchmark.config.selection import select
-from benchmark.device.pretend import PretendCuda
+from benchmark.contract.pretend import PretendCuda
 from benchmark.errors import UsageError
 from benchmark.runner import devices
 from benchmark.runner.options import RunOptions
@@ -25,7 +25,7 @@ from benchmark.runner.pool import Session
 from benchmark.runner.progress import Progress
 from benchmark.runner.schedule import Schedule
 from benchmark.runner.worker import _settled
-from benchmark.store import RunFolder
+from benchmark.store import StoredRun
 from tests.conftest import ROOT
 
 
@@ -107,7 +107,7 @@ def _not_held(acquire: Any, path: Path) -> Any:
 def test_a_run_that_failed_before_the_command_is_tried_again_and_one_that_failed_meanwhile_is_not(
     tmp_path: Path,
 ) -> None:
-    folder, options = RunFolder(tmp_path / "run"), RunOptions(tmp_path, tmp_path)
+    folder, options = StoredRun(tmp_path / "run"), RunOptions(tmp_path, tmp_path)
     document: dict[str, Any] = {"status": "failed", "reason": "no memory", "time": {}}
     folder.write(document)
     os.utime(folder.document_path, (options.started - 60,) * 2)

@@ -11,7 +11,7 @@ import torch
 
 from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
-from benchmark.device.pretend import PretendCuda
+from benchmark.contract.pretend import PretendCuda
 from benchmark.runner import estimate
 from benchmark.runner.estimate import PROBE, Cost, measure, random_dataset, tasks_of
 from benchmark.runner.options import RunOptions

@@ -39,9 +39,9 @@ def test_a_run_leaves_the_same_curve_in_tensorboard_as_in_its_records(forked_ben
     done = bench.run("run", "--methods", "cc", "--seeds", "0", "--track", "tensorboard")
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = (path.parent for path in bench.results.glob("runs/*/*/*/run.json"))
-    from benchmark.store import RunFolder
+    from benchmark.store import StoredRun
 
-    expected = [(e["epoch"], e["result"]["test_accuracy"]) for e in RunFolder(folder).epochs()]
+    expected = [(e["epoch"], e["result"]["test_accuracy"]) for e in StoredRun(folder).epochs()]
     assert scalars(folder / "tensorboard", "result/test_accuracy") == expected
     untracked = forked_benchmark("untracked", TINY)
     assert untracked.run("run", "--methods", "cc", "--seeds", "0").returncode == 0

@@ -16,7 +16,7 @@ import pytest
 from benchmark.errors import CandidError
 from benchmark.files import Lock, refuse_links
 from benchmark.runner.log import captured
-from benchmark.store import RunFolder, load, runs
+from benchmark.store import StoredRun, load, runs
 from datasets.base import DataError
 from datasets.candidates.candidate_sets import read_arrays
 from tests.conftest import ROOT, TINY, TinyBenchmark, make_tiny
@@ -109,8 +109,8 @@ def test_lock_log_and_records_are_never_written_through_a_link(tmp_path: Path) -
     with captured(folder / "log.txt"):
         print("into the log")
     with pytest.raises(OSError):
-        RunFolder(folder).append_epoch({"epoch": 0})
-    RunFolder(folder).truncate_epochs(0)
+        StoredRun(folder).append_epoch({"epoch": 0})
+    StoredRun(folder).truncate_epochs(0)
     assert not victim.exists()
 
 

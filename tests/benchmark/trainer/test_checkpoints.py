@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
-from benchmark.store import RunFolder
+from benchmark.store import StoredRun
 from benchmark.trainer import checkpoint
 from benchmark.trainer.loading import dataset_of, entry_of
 from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, weights_digest
@@ -111,7 +111,7 @@ class Bench:
     def run(self, spec: RunSpec, folder: Path) -> Result:
         folder.mkdir(exist_ok=True)
         trainer = self.trainer(spec)
-        records = trainer.run(RunFolder(folder), IDENTITY)
+        records = trainer.run(StoredRun(folder), IDENTITY)
         return [record["result"] for record in records], weights_digest(trainer.method)
 
     def stop_after(self, spec: RunSpec, folder: Path, steps: int) -> None:
@@ -119,7 +119,7 @@ class Bench:
         left = iter(range(steps))
         hooks = Hooks(lambda: next(left, None) is None, checkpoint_seconds=0.0)
         with pytest.raises(Interrupted):
-            self.trainer(spec, hooks).run(RunFolder(folder), IDENTITY)
+            self.trainer(spec, hooks).run(StoredRun(folder), IDENTITY)
 
     def copy(self, name: Path) -> Path:
         shutil.rmtree(name, ignore_errors=True)

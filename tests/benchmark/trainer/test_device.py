@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from benchmark.config.selection import select
-from benchmark.device.environment import ENVIRONMENT
-from benchmark.device.pretend import PretendCuda
+from benchmark.contract.pretend import PretendCuda
 from benchmark.runner import worker
 from benchmark.runner.options import RunOptions
-from benchmark.trainer.device import ready
+from benchmark.trainer.device import ENVIRONMENT, ready
 from methods.networks import knn
 
 

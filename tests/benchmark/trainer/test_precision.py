@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 
-from benchmark.contract.examiner import Subject
+from benchmark.contract.subject import Subject
 from methods.registry import discover
 
 
@@ -19,3 +20,15 @@ def test_backward_passes_run_outside_autocast() -> None:
     head.weight.register_hook(lambda _: seen.update(backward=torch.is_autocast_enabled("cpu")))
     trainer.train_epoch()
     assert seen == {"forward": True, "backward": False}
+
+
+@pytest.mark.parametrize("method", ["rc", "lws"])
+def test_a_second_pass_under_autocast_sees_the_new_weights(method: str) -> None:
+    """Autocast keeps lowered copies of the weights; after the optimiser's step they must not be used again."""
+    trainer = Subject(discover().get(method)).trainer(amp="bfloat16", lr=0.5)
+    seen: list[torch.Tensor] = []
+    network = trainer.method.get_submodule("network")
+    network.register_forward_hook(lambda _, inputs, output: seen.append(output.detach().clone()))
+    trainer.begin_epoch()
+    trainer.step(trainer.batch(torch.arange(12)))
+    assert len(seen) == 2 and not torch.equal(seen[0], seen[1])

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmark.contract.examiner import Subject
-from benchmark.device import environment
-from benchmark.device.operations import REFUSED
-from benchmark.device.pretend import PretendCuda
+from benchmark.contract.operations import REFUSED
+from benchmark.contract.pretend import PretendCuda
 from benchmark.runner.pool import start_method
+from benchmark.trainer import device as trainer_device
 from benchmark.trainer.trainer import Trainer, weights_digest
 from methods.registry import discover
 from tests.support.pretend import pictures_of_many_sizes, plain_attention, results, trainer_on
@@ -64,7 +63,7 @@ def test_pictures_of_many_sizes_come_from_their_mapped_file(free: int, tmp_path:
         trainer = trainer_on("cuda", "proden", task, batch=8)
         views = [view.cpu() for view in trainer.inputs.train_views(rows, names, 0)]
         trainer.begin_epoch()
-        device.reset()
+        device.waits.clear()
         for batch in trainer.batches(trainer.order(0), 0):
             trainer.step(batch)
         assert not device.waits
@@ -89,20 +88,8 @@ def test_the_last_run_leaves_no_memory_behind() -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("method", ["rc", "lws"])
-def test_a_second_pass_under_autocast_sees_the_new_weights(method: str) -> None:
-    """Autocast keeps lowered copies of the weights; after the optimiser's step they must not be used again."""
-    trainer = Subject(discover().get(method)).trainer(amp="bfloat16", lr=0.5)
-    seen: list[torch.Tensor] = []
-    network = trainer.method.get_submodule("network")
-    network.register_forward_hook(lambda _, inputs, output: seen.append(output.detach().clone()))
-    trainer.begin_epoch()
-    trainer.step(trainer.batch(torch.arange(12)))
-    assert len(seen) == 2 and not torch.equal(seen[0], seen[1])
-
-
 def test_a_process_that_has_trained_on_a_card_does_not_fork_its_workers() -> None:
-    environment.pretended = False  # as in a new process; the pretend device sets it again
+    trainer_device.pretended = False  # as in a new process; the pretend device sets it again
     assert [start_method(device) for device in ("cpu", "cuda:0")] == ["fork", "spawn"]
     with PretendCuda():
         trainer_on("cuda", "proden").train_epoch()

@@ -2,13 +2,12 @@
 
     with PretendCuda() as device:
         ...  # build and train on torch.device("cuda")
-    device.launches, device.waits, device.inexact  # counters of (operation, "file:line")
+    device.waits, device.inexact  # counters of (operation, "file:line")
 
 It raises where CUDA raises: tensors of two devices in one call, a CPU generator beside tensors of the device, pinning
 or `.numpy()` of one. With `card=1` it is the second of two, and what goes to another card, or names none, is an error.
-It counts kernel launches, notes every place where the host waits for the device, and every operation whose result on
-CUDA may differ from run to run. `lenient=True` notes mixed devices in `mixed` and goes on, so that one training finds
-them all.
+It notes every place where the host waits for the device, and every operation whose result on CUDA may differ from run to
+run.
 
 A wrapper's C++ device is `meta`, its Python `device` is cuda:0, the tensor inside is real. What this does not show:
 CUDA's own rounding, CUDA's generators, autocast on CUDA, fused attention (the plain path is taken).
@@ -22,16 +21,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from benchmark.device import environment
-from benchmark.device.operations import INDEXING, NO_KERNEL, WAITS, is_inexact, mask_in
+from benchmark.contract.operations import INDEXING, WAITS, has_mask, is_inexact
 from benchmark.files import ROOT
+from benchmark.trainer import device as trainer_device
 
 SMALL_COPY = 2**16  # bytes from ordinary memory up to which a copy to the device returns at once
 HERE = str(Path(__file__).resolve().parent)
@@ -45,15 +44,15 @@ class MixedDevices(RuntimeError):
 class Pretend(Tensor):
     """A tensor of the pretend device."""
 
-    held: Tensor  # the real one
+    payload: Tensor  # the real one
 
     @staticmethod
-    def __new__(cls, held: Tensor) -> Pretend:
+    def __new__(cls, payload: Tensor) -> Pretend:
         wrapper = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, held.size(), strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype,
-            layout=held.layout, device=torch.device("meta"), requires_grad=False,
+            cls, payload.size(), strides=payload.stride(), storage_offset=payload.storage_offset(), dtype=payload.dtype,
+            layout=payload.layout, device=torch.device("meta"), requires_grad=False,
         )  # fmt: skip
-        wrapper.held = held
+        wrapper.payload = payload
         return wrapper
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -67,22 +66,21 @@ class Pretend(Tensor):
 
     def tolist(self) -> Any:
         active().wait("tolist")
-        return self.held.detach().tolist()
+        return self.payload.detach().tolist()
 
     def numpy(self, *_: Any, **__: Any) -> Any:
-        active().refuse(TypeError, f"can't convert {active().place} device type tensor to numpy")
-        return self.held.detach().numpy()
+        raise TypeError(f"can't convert {active().place} device type tensor to numpy, at {active().where()}")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self.numpy()
 
     def pin_memory(self, *_: Any) -> Tensor:
-        raise MixedDevices(f"cannot pin a tensor of {active().place}, only one of the CPU, at {active().where()}")
+        active().refuse(f"cannot pin a tensor of {active().place}, only one of the CPU")
 
     def record_stream(self, *_: Any) -> None: ...
 
     def __reduce_ex__(self, protocol: Any) -> Any:  # a checkpoint holds what is inside
-        return self.held.detach().__reduce_ex__(protocol)
+        return self.payload.detach().__reduce_ex__(protocol)
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"Pretend({tuple(self.shape)}, {self.dtype})"
@@ -99,19 +97,19 @@ def active() -> PretendCuda:
 
 
 def unwrapped(value: Any) -> Any:
-    return tree_map_only(Pretend, lambda one: one.held, value)
+    return tree_map_only(Pretend, lambda one: one.payload, value)
 
 
 def is_device(device: Any) -> bool:
     if device is None or torch.device(device).type not in ("cuda", "meta"):
         return False
     if torch.device(device).type == "cuda" and (torch.device(device).index or 0) != active().place.index:
-        raise MixedDevices(f"a tensor goes to {device}, but this process has {active().place}, at {active().where()}")
+        active().refuse(f"a tensor goes to {device}, but this process has {active().place}")
     return True
 
 
 class Stream:
-    """Stands for `torch.cuda.Stream` and `Event`: everything is done at once, in order."""
+    """Replace `torch.cuda.Stream` and `Event`: everything is done at once, in order."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -137,63 +135,39 @@ class PretendCuda(TorchDispatchMode):
     current: ClassVar[PretendCuda | None] = None
     place: torch.device
 
-    def __init__(self, sources: tuple[Path, ...] = (), card: int = 0, lenient: bool = False) -> None:
+    def __init__(self, sources: tuple[Path, ...] = (), card: int = 0) -> None:
         super().__init__()
-        self.lenient = lenient
-        self.mixed: dict[str, str] = {}  # what CUDA refuses, by file:line
         self.place = torch.device("cuda", card)
         self.sources = tuple(str(path.resolve()) for path in (ROOT, *sources))
         self.refuses_waits = False  # what `torch.cuda.set_sync_debug_mode("error")` asks for
         self._replaced: list[tuple[Any, str, Any]] = []
         self._pinned: dict[int, Tensor] = {}  # by the address of their memory
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget what was counted."""
-        self.launches: Counter[tuple[str, str]] = Counter()
         self.waits: Counter[tuple[str, str]] = Counter()
         self.inexact: Counter[tuple[str, str]] = Counter()
-        self.copied = 0  # bytes to the device
-        self._drained = False  # the host has just waited, and has given the device nothing to do since
-
-    # what is counted --------------------------------------------------------------------------------------------------
-    def launch(self, name: str) -> None:
-        self.launches[name, self.where()] += 1
-        self._drained = self._drained and name in WAITS
 
     def wait(self, what: str) -> None:
-        """The host stands still until the device has done everything; a second look at once is no second wait."""
+        """Note that the host waits until the device has done everything."""
         if self.refuses_waits:
             raise RuntimeError(f"called a synchronizing CUDA operation ({what}), at {self.where()}")
-        if not self._drained:
-            self.waits[what, self.where()] += 1
-            self._drained = True
+        self.waits[what, self.where()] += 1
 
-    def copy(self, name: str, size: int) -> None:
-        """`size` bytes go to the device."""
-        self.copied += size
-        self.launch(name)
-
-    def refuse(self, error: type[Exception], what: str) -> None:
-        """What CUDA does not do; the first of a line is kept."""
-        if not self.lenient:
-            raise error(f"{what}, at {self.where()}")
-        self.mixed.setdefault(self.where(), what)
+    def refuse(self, what: str) -> NoReturn:
+        raise MixedDevices(f"{what}, at {self.where()}")
 
     # bookkeeping ------------------------------------------------------------------------------------------------------
     def where(self) -> str:
-        """file:line of the innermost frame of the further sources, or else of the project."""
+        """Return file:line of the innermost frame of the further sources, or else of the project."""
         frame: FrameType | None = sys._getframe(1)
-        found = "?"
+        innermost = "?"
         while frame is not None:
             file = frame.f_code.co_filename
             if file.startswith(self.sources) and not file.startswith(HERE) and "site-packages" not in file:
                 place = f"{file.removeprefix(self.sources[0] + '/')}:{frame.f_lineno}"
                 if not self.sources[1:] or file.startswith(self.sources[1:]):
                     return place
-                found = place if found == "?" else found
+                innermost = place if innermost == "?" else innermost
             frame = frame.f_back
-        return found
+        return innermost
 
     def pinned(self, tensor: Tensor) -> Tensor:
         self._pinned[tensor.untyped_storage().data_ptr()] = tensor
@@ -207,7 +181,7 @@ class PretendCuda(TorchDispatchMode):
             raise RuntimeError("the pretend device is in use already")
         torch.compiler.reset()  # imports the compiler, as optimisers do at their first step: not in here
         PretendCuda.current = self
-        environment.pretended = True
+        trainer_device.pretended = True
         torch._C._ensureCUDADeviceGuardSet()  # without a driver, "cuda" without a number is asked of nobody
         for owner, name, stand_in in replacements():
             self._replaced.append((owner, name, getattr(owner, name)))
@@ -240,26 +214,24 @@ class PretendCuda(TorchDispatchMode):
             return self._on_cpu(func, name, args, kwargs)
         for leaf in leaves:
             if isinstance(leaf, torch.Generator) and leaf.device.type == "cpu":
-                self.refuse(MixedDevices, f"Expected a 'cuda' generator but found 'cpu' in {name}")
+                self.refuse(f"Expected a 'cuda' generator but found 'cpu' in {name}")
         if name == "_to_copy":
             return self._copied(args[0], kwargs)
         if name == "copy_" and isinstance(args[0], Pretend) != isinstance(args[1], Pretend):
             return self._copied_into(*args, **kwargs)
         if ours:
             self._check_one_device(name, args, tensors)
-        if name in INDEXING and mask_in(args[1]):
+        if name in INDEXING and has_mask(args[1]):
             self.wait("boolean mask")
-        for _ in range(WAITS.get(name, 0)):
+        if name in WAITS:
             self.wait("a value is read" if name == "_local_scalar_dense" else name)
         if name == "_local_scalar_dense":
-            return args[0].held.item()
+            return args[0].payload.item()
         if is_inexact(name, args):
             self.inexact[name, self.where()] += 1
         inside = {"device": torch.device("cpu")} if is_device(kwargs.get("device")) else {}
         result = func(*unwrapped(args), **unwrapped(kwargs) | inside)
         wrapped = tree_map_only(Tensor, lambda one: one if isinstance(one, Pretend) else Pretend(one), result)
-        if name not in NO_KERNEL:
-            self.launch(name)
         return return_and_correct_aliasing(func, args, kwargs, wrapped) if ours else wrapped
 
     def _on_cpu(self, func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -278,13 +250,12 @@ class PretendCuda(TorchDispatchMode):
                     self.wait("CPU index into a tensor of the device")
                     continue
                 what = f"Expected all tensors to be on the same device, but found {self.place} and cpu in {name}"
-                self.refuse(MixedDevices, what)
+                self.refuse(what)
 
     def _to_device(self, source: Tensor, non_blocking: bool) -> None:
         size = source.nelement() * source.element_size()
         if not non_blocking or (size > SMALL_COPY and not self.is_pinned(source)):
             self.wait("copy to the device")
-        self.copy("copy to the device", size)
 
     def _copied(self, source: Tensor, kwargs: dict[str, Any]) -> Tensor:
         device = kwargs.get("device")
@@ -297,23 +268,21 @@ class PretendCuda(TorchDispatchMode):
             return Pretend(aten._to_copy.default(source, **rest))
         if device is not None and not is_device(device):
             self.wait("copy to the host")
-            return aten._to_copy.default(source.held, **rest)
-        result = Pretend(aten._to_copy.default(source.held, **rest))
-        self.launch("_to_copy")
-        return result
+            return aten._to_copy.default(source.payload, **rest)
+        return Pretend(aten._to_copy.default(source.payload, **rest))
 
     def _copied_into(self, target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         if isinstance(target, Pretend):
             self._to_device(source, non_blocking)
-            target.held.copy_(source)
+            target.payload.copy_(source)
         else:
             self.wait("copy to the host")
-            target.copy_(source.held)  # type: ignore[attr-defined]
+            target.copy_(source.payload)  # type: ignore[attr-defined]
         return target
 
 
 def forget_constants() -> None:
-    """Those that views keep per device: a card that is gone must not be found there by the next."""
+    """Clear the constants that views cache per device: the next one may have another number."""
     for name, module in list(sys.modules.items()):
         for value in vars(module).values() if name.startswith("datasets.views.") else ():
             if hasattr(value, "cache_clear"):
@@ -321,7 +290,7 @@ def forget_constants() -> None:
 
 
 def flags() -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    """Switches of the whole process that a run on CUDA sets, and this device too: how to read and to change them."""
+    """Return how to read and to change the global settings that a run on CUDA and this device change."""
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
     memory: Any = torch.utils.deterministic
     return [
@@ -341,7 +310,7 @@ def flags() -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
 
 
 def replacements() -> Iterator[tuple[Any, str, Any]]:
-    """What of torch needs a driver, and what stands for it here."""
+    """Yield the attributes of torch that need a driver, with what replaces them."""
 
     def nothing(*_: Any, **__: Any) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What is known of torch's operations on a CUDA device: which launch nothing, which make the host wait, which are inexact."""
+"""Properties of torch's operations on a CUDA device: which make the host wait, which are inexact."""
 
 from __future__ import annotations
 
@@ -8,28 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Views, allocation, bookkeeping: no kernel is launched.
-_NAMES = """
-    detach alias view _unsafe_view reshape _reshape_alias t transpose permute expand slice select unsqueeze squeeze
-    split split_with_sizes chunk unbind as_strided unfold diagonal lift lift_fresh empty empty_like new_empty
-    empty_strided new_empty_strided is_same_size _has_same_storage_numel size stride set_ resize_ record_stream
-    is_pinned view_as_real _version"""
-NO_KERNEL = frozenset(_NAMES.split())
-# How often the host waits inside an operation, because the result's size or value is needed to go on.
-WAITS = {
-    "_local_scalar_dense": 1,
-    "nonzero": 1,
-    "equal": 1,
-    "is_nonzero": 1,
-    "masked_select": 1,
-    "_unique": 1,
-    "_unique2": 1,
-    "unique_dim": 1,
-    "unique_consecutive": 1,
-    "repeat_interleave": 1,  # of repeats that are a tensor
-    "bincount": 2,  # it asks for its smallest and its largest value
-    "histc": 2,
-}
+# The host waits inside these operations, because the result's size or value is needed to go on.
+WAITS = frozenset(
+    {
+        "_local_scalar_dense",
+        "nonzero",
+        "equal",
+        "is_nonzero",
+        "masked_select",
+        "_unique",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
+        "repeat_interleave",  # of repeats that are a tensor
+        "bincount",
+        "histc",
+    }
+)
 INDEXING = frozenset({"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"})
 
 
@@ -102,7 +97,7 @@ def is_inexact(name: str, args: Sequence[Any]) -> bool:
     return rule is not None and rule(args)
 
 
-def mask_in(indices: Any) -> bool:
-    """Whether an index is a boolean mask, whose hits must be counted before the result has a shape."""
-    found = indices if isinstance(indices, list | tuple) else (indices,)
-    return any(isinstance(one, Tensor) and one.dtype in (torch.bool, torch.uint8) for one in found)
+def has_mask(indices: Any) -> bool:
+    """Return whether an index is a boolean mask, whose hits must be counted before the result has a shape."""
+    parts = indices if isinstance(indices, list | tuple) else (indices,)
+    return any(isinstance(one, Tensor) and one.dtype in (torch.bool, torch.uint8) for one in parts)

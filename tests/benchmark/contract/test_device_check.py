@@ -1,0 +1,80 @@
+"""`check` runs a plug-in on the pretend device, and names the lines of mixed devices and of waits."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from benchmark.contract.checks import check_device
+from benchmark.contract.subject import Subject, run_check
+from benchmark.errors import MethodDefect
+from methods.registry import scan
+
+PLUGIN = """
+import torch
+from methods.base import About, Method, Step
+from methods.blocks import Classifier
+from methods.registry import register
+
+
+@register
+class Mine(Method):
+    name = "mine"
+    about = About("Mine", "PLL")
+
+    def __init__(self, config, task):
+        super().__init__(config, task)
+        self.network = Classifier(task)
+
+    def training_step(self, batch, clock):
+        logits = self.network(batch.views[0])
+        {line}
+        return Step(-(logits.log_softmax(1) * batch.candidates).sum(1).mean())
+
+    def predict(self, images):
+        return self.network(images)
+
+    def on_epoch_end(self, clock, data):
+        {hook}
+"""
+LINE, HOOK = 19, 26
+
+
+def advice(folder: Path, line: str = "", hook: str = "pass") -> str | None:
+    path = Path(tempfile.mkdtemp(dir=folder)) / "mine.py"  # a file is imported once
+    path.write_text(PLUGIN.format(line=line, hook=hook))
+    return run_check(check_device, Subject(scan(path)[0]))
+
+
+@pytest.mark.parametrize(
+    ("line", "waits"),
+    [
+        ("", []),
+        ("scale = logits.max().item()", [(LINE, "a value is read")]),
+        ("logits = logits + torch.tensor(0.0, device=logits.device)", [(LINE, "copy to the device")]),
+        (
+            "logits = logits * (logits.max().item() > 0)\n        logits.sum().tolist()",
+            [(LINE, "a value is read"), (LINE + 1, "tolist")],
+        ),
+    ],
+)
+def test_waits_in_a_step_are_named(tmp_path: Path, line: str, waits: list[tuple[int, str]]) -> None:
+    text = advice(tmp_path, line) or ""
+    assert text.count("mine.py:") == len(waits)
+    assert all(f"mine.py:{number} ({what})" in text for number, what in waits)
+
+
+@pytest.mark.parametrize(
+    ("line", "hook", "where"),
+    [
+        ("logits = logits + torch.zeros(5)", "pass", LINE),
+        ("logits = logits[torch.randperm(8, generator=torch.Generator(), device=logits.device)]", "pass", LINE),
+        ("", "data.infer(lambda images: self.network(images) + torch.zeros(5))", HOOK),
+        ("", "data.infer(lambda images: self.network(images).numpy())", HOOK),
+    ],
+)
+def test_mixed_devices_are_defects_with_their_lines(tmp_path: Path, line: str, hook: str, where: int) -> None:
+    with pytest.raises(MethodDefect, match=f"/mine.py:{where}: "):
+        advice(tmp_path, line, hook)
