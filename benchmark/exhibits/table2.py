@@ -14,9 +14,7 @@ from benchmark.exhibits.base import (
     Material,
     Need,
     accuracy_flag,
-    rank_all_flag,
     reference_flag,
-    test_flag,
 )
 from datasets.base import plural
 
@@ -36,9 +34,7 @@ class Table2(Exhibit):
     @dataclass(frozen=True)
     class Options:
         accuracy: str = accuracy_flag()
-        rank_all: bool = rank_all_flag()
         reference: str = reference_flag("the method that is compared with the others")
-        test: str = test_flag()
 
     def runs(self, selection: Selection, options: Options) -> Need:
         need = Need()
@@ -46,8 +42,8 @@ class Table2(Exhibit):
         return need
 
     def make(self, material: Material, options: Options) -> Table:
-        contents = replace(material.ranked(options.rank_all), reference=options.reference)
-        return material.annotated(table2(material.runs, contents, options.test, by_word(options.accuracy)))
+        contents = replace(material.contents, reference=options.reference)
+        return material.annotated(table2(material.runs, contents, accuracy=by_word(options.accuracy)))
 
 
 def table2(

@@ -55,10 +55,15 @@ Run = tuple[store.RunFolder, dict[str, Any]]
 
 
 def write_report(
-    results: Path, out: Path, profile: str | None = None, plugins: Sequence[str] = (), methods: Sequence[str] = ()
+    results: Path,
+    out: Path,
+    profile: str | None = None,
+    plugins: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    reference: str | None = None,
 ) -> Path:
     """Write the page of a results folder, or of one profile or some methods of it, and return its path."""
-    page = render(*collect(results, profile, plugins, methods))
+    page = render(*collect(results, profile, plugins, methods, reference))
     try:
         atomic_write(out, page)
     except OSError as error:
@@ -96,13 +101,23 @@ class ProfileRuns:
 
 
 def collect(
-    results: Path, profile: str | None = None, plugins: Sequence[str] = (), methods: Sequence[str] = ()
+    results: Path,
+    profile: str | None = None,
+    plugins: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    reference: str | None = None,
 ) -> tuple[list[dict[str, Any]], Dialogs]:
-    """Read a results folder into one view per profile. Tuning runs are left out unless their profile is named."""
+    """Read a results folder into one view per profile. Tuning runs are left out unless their profile is named.
+
+    `reference` is the method that is marked and compared with the others, instead of the usual one.
+    """
     catalogue, name = discover(tuple(plugins)), store.profile_name(profile) if profile else None
     everything = list(store.documents(store.existing(results)))
     if methods:
         everything = _of_methods(everything, as_known(methods, catalogue.entries.values()), results)
+    if reference:
+        (reference,) = as_known((reference,), catalogue.entries.values())
+        _of_methods(everything, (reference,), results, "--reference")
     profiles = {str(document.get("profile")) for _, document in everything}
     profiles = {name} if name else {profile for profile in profiles if not profile.endswith(APART)}
     chosen = [run for run in everything if str(run[1].get("profile")) in profiles]
@@ -118,6 +133,8 @@ def collect(
     dialogs, views = Dialogs(), []
     for own_name, own in sorted(by_profile.items()):
         data = collect_profile(_definition(own_name, profile), catalogue, own, everything, notes)
+        if reference:
+            data = replace(data, contents=replace(data.contents, reference=reference))
         if data.runs:
             views.append(view_of(data, dialogs))
     if not views:
@@ -126,12 +143,12 @@ def collect(
     return views, dialogs
 
 
-def _of_methods(runs: Sequence[Run], names: Sequence[str], results: Path) -> list[Run]:
+def _of_methods(runs: Sequence[Run], names: Sequence[str], results: Path, option: str = "--methods") -> list[Run]:
     """Keep the runs of these methods or labels."""
     for name in names:
         if not any(name in (document.get("method"), document.get("label")) for _, document in runs):
             there = ", ".join(sorted({str(document.get("method")) for _, document in runs})) or "none"
-            raise UsageError(f"--methods: no run of '{name}' in {results}; there are {there}.")
+            raise UsageError(f"{option}: no run of '{name}' in {results}; there are {there}.")
     return [run for run in runs if run[1].get("method") in names or run[1].get("label") in names]
 
 

@@ -99,7 +99,10 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(forked_benchmark: Make) -> N
         (("run", "--jobs", "9999999999"), "1024"),
         (("run", "--scheduler", "tcp://127.0.0.1:8786"), "--backend dask"),
         (("run", "--backend", "dask", "--scheduler", "somewhere"), "somewhere"),
-        (("run", "--grace", "0"), "--grace"),
+        (("run", "--shutdown-timeout", "0"), "not a positive number"),
+        (("run", "--shutdown-timeout", "nan"), "not a positive number"),
+        (("table2", "--method", "cel"), "'--methods'"),
+        (("table2", "--accuracy", "lsat"), "'last'"),
         (("run", "--device", "gpu"), "cuda:N"),
         (("run", "--epochs", "many"), "many"),
         (("run", "--track", "tensorbord"), "'tensorboard'"),
@@ -129,6 +132,9 @@ def test_wrong_usage_is_one_sentence_and_exit_code_two(tmp_path: Path, words: tu
         ("estimate", "table2", "--backend", "dask"),
         ("table1", "--accuracy", "last"),
         ("table4", "--reference", "cel"),
+        ("table2", "--backend", "dask"),
+        ("table2", "--rank-all", ""),
+        ("tune", "--no-wait", ""),
         ("fig4", "--test", "welch"),
         ("plot", "curves", "--seeds", "0"),
         ("plot", "ranks", "--metric", "loss"),
@@ -138,7 +144,7 @@ def test_wrong_usage_is_one_sentence_and_exit_code_two(tmp_path: Path, words: tu
 def test_an_option_that_a_command_does_not_use_is_refused(words: tuple[str, ...]) -> None:
     done = candid(*words)
     assert done.returncode == 2
-    assert "unrecognized arguments" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert words[-2] in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_plug_ins_that_cannot_be_used_are_one_sentence(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_done_runs_are_skipped_and_their_accuracies_unread(bench, capsys):
 
 
 def test_a_grid_of_ones_own_is_run_and_named_in_the_source(bench, capsys, tmp_path):
-    own = ("--rates", "0.05,0.01", "--decays", "0.0005,0.01", "--out", str(tmp_path / "own.toml"))
+    own = ("--lr", "0.05,0.01", "--weight-decay", "0.0005,0.01", "--out", str(tmp_path / "own.toml"))
     assert cli.main(bench.arguments(*words(bench), *own)[3:]) == 0
     output = capsys.readouterr().out
     assert "8 runs, 4 done, 4 to do" in output.replace("Plan: ", "")  # the small grid's are there
@@ -154,10 +154,10 @@ def diverge(folder: Path) -> None:
 
 
 def test_of_equal_scores_the_smaller_learning_rate_wins():
-    points = [tune.Point(lr, decay, ()) for lr in (0.5, 0.1, 0.05) for decay in (1e-3, 1e-4)]
-    found = [tune.Score(point, value, "done") for point, value in zip(points, (1, 7, 7, 7, 7, 7), strict=True)]
-    assert tune.best(found).point == tune.Point(0.05, 1e-4, ())
-    assert tune.best([tune.Score(points[0], None, "diverged")]) is None
+    places = [(lr, decay) for lr in (0.5, 0.1, 0.05) for decay in (1e-3, 1e-4)]
+    points = [tune.Point(*place, (), score) for place, score in zip(places, (1, 7, 7, 7, 7, 7), strict=True)]
+    assert tune.Cell("digits", "cc", 0.1, tuple(points)).best == tune.Point(0.05, 1e-4, (), 7)
+    assert tune.Cell("digits", "cc", 0.1, (tune.Point(0.5, 1e-3, ()),)).best is None
 
 
 def test_a_later_tuning_keeps_the_choices_of_other_methods(tmp_path):
@@ -180,20 +180,18 @@ def test_a_later_tuning_keeps_the_choices_of_other_methods(tmp_path):
         (("--out", "{folder}/choice.txt"), "must end in .toml"),
         (("--out", "{profile}"), "was not written by tune and is left alone"),
         (("--out", "{folder}/tiny.toml/x.toml"), "--out"),
-        (("--grid", "huge"), "unknown 'huge'"),
-        (("--rates", "0.1;0.2"), "write a comma list of numbers"),
-        (("--decays", "0.1,0.10"), "a value is named twice"),
-        (("--rates", "0"), "train.lr is 0.0"),
-        (("--select", "accuracy"), "unknown 'accuracy'"),
+        (("--grid", "huge"), "'huge'"),
+        (("--lr", "0.1;0.2"), "write a comma list of numbers"),
+        (("--weight-decay", "0.1,0.10"), "a value is named twice"),
+        (("--lr", "0"), "train.lr is 0.0"),
+        (("--rates", "0.1"), "use --lr"),
+        (("--select", "accuracy"), "'accuracy'"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_starts_nothing(tiny_benchmark, capsys, words, sentence):
     before = tiny_benchmark.profile.read_text()
     filled = [w.format(folder=tiny_benchmark.folder, profile=tiny_benchmark.profile) for w in words]
-    try:
-        code = cli.main([*tiny_benchmark.arguments("tune")[3:], *filled])
-    except SystemExit as stop:  # argparse ends wrong choices itself
-        code = int(stop.code or 0)
+    code = cli.main([*tiny_benchmark.arguments("tune")[3:], *filled])
     error = capsys.readouterr().err.strip()
     assert code == 2 and sentence in error and len(error.splitlines()) == 1
     assert tiny_benchmark.profile.read_text() == before and not tiny_benchmark.results.exists()
