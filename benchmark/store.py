@@ -28,13 +28,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmark import artifacts
 from benchmark.accuracy import ACCURACIES
+from benchmark.config.profile import profile_name
+from benchmark.config.spec import SCHEMA, canonical, digest_of, identity_of
 from benchmark.errors import CandidError, warn
 from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, read_regular, set_aside
 
 if TYPE_CHECKING:
     import pandas
 
-SCHEMA = 1  # of run.json and metrics.jsonl
 ANNOTATOR_DOCUMENT = "annotator.json"  # in the folder of an annotator in training, see run/annotators.py
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
 PACKED = "packed.jsonl.gz"
@@ -55,20 +56,6 @@ SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # an escape that may stand for ha
 FOLDER_NAME = re.compile(r"seed(\d+)-([0-9a-f]{8})")
 
 
-def canonical(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal bytes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def digest_of(value: Any) -> str:
-    return hashlib.sha256(canonical(value).encode()).hexdigest()
-
-
-def identity_of(config_digest: str, candidates_sha256: str) -> str:
-    """Return the identity of a run: its configuration and the candidate labels that it is trained on."""
-    return hashlib.sha256(f"{config_digest}{candidates_sha256}".encode()).hexdigest()
-
-
 def parse_json(text: bytes) -> Any:
     """Parse JSON; ValueError for NaN, infinities and lone surrogates, which Python's parser accepts, and deep nesting."""
     try:
@@ -82,11 +69,6 @@ def parse_json(text: bytes) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
-
-
-def profile_name(given: str) -> str:
-    """The name under which runs are kept: of a profile that was given as a file, its stem."""
-    return Path(given).stem if given.endswith(".toml") else given
 
 
 def check_document(document: Any) -> None:

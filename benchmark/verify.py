@@ -22,12 +22,12 @@ import numpy as np
 from benchmark import artifacts, store
 from benchmark.analysis import statistics as st
 from benchmark.config.resolution import own_data, source_digest
-from benchmark.config.spec import RunConfig, RunSpec, identity_of, label_of
+from benchmark.config.spec import SCHEMA, RunConfig, RunSpec, digest_of, identity_of, label_of
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, UsageError
 from benchmark.files import file_name
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
-from benchmark.store import SCHEMA, PackedRun, RunFolder, digest_of, is_number, printable, record_digest
+from benchmark.store import PackedRun, RunFolder, is_number, printable, record_digest
 from benchmark.trainer.candidates import candidate_set
 from benchmark.trainer.loading import dataset_of
 from benchmark.trainer.model import network_file_of

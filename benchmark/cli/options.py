@@ -143,11 +143,11 @@ def default_profile(options: Options) -> tuple[str, str]:
 
 def selection_of(options: Options, profile: str | None = None) -> Selection:
     """Return the checked selection of runs."""
-    from benchmark.config.selection import Choice, select
+    from benchmark.config.selection import select
 
     names = ("methods", "datasets", "seeds", "plugins", "settings", "epochs")
-    choice = Choice(**{name: options[name] for name in names if name in options})
-    return select(profile or default_profile(options)[0], choice)
+    chosen = {name: options[name] for name in names if name in options}
+    return select(profile or default_profile(options)[0], **chosen)
 
 
 def devices_here(options: Options) -> list[str]:

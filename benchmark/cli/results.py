@@ -36,7 +36,7 @@ Rows = list[dict[str, Any]]
 @shared.results_to_read
 def status(**options: Any) -> int:
     """Show which runs are done, running, missing and failed."""
-    from benchmark.config.profile import load_profile
+    from benchmark.config.profile import load_profile, profile_name
     from benchmark.runner.status import readable
 
     results, profile = options["results"], options["profile"]
@@ -46,7 +46,7 @@ def status(**options: Any) -> int:
     if profile and not by_profile:
         load_profile(profile)  # an unknown name without any run is a typing error
     for name in [profile] if profile else sorted({*by_profile, "quick"}):
-        entries = by_profile.get(store.profile_name(name), [])
+        entries = by_profile.get(profile_name(name), [])
         counts = Counter(state for _, _, state in entries)
         counts |= _planned(name, options)
         print(f"{name}: " + (", ".join(f"{n} {state}" for state, n in counts.items() if n) or "nothing yet"))

@@ -212,7 +212,7 @@ def plot_of_profile(exhibit: Exhibit, own: Any, options: Options) -> int:
 def plot_of_folder(exhibit: FolderPlot, own: Any, options: Options) -> int:
     """Draw a plot of the stored runs."""
     from benchmark import store
-    from benchmark.config.profile import APART
+    from benchmark.config.profile import APART, profile_name
     from benchmark.config.selection import as_known, sources_of
     from datasets.registry import SOURCES
     from methods.registry import discover
@@ -241,7 +241,7 @@ def plot_of_folder(exhibit: FolderPlot, own: Any, options: Options) -> int:
         check_reference(exhibit, own, sorted(set(frame["method"])))
     figure = exhibit.draw(frame, chosen["method"], own)
     altered = "-".join(name for names in chosen.values() for name in names if name)
-    show(Made(figure, store.profile_name(profile or "all"), exhibit.stem(own, altered)), options)
+    show(Made(figure, profile_name(profile or "all"), exhibit.stem(own, altered)), options)
     return COMPLETE
 
 

@@ -1,4 +1,4 @@
-"""Which runs: typed settings, profiles, the exact configuration of every run, what the command line selected.
+"""Which runs: typed settings, profiles, the exact configuration and identity of every run, the grid of runs.
 
-May import errors, files and store, and the registries of datasets and methods. Needs no torch and executes nothing.
+May import errors and the registries of datasets and methods. Needs no torch and executes nothing.
 """

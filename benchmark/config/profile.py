@@ -10,7 +10,6 @@ from typing import Any
 
 from benchmark.config.sections import Data, fields_of
 from benchmark.errors import UsageError
-from benchmark.store import profile_name
 from methods.registry import did_you_mean
 
 PROFILES = Path(__file__).parent / "profiles"
@@ -56,6 +55,11 @@ PROFILE_KEYS = {
 VALUE_TABLES = ("train", "backbone", "annotator", "views")  # sections that a [[values]] entry may set
 DATA_TABLES = ("settings", "train", "backbone", "annotator", "views")
 DATA_KEYS = {*DATA_TABLES, *fields_of(Data)}
+
+
+def profile_name(given: str) -> str:
+    """Return the name that runs record: for a profile that was given as a file, its stem."""
+    return Path(given).stem if given.endswith(".toml") else given
 
 
 def profile_names() -> list[str]:

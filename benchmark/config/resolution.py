@@ -16,9 +16,8 @@ from typing import Any
 from benchmark.config import sections as typed
 from benchmark.config.profile import VALUE_TABLES, Profile
 from benchmark.config.sections import AUTO, SECTIONS, Annotator, Data, Network, Train, Views, fields_of
-from benchmark.config.spec import RunConfig, RunSpec, file_digest, label_of
+from benchmark.config.spec import RunConfig, RunSpec, digest_of, file_digest, label_of
 from benchmark.errors import UsageError
-from benchmark.store import digest_of
 from datasets import registry
 from datasets.candidates.generators import GENERATORS
 from datasets.user import content_of, is_own, name_of

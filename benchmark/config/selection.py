@@ -10,25 +10,11 @@ from typing import Any
 
 from benchmark.config.profile import Profile, load_profile
 from benchmark.config.resolution import Override, check_overrides, literal, resolve, source_digest
-from benchmark.config.spec import RunSpec
+from benchmark.config.spec import RunSpec, digest_of
 from benchmark.errors import UsageError
-from benchmark.store import digest_of
 from datasets import registry as data_registry
 from datasets.base import DataError, Source, settings_of
 from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mean, discover
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What somebody typed to restrict or change a profile; None and empty leave it as it is."""
-
-    methods: str | None = None  # comma lists; the word `all` adds the profile's extensions
-    datasets: str | None = None
-    seeds: str | None = None
-    plugins: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()  # scope.key=value
-    epochs: int | None = None
-    eval_every: int | None = None
 
 
 @dataclass
@@ -104,7 +90,6 @@ class Selection:
         ]
 
 
-EVERYTHING = Choice()
 LONGEST_NAME = 60  # of what was typed, in the name of a file
 EVERY_METHOD = "all"
 
@@ -116,26 +101,39 @@ def sources_of(plugins: Sequence[str]) -> dict[str, str]:
     return {entry.name: source_digest(entry) for entry in own}
 
 
-def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
-    """Check everything a person typed before anything runs."""
-    plugins = choice.plugins
+def select(
+    profile: str,
+    *,
+    methods: str | None = None,
+    datasets: str | None = None,
+    seeds: str | None = None,
+    plugins: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    epochs: int | None = None,
+    eval_every: int | None = None,
+) -> Selection:
+    """Check what the command line says and return the profile, restricted and overridden by it.
+
+    `methods`, `datasets` and `seeds` are comma lists, None for the profile's own; the method `all` adds the profile's
+    extensions. `settings` are scope.key=value.
+    """
     for plugin in plugins:
         if not Path(plugin).is_file():
             raise UsageError(f"Plug-in {plugin} does not exist.")
-    catalogue = discover(plugins, tolerant=True)
+    catalogue = discover(tuple(plugins), tolerant=True)
     broken = [catalogue.broken[str(Path(plugin))] for plugin in plugins if str(Path(plugin)) in catalogue.broken]
     if broken:  # it was named: going on without it would train for nothing
         raise UsageError(" ".join(broken))
     chosen_profile = load_profile(profile)
-    words = as_known(_words(choice.methods, "--methods"), catalogue.entries.values())
+    words = as_known(_words(methods, "--methods"), catalogue.entries.values())
     names = _with_groups(words, chosen_profile) or chosen_profile.all_methods
-    if plugins and choice.methods is None:  # a plug-in named on the command line takes part
+    if plugins and methods is None:  # a plug-in named on the command line takes part
         own = [e.name for e in catalogue.entries.values() if not e.built_in]
         names = (*names, *(n for n in own if n not in names))
     names, unusable = _without_broken(names, catalogue)
-    sets = as_known(_words(choice.datasets, "--datasets"), data_registry.SOURCES.values()) or chosen_profile.datasets
-    overrides = [Override.parse(text, catalogue) for text in choice.settings]
-    for key, value in (("epochs", choice.epochs), ("eval_every", choice.eval_every)):
+    sets = as_known(_words(datasets, "--datasets"), data_registry.SOURCES.values()) or chosen_profile.datasets
+    overrides = [Override.parse(text, catalogue) for text in settings]
+    for key, value in (("epochs", epochs), ("eval_every", eval_every)):
         if value is not None:
             overrides.append(Override("train", key, str(value)))
     selection = Selection(
@@ -143,7 +141,7 @@ def select(profile: str, choice: Choice = EVERYTHING) -> Selection:
         catalogue,
         tuple(names),
         tuple(sets),
-        _seeds(choice.seeds) or chosen_profile.seeds,
+        _seeds(seeds) or chosen_profile.seeds,
         tuple(overrides),
         tuple(name for name in chosen_profile.extensions if name in names and name not in words),
         unusable,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,9 +14,24 @@ from typing import Any
 from benchmark.config import sections as typed
 from benchmark.config.sections import SECTIONS, Annotator, Data, Network, Train, Views
 from benchmark.errors import UsageError
-from benchmark.store import SCHEMA, digest_of
-from benchmark.store import identity_of as identity_of
 from methods.networks.names import DIGEST, file_digest_of
+
+SCHEMA = 1  # of run.json and metrics.jsonl
+
+
+def canonical(value: Any) -> str:
+    """Return JSON with sorted keys and no spaces: equal values give equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest_of(value: Any) -> str:
+    """Return the SHA-256 of a value in canonical JSON."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def identity_of(config_digest: str, candidates_sha256: str) -> str:
+    """Return the identity of a run: its configuration and the candidate labels that it is trained on."""
+    return hashlib.sha256(f"{config_digest}{candidates_sha256}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)

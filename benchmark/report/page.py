@@ -28,10 +28,10 @@ from benchmark.accuracy import LAST
 from benchmark.analysis import comparisons
 from benchmark.analysis.contents import MAIN_KINDS, Contents, DatasetInfo, contents_of
 from benchmark.analysis.table import NONE, Table, row
-from benchmark.config.profile import APART, Profile, load_profile, profile_names
+from benchmark.config.profile import APART, Profile, load_profile, profile_name, profile_names
 from benchmark.config.resolution import resolve
 from benchmark.config.selection import Selection, as_known, sources_of
-from benchmark.config.spec import RunSpec, values_by_source
+from benchmark.config.spec import SCHEMA, RunSpec, digest_of, values_by_source
 from benchmark.errors import CandidError, MissingRuns, UsageError
 from benchmark.exhibits.curves import titled
 from benchmark.exhibits.parts.cells import grid_of, range_text
@@ -111,7 +111,7 @@ def collect(
 
     `reference` is the method that is marked and compared with the others, instead of the usual one.
     """
-    catalogue, name = discover(tuple(plugins)), store.profile_name(profile) if profile else None
+    catalogue, name = discover(tuple(plugins)), profile_name(profile) if profile else None
     everything = list(store.documents(store.existing(results)))
     if methods:
         everything = _of_methods(everything, as_known(methods, catalogue.entries.values()), results)
@@ -123,7 +123,7 @@ def collect(
     chosen = [run for run in everything if str(run[1].get("profile")) in profiles]
     schemas = [{"schema": document.get("schema", 0), "path": str(folder.path)} for folder, document in chosen]
     store.check_schema(pd.DataFrame(schemas, columns=["schema", "path"]))
-    everything = [run for run in everything if run[1].get("schema") == store.SCHEMA]
+    everything = [run for run in everything if run[1].get("schema") == SCHEMA]
     sources = store.current_sources((document for _, document in chosen), sources_of(plugins))
     current = [run for run in chosen if store.source_of(run[1]) == sources[str(run[1]["method"])]]
     notes = [store.older_versions_note(len(chosen) - len(current))] if len(current) < len(chosen) else []
@@ -154,7 +154,7 @@ def _of_methods(runs: Sequence[Run], names: Sequence[str], results: Path, option
 
 def _definition(name: str, given: str | None) -> Profile:
     """Load the profile of that name; an empty one if it is neither built in nor the file on the command line."""
-    if given is not None and given.endswith(".toml") and store.profile_name(given) == name:
+    if given is not None and given.endswith(".toml") and profile_name(given) == name:
         return load_profile(given)
     if name in profile_names():
         return load_profile(name)
@@ -172,7 +172,7 @@ def collect_profile(
     for folder, document in own:
         if document["config_digest"] not in planned:
             config = document["config"] | {"seed": next(iter(profile.seeds), 0)}
-            is_older = (document["label"], document["dataset"]) in cells and store.digest_of(config) not in digests
+            is_older = (document["label"], document["dataset"]) in cells and digest_of(config) not in digests
             runs.append((folder, document | ({"label": f"{document['label']}[older settings]"} if is_older else {})))
     for folder, document in planned.values():
         runs.append((folder, document | {"profile": profile.name, "label": document["method"]}))

@@ -12,11 +12,10 @@ import torch
 from tqdm import tqdm
 
 from benchmark.config.sections import AUTO, Annotator, Data
-from benchmark.config.spec import RunSpec
+from benchmark.config.spec import RunSpec, digest_of
 from benchmark.runner.capture import silenced
 from benchmark.runner.failures import sentence
 from benchmark.runner.options import RunOptions
-from benchmark.store import digest_of
 from benchmark.trainer.candidates import plausible_candidates
 from benchmark.trainer.device import release
 from benchmark.trainer.frozen import BlankLoader, frozen_of

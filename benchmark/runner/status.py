@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark import artifacts, store
-from benchmark.config.spec import RunSpec
-from benchmark.store import SCHEMA, RunFolder
+from benchmark.config.spec import SCHEMA, RunSpec
+from benchmark.store import RunFolder
 from datasets import registry as data_registry
 from methods.registry import Entry
 

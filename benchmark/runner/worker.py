@@ -17,14 +17,14 @@ import torch
 
 from benchmark import artifacts
 from benchmark.accuracy import in_words
-from benchmark.config.spec import RunSpec
+from benchmark.config.spec import SCHEMA, RunSpec, identity_of
 from benchmark.errors import warn
 from benchmark.runner.capture import captured, silenced
 from benchmark.runner.failures import is_out_of_memory, sentence
 from benchmark.runner.options import DEATHS_ALLOWED, Outcome, RunOptions
 from benchmark.runner.provenance import environment, now
 from benchmark.runner.tracking import following
-from benchmark.store import SCHEMA, RunFolder, done_elsewhere, epochs_digest, identity_of, run_folder
+from benchmark.store import RunFolder, done_elsewhere, epochs_digest, run_folder
 from benchmark.trainer import checkpoint
 from benchmark.trainer.annotating import Keeper
 from benchmark.trainer.candidates import candidate_set

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmark.analysis.agreement import Agreement, count
 from benchmark.analysis.table import Table, to_markdown
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.exhibits.base import Exhibit, Material
 from benchmark.exhibits.realworld import Realworld, agreements, number
 from benchmark.exhibits.realworld import table as realworld_table
@@ -27,7 +27,7 @@ SETS = "lost,msrcv2,birdsong"
 
 def made(exhibit: Exhibit, options: object, datasets: str | None = None) -> Material:
     """What an exhibit is made from: the reference runs, whatever data this machine has."""
-    selection = select(str(exhibit.profile), Choice(datasets=datasets))
+    selection = select(str(exhibit.profile), datasets=datasets)
     return Material(selection, exhibit.runs(selection, options), PLACE)
 
 
@@ -76,7 +76,7 @@ def all_methods() -> str:
 
 def of_frozen(exhibit: Exhibit) -> Table:
     """A table of the paper on photographs, under the profile `frozen`."""
-    selection, options = select("frozen", Choice()), exhibit.Options()
+    selection, options = select("frozen"), exhibit.Options()
     made = exhibit.make(Material(selection, exhibit.runs(selection, options), PLACE), options)
     assert isinstance(made, Table)
     return made

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmark import store
+from benchmark.config.profile import profile_name
+from benchmark.config.spec import canonical
 from benchmark.errors import CandidError
 from benchmark.files import ROOT, atomic_write
 
@@ -35,8 +37,8 @@ def pack(results: Path, profiles: Sequence[str], folder: Path = FOLDER) -> int:
         if not new:
             raise CandidError(f"There is no finished run of profile {profile} in {results}.")
         count += len(new)
-        lines = sorted(store.canonical(one) + "\n" for one in (kept | new).values())
-        place = folder / "runs" / store.profile_name(profile)
+        lines = sorted(canonical(one) + "\n" for one in (kept | new).values())
+        place = folder / "runs" / profile_name(profile)
         place.mkdir(parents=True, exist_ok=True)
         atomic_write(place / store.PACKED, gzip.compress("".join(lines).encode(), mtime=0))
     return count

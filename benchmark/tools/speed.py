@@ -25,7 +25,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torchvision import transforms
 
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
 from benchmark.errors import UsageError
 from benchmark.files import ROOT, atomic_write
@@ -171,7 +171,7 @@ def measure_steps(methods: str) -> Costs:
     """Measure methods on both networks; print each when it is done."""
     costs: Costs = {}
     for network, settings in NETWORKS.items():
-        selection = select("quick", Choice(methods, datasets="glyphs", seeds="0", settings=settings))
+        selection = select("quick", methods=methods, datasets="glyphs", seeds="0", settings=settings)
         for spec in selection.specs():
             share, ratio = measure_step(spec, selection.specs([REFERENCE])[0])
             print(f"{spec.method}, {network}: {share:.2f} of the bare loop, {ratio:.2f} × {REFERENCE}", flush=True)

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmark.config.spec import digest_of
 from benchmark.files import atomic_write
-from benchmark.store import ANNOTATOR_DOCUMENT, RunFolder, digest_of
+from benchmark.store import ANNOTATOR_DOCUMENT, RunFolder
 from benchmark.trainer import checkpoint
 from benchmark.trainer.trainer import Hooks, Interrupted, plain
 from datasets.base import DataError

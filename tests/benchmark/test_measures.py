@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss, recall_score, top_k_accuracy_score
 
 from benchmark.cli import main as cli
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.measures import MEASURES, calibration_error, measures
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
@@ -48,7 +48,7 @@ def test_export_has_the_measures_of_saved_predictions_and_empty_cells_elsewhere(
     bench = make_tiny(tmp_path)
     place = RunOptions(bench.results, tmp_path / "data")
     for method, settings in (("cc", ()), ("proden", ("train.measures=true",))):
-        (spec,) = select(str(bench.profile), Choice(method, None, "0", settings=settings)).specs()
+        (spec,) = select(str(bench.profile), methods=method, seeds="0", settings=settings).specs()
         assert execute(spec, place).status == "done"
     words = ["export", "--runs", "--results", str(bench.results), "--data", str(tmp_path / "data")]
 
@@ -78,7 +78,7 @@ def test_export_has_the_measures_of_saved_predictions_and_empty_cells_elsewhere(
 
 def test_a_setting_that_is_off_leaves_identities_as_they_were():
     plain, more = (
-        select("quick", Choice("cc", "digits", "0", settings=settings)).specs()[0]
+        select("quick", methods="cc", datasets="digits", seeds="0", settings=settings).specs()[0]
         for settings in ((), ("train.measures=true",))
     )
     assert "measures" not in plain.config.to_json()["train"] and plain.digest != more.digest

@@ -13,11 +13,11 @@ import pytest
 from benchmark.cli import main as cli
 from benchmark.config.profile import load_profile
 from benchmark.config.resolution import Override, resolve
-from benchmark.config.selection import Choice, select
-from benchmark.config.spec import identity_of
+from benchmark.config.selection import select
+from benchmark.config.spec import digest_of, identity_of
 from benchmark.errors import UsageError
 from benchmark.estimator import load
-from benchmark.store import digest_of, record_digest
+from benchmark.store import record_digest
 from methods.networks.backbones import BackboneError, factory
 from methods.registry import discover
 from tests.benchmark.test_estimator import MATRIX, X
@@ -138,7 +138,7 @@ def test_a_profile_cannot_name_code(place, section, key):
         f'include = ["own"]\nmethods = ["cc"]\ndatasets = ["digits"]\n[data.digits.{section}]\n{key} = "net.py:Net"\n'
     )
     with pytest.raises(UsageError, match=rf"--set {section}\.{key}=net\.py:Net"):
-        select("theirs.toml", Choice())
+        select("theirs.toml")
 
 
 def test_an_annotator_network_named_on_the_command_line_enters_by_content(place):

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from benchmark.cli.main import main
-from benchmark.config.selection import Choice, select
-from benchmark.config.spec import identity_of
+from benchmark.config.selection import select
+from benchmark.config.spec import digest_of, identity_of
 from benchmark.files import without_paths
 from benchmark.runner.options import Outcome, RunOptions
 from benchmark.runner.worker import execute
-from benchmark.store import digest_of, epochs_digest, record_digest
+from benchmark.store import epochs_digest, record_digest
 from benchmark.tools.reference import pack
 from benchmark.trainer.summary import summarise
 from benchmark.verify import LEAST, allowed
@@ -58,15 +58,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two seeds of a method of the tree, one run of a plug-in."""
     folder = tmp_path_factory.mktemp("verify")
     (folder / "mine.py").write_text(plugin("mine"))
-    train(folder, Choice())
-    train(folder, Choice(methods="mine", seeds="0", plugins=(str(folder / "mine.py"),)))
+    train(folder)
+    train(folder, methods="mine", seeds="0", plugins=(str(folder / "mine.py"),))
     return folder
 
 
-def train(folder: Path, choice: Choice) -> None:
-    """Train the runs of a choice from the profile `tiny`."""
+def train(folder: Path, **words: Any) -> None:
+    """Train the runs that the words select from the profile `tiny`."""
     (folder / "tiny.toml").write_text(PROFILE)
-    for spec in select(str(folder / "tiny.toml"), choice).specs():
+    for spec in select(str(folder / "tiny.toml"), **words).specs():
         assert execute(spec, RunOptions(folder / "results", folder / "data")).status == "done"
 
 
@@ -433,7 +433,7 @@ def test_a_network_of_the_authors_own_needs_its_file(
     monkeypatch.chdir(tmp_path)
     Path("net.py").write_text(NET)
     Path("mine.py").write_text(plugin("mine"))
-    train(tmp_path, Choice(methods="mine", seeds="0", plugins=("mine.py",), settings=settings))
+    train(tmp_path, methods="mine", seeds="0", plugins=("mine.py",), settings=settings)
     words = ["--plugin", "mine.py", "--annotators"]
     done = Verified(tmp_path / "results", capsys, *words)
     assert done.code == 3 and not done.report["reruns"] and "net.py" in done.text and "--plugin" in done.text
@@ -454,7 +454,7 @@ def test_data_of_the_authors_own_need_their_file(
     labels = random.integers(3, size=60)
     candidates = np.eye(3, dtype=bool)[labels] | (random.random((60, 3)) < 0.3)
     np.savez("own.npz", x=random.normal(size=(60, 4)), y=labels, candidates=candidates)
-    (spec,) = select("own", Choice(methods="cc", datasets="own.npz", seeds="0", epochs=2)).specs()
+    (spec,) = select("own", methods="cc", datasets="own.npz", seeds="0", epochs=2).specs()
     assert execute(spec, RunOptions(tmp_path / "results", tmp_path / "data")).status == "done"
     done = Verified(tmp_path / "results", capsys)
     assert done.code == 3 and "--datasets own.npz" in done.text

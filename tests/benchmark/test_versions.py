@@ -12,7 +12,7 @@ from benchmark import store
 from benchmark.cli.main import main
 from benchmark.config.profile import load_profile
 from benchmark.config.resolution import resolve, source_digest
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.errors import UsageError
 from benchmark.report.page import collect
 from benchmark.runner.options import RunOptions
@@ -109,7 +109,7 @@ def test_a_run_that_another_profile_has_done_is_used(
     shared: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     results, profile = shared
-    selection = select(str(profile), Choice(methods="cel,proden"))
+    selection = select(str(profile), methods="cel,proden")
     now = standing(selection.specs(), results)
     assert now.todo == [] and now.borrowed == "6 by profile quick"
     frame = frame_of(selection.specs(), results, {spec.digest: spec.method for spec in selection.specs()})
@@ -130,7 +130,7 @@ def test_a_worker_leaves_a_run_alone_that_another_profile_has_just_done(tmp_path
     for name in ("first", "second"):
         profile = tmp_path / f"{name}.toml"
         profile.write_text('include = ["quick"]\n[data.digits]\ngenerator = "uniform"\ntarget_size = 0.0\n')
-        (spec,) = select(str(profile), Choice(methods="cc", datasets="digits", seeds="0", epochs=1)).specs()
+        (spec,) = select(str(profile), methods="cc", datasets="digits", seeds="0", epochs=1).specs()
         outcomes.append(execute(spec, RunOptions(tmp_path / "results", tmp_path / "data")))
     assert [o.status for o in outcomes] == ["done", "done"] and [o.skipped for o in outcomes] == [False, True]
     assert outcomes[0].accuracy == outcomes[1].accuracy

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.trainer.candidates import candidate_set
 from benchmark.trainer.loading import dataset_of
 from datasets import cifar10, registry
@@ -77,8 +77,8 @@ def test_a_folder_of_answers_is_a_data_set_in_which_the_truth_may_be_outside(tmp
 
 def test_a_plan_takes_the_answers_and_knows_them_by_their_content(tmp_path):
     crowd(tmp_path / "birds")
-    choice = Choice("alim", str(tmp_path / "birds"), "0", settings=("dataset.votes=2",))
-    (spec,) = select("quick", choice).specs()
+    words = {"datasets": str(tmp_path / "birds"), "settings": ("dataset.votes=2",)}
+    (spec,) = select("quick", methods="alim", seeds="0", **words).specs()
     dataset = dataset_of(spec, tmp_path)
     assert spec.data.generator == "own"
     assert torch.equal(candidate_set(spec, dataset, tmp_path / "results", "cpu").matrix, dataset.candidates)
@@ -86,7 +86,7 @@ def test_a_plan_takes_the_answers_and_knows_them_by_their_content(tmp_path):
     for file in ("answers.csv", "data.csv"):
         path = tmp_path / "birds" / file
         path.write_text(path.read_text().replace("dog", "hen"))
-        (spec,) = select("quick", choice).specs()
+        (spec,) = select("quick", methods="alim", seeds="0", **words).specs()
         assert spec.config.dataset_sha256 != before
         before = spec.config.dataset_sha256
 

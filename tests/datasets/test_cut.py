@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
 from benchmark.trainer.loading import dataset_of
@@ -57,7 +57,7 @@ def test_a_cut_that_is_not_possible_is_one_sentence(count: int) -> None:
 
 def test_a_run_can_be_cut_to_rows_and_steps_and_is_another_run(tiny_benchmark: TinyBenchmark) -> None:
     whole, part = (
-        select(str(tiny_benchmark.profile), Choice("proden", seeds="0", epochs=1, settings=settings)).specs()[0]
+        select(str(tiny_benchmark.profile), methods="proden", seeds="0", epochs=1, settings=settings).specs()[0]
         for settings in ((), ("dataset.train=150", "dataset.test=100", "train.steps=2"))
     )
     assert whole.digest != part.digest and "steps" not in whole.config.to_json()["train"]

@@ -12,7 +12,7 @@ import scipy.io
 from PIL import Image
 
 from benchmark.cli import main as cli
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
 from benchmark.trainer.loading import dataset_of
@@ -109,7 +109,7 @@ def test_the_table_holds_every_cell_under_the_short_names(bench):
 def test_every_seed_holds_out_other_rows(bench):
     place = RunOptions(bench.results, bench.folder / "data")
     for name in ("lost", str(bench.folder / "mine.npz")):
-        chosen = select(str(bench.profile), Choice(datasets=name, methods="proden"))
+        chosen = select(str(bench.profile), datasets=name, methods="proden")
         first, second = (dataset_of(spec, place.data) for spec in chosen.specs())
         assert first.test.images.tolist() != second.test.images.tolist()
         assert len(first.train) == len(second.train)
@@ -194,7 +194,9 @@ def test_own_sets_without_the_truth_are_refused_or_kept_and_counted(tmp_path, ca
     assert cli.main([*words, "--set", "data.missing_truth=keep"]) == 0
     kept = capsys.readouterr().out
     assert "without true label 25.0% of the rows" in kept and "without true label 100.0% of the rows" in kept
-    chosen = select(str(bench.profile), Choice("proden", str(tmp_path / "crowd.npz"), "0", settings=KEEP))
+    chosen = select(
+        str(bench.profile), methods="proden", datasets=str(tmp_path / "crowd.npz"), seeds="0", settings=KEEP
+    )
     (spec,) = chosen.specs()
     assert execute(spec, RunOptions(bench.results, tmp_path / "data")).status == "done"
     (document,) = bench.documents()
@@ -204,7 +206,7 @@ def test_own_sets_without_the_truth_are_refused_or_kept_and_counted(tmp_path, ca
 
 def test_every_method_trains_on_features(bench):
     methods, data = ",".join(discover().entries), str(bench.folder / "mine.npz")
-    chosen = select("quick", Choice(methods, data, "0", settings=("train.batch=16",), epochs=2))
+    chosen = select("quick", methods=methods, datasets=data, seeds="0", settings=("train.batch=16",), epochs=2)
     for spec in chosen.specs():
         outcome = execute(spec, RunOptions(bench.results, bench.folder / "data"))
         assert outcome.status == "done", f"{spec.method}: {outcome.reason}"

@@ -38,16 +38,16 @@ KIND = ("torch", "cpu_capability", "device_name")  # as `verify`: MKL takes othe
 def specs() -> dict[str, Any]:
     """Return, for every profile, dataset and method, the configuration of the first seed and a digest of all seeds."""
     from benchmark.config.profile import profile_names
-    from benchmark.config.selection import Choice, select
+    from benchmark.config.selection import select
     from methods.registry import discover
 
     found: dict[str, Any] = {}
     for profile in profile_names():
-        choice = Choice(methods="all")
+        words: dict[str, Any] = {"methods": "all"}
         if profile == "own":  # it names neither methods nor datasets
-            choice = Choice(methods=",".join(discover().entries), datasets="digits", seeds="0")
+            words = {"methods": ",".join(discover().entries), "datasets": "digits", "seeds": "0"}
         groups: dict[str, list[Any]] = {}
-        for spec in select(profile, choice).specs():
+        for spec in select(profile, **words).specs():
             groups.setdefault(f"{profile}/{spec.dataset}/{spec.label}", []).append(spec)
         for name, group in groups.items():
             digests = hashlib.sha256("".join(spec.digest for spec in group).encode()).hexdigest()

@@ -25,8 +25,8 @@ import numpy as np
 from benchmark.analysis.published import accuracies
 from benchmark.config.profile import load_profile
 from benchmark.config.resolution import Override, resolve
-from benchmark.config.spec import RunSpec, identity_of
-from benchmark.store import SCHEMA, canonical, digest_of, run_folder
+from benchmark.config.spec import SCHEMA, RunSpec, canonical, digest_of, identity_of
+from benchmark.store import run_folder
 from datasets.registry import SOURCES
 from methods.registry import Entry, discover
 

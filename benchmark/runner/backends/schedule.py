@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmark.config.spec import canonical
 from benchmark.errors import warn
 from benchmark.files import is_locked
 from benchmark.runner.options import Outcome
-from benchmark.store import canonical
 
 if TYPE_CHECKING:
     from benchmark.config.spec import RunSpec

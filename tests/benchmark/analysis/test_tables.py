@@ -27,7 +27,7 @@ from benchmark.analysis.comparisons import device_notes, devices_in_words, rank_
 from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo, contents_of
 from benchmark.analysis.pairs import compare_pairs
 from benchmark.analysis.table import Table, row, to_csv, to_json, to_latex, to_markdown, to_text
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.errors import MissingRuns, UsageError
 from benchmark.exhibits import comparisons
 from benchmark.exhibits.parts.cells import ranks_of
@@ -560,7 +560,9 @@ def test_where_every_seed_has_its_own_split_the_tables_say_so() -> None:
     for one in made:
         assert any(n.startswith("CUB200: every seed has its own split") for n in one.notes), one.title
     assert not any("CUB200" in n for n in made[0].notes if "standard error" in n)
-    folds, one_for_all = (select("realworld-all", Choice("cel", "lost", settings=s)) for s in ((), ("data.split=3",)))
+    folds, one_for_all = (
+        select("realworld-all", methods="cel", datasets="lost", settings=s) for s in ((), ("data.split=3",))
+    )
     assert contents_of(folds, "cpu").datasets[0].split_by_seed
     assert not contents_of(one_for_all, "cpu").datasets[0].split_by_seed
 
@@ -650,16 +652,16 @@ def test_incomplete_datasets_are_left_out_and_copies_are_pointed_out() -> None:
 def test_a_pair_needs_two_ranked_methods(methods: str, reference: str | None, sentence: str) -> None:
     exhibit = comparisons.Comparisons()
     with pytest.raises(UsageError, match=sentence):
-        exhibit.runs(select("quick", Choice(methods)), exhibit.Options(reference=reference))
+        exhibit.runs(select("quick", methods=methods), exhibit.Options(reference=reference))
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, math.nan])
 def test_a_margin_of_nothing_is_refused_before_anything_runs(margin: float) -> None:
     with pytest.raises(UsageError, match="equal to the last digit"):
-        Table3().runs(select("quick", Choice("cel,dirk")), Table3.Options(margin=margin))
+        Table3().runs(select("quick", methods="cel,dirk"), Table3.Options(margin=margin))
     for methods in ("cel", "cel,average"):
         with pytest.raises(UsageError, match="nothing to compare"):
-            Table3().runs(select("quick", Choice(methods)), Table3.Options())
+            Table3().runs(select("quick", methods=methods), Table3.Options())
 
 
 def test_a_run_that_changed_its_card_is_noted() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from tests.conftest import make_tiny
 from tests.datasets.test_datasets import cifar
 
 
 def test_the_trial_is_paper_with_few_rows_and_steps_of_one_seed() -> None:
-    paper, trial = (select(name, Choice(methods="all", seeds="0")).specs() for name in ("paper", "paper-trial"))
+    paper, trial = (select(name, methods="all", seeds="0").specs() for name in ("paper", "paper-trial"))
     assert [(s.label, s.dataset) for s in trial] == [(s.label, s.dataset) for s in paper]
     for whole, short in zip(paper, trial, strict=True):
         assert short.config.dataset_settings == {"train": 256, "test": 256}
@@ -19,7 +19,7 @@ def test_the_trial_is_paper_with_few_rows_and_steps_of_one_seed() -> None:
         assert (short.config.method_config, short.data, short.backbone) == (
             whole.config.method_config, whole.data, whole.backbone,
         )  # fmt: skip
-    assert select("paper-trial", Choice()).seeds == (0,)
+    assert select("paper-trial").seeds == (0,)
 
 
 def test_a_trial_goes_from_the_files_of_cifar_to_the_table(tmp_path: Path) -> None:

@@ -204,9 +204,9 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_benchmark, capsys):
 
 
 def test_tune_uses_a_seed_that_no_table_reports(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from benchmark.config.selection import Choice, select
+    from benchmark.config.selection import select
 
-    selection = select("quick", Choice("proden", "digits"))
+    selection = select("quick", methods="proden", datasets="digits")
     assert tune.tuning_seeds(selection) == (100,)
     tune.warn_of_reported(replace(selection, seeds=(100, 101)))
     assert capfd.readouterr().err == ""

@@ -6,51 +6,51 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.errors import UsageError
 from benchmark.exhibits.parts.variants import sweep_of
 
 
 def test_names_are_understood_in_any_case_and_as_tables_print_them() -> None:
-    chosen = select("paper", Choice(methods="PRODEN,Cr-DPLL,PiCO", datasets="CIFAR-100,cub200"))
+    chosen = select("paper", methods="PRODEN,Cr-DPLL,PiCO", datasets="CIFAR-100,cub200")
     assert chosen.methods == ("proden", "cr-dpll", "pico")
     assert chosen.datasets == ("cifar100", "cub200")
     assert chosen.known_as("PRODEN-2V") == "proden-2v"
     with pytest.raises(UsageError, match="'proden' is named twice"):
-        select("quick", Choice(methods="PRODEN,proden"))
+        select("quick", methods="PRODEN,proden")
 
 
 def test_seeds_are_a_list_or_a_range() -> None:
-    assert select("quick", Choice(seeds="0-2,7")).seeds == (0, 1, 2, 7)
+    assert select("quick", seeds="0-2,7").seeds == (0, 1, 2, 7)
     for text, word in (("4-2", "backwards"), ("-1", "no whole number"), ("0-2,1", "named twice"), ("1-", "no whole")):
         with pytest.raises(UsageError, match=word):
-            select("quick", Choice(seeds=text))
+            select("quick", seeds=text)
 
 
 def test_a_setting_of_an_absent_method_or_given_twice_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--set cel.alpha changes nothing: cel is not among the methods \(proden\)"):
-        select("quick", Choice(methods="proden", settings=("cel.alpha=3",)))
+        select("quick", methods="proden", settings=("cel.alpha=3",))
     with pytest.raises(UsageError, match="lr is given twice, 1 and 2"):
-        select("quick", Choice(settings=("train.lr=1", "train.lr=2")))
+        select("quick", settings=("train.lr=1", "train.lr=2"))
 
 
 def test_a_named_plug_in_that_cannot_be_loaded_stops_the_command(tmp_path: Path) -> None:
     (tmp_path / "proden.py").write_text("import nothing_like_this(")
     with pytest.raises(UsageError, match="proden"):
-        select("quick", Choice(methods="proden", plugins=(str(tmp_path / "proden.py"),)))
+        select("quick", methods="proden", plugins=(str(tmp_path / "proden.py"),))
 
 
 def test_what_differs_from_the_profile_names_its_files() -> None:
     assert select("quick").altered == ""
-    assert select("quick", Choice(methods="cel,proden", seeds="0")).altered == "cel-proden-seed0"
-    assert select("quick", Choice(settings=("train.lr=0.3",))).altered == "train.lr=0.3"
-    assert select("quick", Choice(methods="all")).altered.startswith("with-")
-    long = [select("quick", Choice(methods="all", seeds=f"0-{last}")).altered for last in (30, 31)]
+    assert select("quick", methods="cel,proden", seeds="0").altered == "cel-proden-seed0"
+    assert select("quick", settings=("train.lr=0.3",)).altered == "train.lr=0.3"
+    assert select("quick", methods="all").altered.startswith("with-")
+    long = [select("quick", methods="all", seeds=f"0-{last}").altered for last in (30, 31)]
     assert len(long[0]) <= 60 and long[0] != long[1]
 
 
 def test_a_sweep_is_every_value_of_a_setting_and_the_profiles_own_is_the_plain_run() -> None:
-    selection = select("quick", Choice(methods="cel,proden", seeds="0"))
+    selection = select("quick", methods="cel,proden", seeds="0")
     sweep = sweep_of("cel.alpha=0.1,0.5", selection)
     need = sweep.need(selection)
     assert sweep.methods == ("cel",) and len(need.specs) == 2 * len(selection.datasets)

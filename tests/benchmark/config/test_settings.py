@@ -10,10 +10,10 @@ import pytest
 from benchmark.config.profile import load_profile, profile_names
 from benchmark.config.resolution import resolve
 from benchmark.config.sections import Train, fields_of
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
+from benchmark.config.spec import canonical
 from benchmark.errors import UsageError
 from benchmark.runner.devices import parse_jobs
-from benchmark.store import canonical
 from methods.registry import discover
 from tests.conftest import TINY
 
@@ -22,7 +22,7 @@ def choose(folder: Path, text: str = TINY, **words: Any) -> Any:
     """The selection that a command line with this profile gives."""
     profile = folder / "tiny.toml"
     profile.write_text(text)
-    return select(str(profile), Choice(**words))
+    return select(str(profile), **words)
 
 
 def refusal(folder: Path, text: str = TINY, **words: Any) -> str:

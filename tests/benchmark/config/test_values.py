@@ -9,7 +9,7 @@ import pytest
 
 from benchmark.config.profile import load_profile
 from benchmark.config.resolution import resolve
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.errors import UsageError
 from methods.registry import discover
 
@@ -46,15 +46,15 @@ def test_views_are_part_of_the_identity_of_the_runs_that_see_them() -> None:
 
 def test_a_view_that_a_run_does_not_see_leaves_its_identity_alone() -> None:
     def digests(**words: Any) -> dict[str, str]:
-        return {s.label: s.digest for s in select("quick", Choice(seeds="0", datasets="digits", **words)).specs()}
+        return {s.label: s.digest for s in select("quick", seeds="0", datasets="digits", **words).specs()}
 
     changed = digests(methods="proden,pop", settings=("views.weak=crop-flip",))
     assert list(changed) == ["proden[views.weak=crop-flip]", "pop"]
     assert changed["pop"] == digests(methods="pop")["pop"]
     with pytest.raises(UsageError, match=r"--set views.weak=crop-flip changes nothing: no method here sees the view"):
-        select("quick", Choice(methods="pop", settings=("views.weak=crop-flip",)))
+        select("quick", methods="pop", settings=("views.weak=crop-flip",))
     with pytest.raises(UsageError, match="changes nothing"):
-        select("realworld-f25", Choice(methods="proden", datasets="lost", settings=("views.weak=plain",)))
+        select("realworld-f25", methods="proden", datasets="lost", settings=("views.weak=plain",))
 
 
 @pytest.mark.parametrize("key", ["backbone", "settings", "views"])

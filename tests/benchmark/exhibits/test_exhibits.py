@@ -14,7 +14,7 @@ import pytest
 from benchmark.accuracy import ACCURACIES, Accuracy
 from benchmark.cli import main as cli
 from benchmark.cli.main import main
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.exhibits.base import Material, Need, all_exhibits
 from benchmark.exhibits.table2 import table2
 from benchmark.runner.options import RunOptions
@@ -213,7 +213,7 @@ def test_a_caption_names_the_devices_of_the_runs_not_the_one_that_prints_it(tmp_
     write_store(
         tmp_path, profile="quick", methods=methods, datasets=["digits"], epochs=2, candidates=False, edit=elsewhere
     )
-    selection = select("quick", Choice("cel,proden", "digits"))
+    selection = select("quick", methods="cel,proden", datasets="digits")
     need = Need()
     need.add(selection.specs())
     contents = Material(selection, need, RunOptions(tmp_path, tmp_path, "cpu")).contents

@@ -15,7 +15,7 @@ from benchmark.analysis.table import Table
 from benchmark.cli.execution import grouped_runs
 from benchmark.config.profile import load_profile
 from benchmark.config.resolution import Override
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.errors import UsageError
 from benchmark.exhibits import realworld, realworld_all
 from benchmark.exhibits.base import Exhibit, Material
@@ -30,7 +30,7 @@ SHORT = Options(short=True)
 
 
 def material(results: Path, options: Options, **choice: Any) -> Material:
-    selection = select("realworld", Choice(**choice))
+    selection = select("realworld", **choice)
     return Material(selection, realworld.Realworld().runs(selection, options), RunOptions(results, results / "data"))
 
 
@@ -127,7 +127,7 @@ def test_named_methods_without_a_published_number_are_named(tmp_path: Path) -> N
 def test_table_2_of_a_source_has_its_own_numbers_beside_ours(tmp_path: Path) -> None:
     write_store(tmp_path, profile="realworld-k25", datasets=["lost"], seeds=range(5), epochs=2, candidates=False)
     exhibit, options = Table2(), Table2.Options(reference="proden")
-    chosen = select("realworld-k25", Choice(methods="proden,cel-linear,valen", datasets="lost"))
+    chosen = select("realworld-k25", methods="proden,cel-linear,valen", datasets="lost")
     made = exhibit.make(Material(chosen, exhibit.runs(chosen, options), RunOptions(tmp_path, tmp_path)), options)
     printed = {record["method"]: record.get("published_mean") for record in made.data}
     assert printed == {"proden": 73.44, "cel-linear": 74.15, "valen": None}
@@ -146,7 +146,7 @@ def test_sets_that_are_trained_for_different_lengths_are_no_mixture() -> None:
 def all_methods(results: Path, **choice: Any) -> Table:
     exhibit, options = realworld_all.RealworldAll(), realworld_all.RealworldAll.Options()
     place = RunOptions(results, results / "data")
-    selection = exhibit.usual(select("realworld-all", Choice(**choice)), place)
+    selection = exhibit.usual(select("realworld-all", **choice), place)
     return exhibit.make(Material(selection, exhibit.runs(selection, options), place), options)
 
 
@@ -189,7 +189,7 @@ def test_pictures_take_part_when_their_files_or_runs_are_there(tmp_path: Path, m
 
 def test_no_profile_refuses_a_set_that_is_not_at_hand_for_rows_without_their_true_label() -> None:
     for source in ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23", "all", "all-linear"):
-        specs = select(f"realworld-{source}", Choice(seeds="0")).specs()
+        specs = select(f"realworld-{source}", seeds="0").specs()
         kept = {s.dataset: s.config.dataset_settings.get("missing_truth", "refuse") for s in specs}
         assert "refuse" not in {rule for name, rule in kept.items() if name not in realworld.USUAL_SETS}, (source, kept)
 

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from benchmark.config.profile import load_profile
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.errors import UsageError
 from benchmark.exhibits import robustness
 from benchmark.exhibits.robustness import AXES, BOUNDS, USUAL, Robustness
@@ -21,7 +21,7 @@ WHOLE = Robustness.Options()
 
 
 def test_the_usual_point_is_trained_once_for_all_axes() -> None:
-    selection = select("quick", Choice(seeds="0"))
+    selection = select("quick", seeds="0")
     need = EXHIBIT.runs(selection, WHOLE)
     (base,) = {spec.digest for spec in selection.specs(["alim"], ["fashion"])}
     assert {name for digest, name, _ in need.points if digest == base} == {"noise", "imbalance"}
@@ -36,7 +36,7 @@ def test_the_usual_point_is_trained_once_for_all_axes() -> None:
 def test_an_axis_has_its_own_values_whatever_is_set_and_the_other_axes_keep_what_is_set(
     name: str, setting: str
 ) -> None:
-    need = EXHIBIT.runs(select("quick", Choice("alim", seeds="0", settings=(setting,))), WHOLE)
+    need = EXHIBIT.runs(select("quick", methods="alim", seeds="0", settings=(setting,)), WHOLE)
     by_digest = {spec.digest: spec.data for spec in need.specs}
     along = {(value, getattr(by_digest[digest], name)) for digest, axis, value in need.points if axis == name}
     assert along == {(value, value) for value in AXES[name].values}
@@ -45,7 +45,7 @@ def test_an_axis_has_its_own_values_whatever_is_set_and_the_other_axes_keep_what
 
 
 def test_named_methods_take_the_place_of_the_usual_ones_and_keep_floor_and_ceiling() -> None:
-    need = EXHIBIT.runs(select("quick", Choice("cavl", "glyphs", "0")), Robustness.Options(axes="noise"))
+    need = EXHIBIT.runs(select("quick", methods="cavl", datasets="glyphs", seeds="0"), Robustness.Options(axes="noise"))
     assert {spec.method for spec in need.specs} == {"cavl", *BOUNDS}
     assert {spec.dataset for spec in need.specs} == {"glyphs"}
     assert {name for _, name, _ in need.points} == {"noise"}
@@ -54,19 +54,19 @@ def test_named_methods_take_the_place_of_the_usual_ones_and_keep_floor_and_ceili
 @pytest.mark.parametrize(("axes", "sentence"), [("nois", "Did you mean 'noise'"), (",", "--axes names nothing")])
 def test_unknown_axes_are_refused(axes: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        EXHIBIT.runs(select("quick", Choice(seeds="0")), Robustness.Options(axes=axes))
+        EXHIBIT.runs(select("quick", seeds="0"), Robustness.Options(axes=axes))
 
 
 def test_data_with_sets_of_their_own_are_refused() -> None:
     with pytest.raises(UsageError, match="lost brings its own candidate sets"):
-        EXHIBIT.runs(select("quick", Choice(datasets="lost", seeds="0")), WHOLE)
+        EXHIBIT.runs(select("quick", datasets="lost", seeds="0"), WHOLE)
 
 
 def test_own_data_whose_sets_are_made_have_curves(tmp_path: Path) -> None:
     path = tmp_path / "labelled.npz"
     np.savez(path, x=np.zeros((6, 2)), y=np.arange(6) % 3)
-    own = Choice(datasets=str(path), seeds="0", settings=("data.generator=uniform",))
-    assert {spec.data.noise for spec in EXHIBIT.runs(select("quick", own), WHOLE).specs} == {0, 0.1, 0.2, 0.3}
+    own = select("quick", datasets=str(path), seeds="0", settings=("data.generator=uniform",))
+    assert {spec.data.noise for spec in EXHIBIT.runs(own, WHOLE).specs} == {0, 0.1, 0.2, 0.3}
 
 
 @pytest.mark.parametrize("names", [["noise"], ["noise", "rate"], list(AXES)])

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
 from benchmark.files import Lock
 from benchmark.runner.annotators import annotators
@@ -133,8 +133,7 @@ def test_sets_say_where_their_annotator_was_trained_and_can_be_copied(forked_ben
 
 
 def specs(**words: Any) -> list[RunSpec]:
-    choice = Choice(methods="proden", datasets=words.get("datasets", "glyphs,digits"), seeds="0,1")
-    return select("quick", choice).specs()
+    return select("quick", methods="proden", datasets=words.get("datasets", "glyphs,digits"), seeds="0,1").specs()
 
 
 def test_a_run_starts_as_soon_as_its_own_set_is_ready() -> None:
@@ -195,7 +194,7 @@ def test_sets_that_another_process_is_making_are_passed_over_until_it_is_gone(tm
 
 def test_seeds_share_an_annotator_unless_they_are_other_splits() -> None:
     assert [len(sets.specs) for sets in grouped(specs(datasets="digits"))] == [2]
-    split = select("quick", Choice(methods="proden", datasets="digits", seeds="0,1", settings=("data.split=-1",)))
+    split = select("quick", methods="proden", datasets="digits", seeds="0,1", settings=("data.split=-1",))
     assert [len(sets.specs) for sets in grouped(split.specs())] == [1, 1]
 
 

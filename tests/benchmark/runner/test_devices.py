@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from benchmark.cli.options import default_profile
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.device.pretend import PretendCuda
 from benchmark.errors import UsageError
 from benchmark.runner import devices
@@ -140,7 +140,7 @@ def test_the_time_to_save_after_a_signal(
 
 @pytest.mark.parametrize(("grace", "saved"), [(0.2, False), (30.0, True)])
 def test_a_checkpoint_that_takes_long_is_waited_for_as_long_as_asked(grace: float, saved: bool, tmp_path: Path) -> None:
-    (spec,) = select("quick", Choice(methods="proden", datasets="digits", seeds="0")).specs()
+    (spec,) = select("quick", methods="proden", datasets="digits", seeds="0").specs()
     progress = Progress(1, running={0: spec})  # which is saving
     command = Command(Local(("cpu",)), Schedule([], 1), RunOptions(tmp_path, tmp_path, grace=grace), progress)
     saving = threading.Timer(1.0, progress.running.clear)

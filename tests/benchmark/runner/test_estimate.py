@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
 from benchmark.device.pretend import PretendCuda
 from benchmark.runner import estimate
@@ -25,7 +25,7 @@ NOWHERE, CPU = Path("/nowhere"), torch.device("cpu")
 
 
 def specs_of(profile: str, **words: Any) -> list[RunSpec]:
-    return select(profile, Choice(**words)).specs()
+    return select(profile, **words).specs()
 
 
 def cost_of(spec: RunSpec, device: torch.device = CPU) -> Cost:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
 from benchmark.trainer.device import EXPECTED, ChangedState, check_global_state, global_state
@@ -58,7 +58,7 @@ def test_check_reports_a_plugin_that_changes_global_settings(tmp_path):
 
 
 def test_a_run_does_not_start_from_other_global_settings(tiny_benchmark):
-    (spec, *_) = select(str(tiny_benchmark.profile), Choice(methods="cc", seeds="0")).specs()
+    (spec, *_) = select(str(tiny_benchmark.profile), methods="cc", seeds="0").specs()
     assert global_state() == EXPECTED
     torch.set_float32_matmul_precision("medium")
     try:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.tools import speed
 from benchmark.tools.docs import COST, costs
 from datasets.views.recipes import CIFAR, FINE_GRAINED
 
 
 def test_the_bare_loop_gives_the_gradients_of_the_step_and_leaves_the_weights_alone() -> None:
-    (spec,) = select("quick", Choice(methods="pico", datasets="digits", seeds="0")).specs()
+    (spec,) = select("quick", methods="pico", datasets="digits", seeds="0").specs()
     trainer, batches, _ = speed.late_trainer(spec)
     method = trainer.method
     before = [parameter.detach().clone() for parameter in method.parameters()]

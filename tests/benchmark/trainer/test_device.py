@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.device.environment import ENVIRONMENT
 from benchmark.device.pretend import PretendCuda
 from benchmark.runner import worker
@@ -66,7 +66,7 @@ def test_tf32_is_as_it_is_set_and_neighbours_are_never_searched_in_it(
 
 def test_tf32_is_a_part_of_a_runs_identity_and_the_default_is_torchs() -> None:
     def spec(*settings: str) -> Any:
-        (found,) = select("quick", Choice(methods="proden", datasets="digits", seeds="0", settings=settings)).specs()
+        (found,) = select("quick", methods="proden", datasets="digits", seeds="0", settings=settings).specs()
         return found
 
     assert spec().train.tf32 == "conv"
@@ -76,7 +76,7 @@ def test_tf32_is_a_part_of_a_runs_identity_and_the_default_is_torchs() -> None:
 
 @pytest.mark.parametrize("task", ["prepare", "execute"])
 def test_a_worker_takes_its_card_before_it_does_anything_else(task: str, tmp_path: Any) -> None:
-    (spec,) = select("quick", Choice(methods="proden", datasets="digits", seeds="0")).specs()
+    (spec,) = select("quick", methods="proden", datasets="digits", seeds="0").specs()
     order: list[str] = []
 
     def work(*_: object) -> None:
@@ -91,7 +91,7 @@ def test_a_worker_takes_its_card_before_it_does_anything_else(task: str, tmp_pat
 
 
 def test_what_a_run_held_is_given_back(tmp_path: Any) -> None:
-    (spec,) = select("quick", Choice(methods="proden", datasets="digits", seeds="0")).specs()
+    (spec,) = select("quick", methods="proden", datasets="digits", seeds="0").specs()
     given_back: list[bool] = []
     with PretendCuda(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "empty_cache", lambda: given_back.append(True))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
 from benchmark.trainer.candidates import candidate_set
@@ -42,7 +42,7 @@ def test_no_class_is_lost_and_none_gets_more_rows_than_it_has() -> None:
 
 
 def specs_of(bench: TinyBenchmark, *settings: str, **words: Any) -> list[Any]:
-    return select(str(bench.profile), Choice(settings=settings, **words)).specs()
+    return select(str(bench.profile), settings=settings, **words).specs()
 
 
 def test_only_the_training_rows_are_cut_and_all_seeds_share_them(tiny_benchmark: TinyBenchmark) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmark.cli.main import main
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
 from benchmark.trainer.evaluation import Evaluator
@@ -19,9 +19,9 @@ def test_runs_on_noisy_sets_say_so_and_clean_runs_keep_their_identity(
 ) -> None:
     bench, noise = tiny_benchmark, ("data.noise=0.3",)
     place = RunOptions(bench.results, bench.folder / "data")
-    (clean,) = select(str(bench.profile), Choice("proden", seeds="0")).specs()
+    (clean,) = select(str(bench.profile), methods="proden", seeds="0").specs()
     assert not {"noise", "missing_truth"} & clean.config.to_json()["dataset"].keys()
-    specs = [*select(str(bench.profile), Choice("proden,pop,supervised", seeds="0", settings=noise)).specs(), clean]
+    specs = [*select(str(bench.profile), methods="proden,pop,supervised", seeds="0", settings=noise).specs(), clean]
     for spec in specs:
         outcome = execute(spec, place)
         assert outcome.status == "done", outcome.reason
@@ -42,7 +42,7 @@ def test_runs_on_noisy_sets_say_so_and_clean_runs_keep_their_identity(
 
 
 def test_a_true_label_that_was_never_there_is_not_lost(tiny_benchmark: TinyBenchmark) -> None:
-    (spec,) = select(str(tiny_benchmark.profile), Choice("proden", seeds="0")).specs()
+    (spec,) = select(str(tiny_benchmark.profile), methods="proden", seeds="0").specs()
     dataset = dataset_of(spec, tiny_benchmark.folder / "data")
     labels = dataset.train.labels
     start = torch.nn.functional.one_hot(labels, dataset.num_classes).bool()

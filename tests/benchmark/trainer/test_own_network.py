@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmark.cli import main as cli
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.estimator import PartialLabelClassifier
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
@@ -75,8 +75,8 @@ def test_an_own_network_is_trained_kept_and_loaded(place, capsys):
 
 def test_an_edited_network_is_another_run(place):
     def digest() -> str:
-        choice = Choice("cc", str(place / "mine.npz"), "0", settings=(f"backbone.name={place / 'net.py'}:Net",))
-        (spec,) = select("own", choice).specs()
+        network = (f"backbone.name={place / 'net.py'}:Net",)
+        (spec,) = select("own", methods="cc", datasets=str(place / "mine.npz"), seeds="0", settings=network).specs()
         self_check = spec.network_file()
         assert self_check.endswith("net.py:Net")
         return spec.digest
@@ -96,8 +96,8 @@ def test_an_edited_network_is_another_run(place):
     ],
 )
 def test_a_network_that_does_not_fit_is_one_sentence(place, name, problem):
-    choice = Choice("cc", str(place / "mine.npz"), "0", settings=(f"backbone.name={place / name}",), epochs=1)
-    (spec,) = select("own", choice).specs()
+    words = {"datasets": str(place / "mine.npz"), "settings": (f"backbone.name={place / name}",)}
+    (spec,) = select("own", methods="cc", seeds="0", epochs=1, **words).specs()
     outcome = execute(spec, RunOptions(place / "r", place / "d"))
     assert outcome.status == "failed"
     import re

@@ -77,7 +77,7 @@ def test_a_compiled_run_reports_what_compiling_took(tiny_benchmark: TinyBenchmar
 
 
 def test_the_data_s_seed_draws_the_data_and_the_run_s_seed_the_training(tmp_path: Path) -> None:
-    from benchmark.config.selection import Choice, select
+    from benchmark.config.selection import select
     from benchmark.trainer.candidates import candidate_set
     from benchmark.trainer.loading import dataset_of, entry_of
     from methods.registry import load
@@ -88,7 +88,7 @@ def test_the_data_s_seed_draws_the_data_and_the_run_s_seed_the_training(tmp_path
 
     def begun(seed: int, data: int) -> Trainer:
         settings = (f"data.seed={data}", "train.holdout=0.2")
-        (spec,) = select(str(profile), Choice("proden", seeds=str(seed), settings=settings)).specs()
+        (spec,) = select(str(profile), methods="proden", seeds=str(seed), settings=settings).specs()
         dataset = dataset_of(spec, tmp_path)
         sets = candidate_set(spec, dataset, tmp_path, "cpu")
         return Trainer(spec, load(entry_of(spec)), dataset, sets.matrix, torch.device("cpu"))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
 from benchmark.config.weights import needed
 from benchmark.errors import UsageError
@@ -43,7 +43,7 @@ annotator = { network = "small-cnn-characters", epochs = 1, batch = 32 }
 def spec_of(folder: Path, *settings: str) -> RunSpec:
     profile = folder / "weights.toml"
     profile.write_text(PROFILE)
-    return select(str(profile), Choice(settings=settings)).specs()[0]
+    return select(str(profile), settings=settings).specs()[0]
 
 
 def candidates_of(spec: RunSpec, results: Path) -> CandidateSet:
@@ -97,8 +97,9 @@ def test_a_file_that_changes_after_planning_makes_no_candidates(tmp_path: Path, 
 
 def test_data_sets_whose_encoder_has_no_use_for_a_weight_file_keep_label_and_identity(files: tuple[str, str]) -> None:
     def specs(*settings: str) -> dict[str, RunSpec]:
-        choice = Choice(methods="proden", datasets="cifar100,cifar100h,cub200", seeds="0", settings=settings)
-        return {spec.dataset: spec for spec in select("paper", choice).specs()}
+        datasets = "cifar100,cifar100h,cub200"
+        selection = select("paper", methods="proden", datasets=datasets, seeds="0", settings=settings)
+        return {spec.dataset: spec for spec in selection.specs()}
 
     plain, by_file, untrained = specs(), specs(f"backbone.weights={files[0]}"), specs("backbone.pretrained=false")
     for name in ("cifar100", "cifar100h"):
@@ -287,8 +288,8 @@ def test_a_plan_says_which_weights_it_needs_and_what_to_do_without_them(monkeypa
     monkeypatch.setattr(sources, "why_no_hub", lambda: "nobody answers")
 
     def sentences(*settings: str) -> list[str]:
-        choice = Choice(methods="proden", datasets="cifar100,dogs120,cub200", seeds="0", settings=settings)
-        found = needed(select("paper", choice).specs())
+        datasets = "cifar100,dogs120,cub200"
+        found = needed(select("paper", methods="proden", datasets=datasets, seeds="0", settings=settings).specs())
         return [weights.sentence(sources.whereabouts(weights.network, weights.file)) for weights in found]
 
     (one,) = sentences()

@@ -13,7 +13,7 @@ from benchmark.analysis.comparisons import measure
 from benchmark.analysis.contents import Contents
 from benchmark.cli import main as cli
 from benchmark.cli.results import list_runs
-from benchmark.config.selection import Choice, select
+from benchmark.config.selection import select
 from benchmark.runner.options import Outcome, RunOptions
 from benchmark.runner.progress import outcome_line
 from benchmark.runner.worker import execute
@@ -46,7 +46,7 @@ def bench(tmp_path: Path) -> TinyBenchmark:
 
 
 def run_one(bench: TinyBenchmark, path: Path, method: str, *settings: str) -> tuple[Outcome, dict]:
-    (spec,) = select(str(bench.profile), Choice(method, str(path), "0", settings=settings)).specs()
+    (spec,) = select(str(bench.profile), methods=method, datasets=str(path), seeds="0", settings=settings).specs()
     outcome = execute(spec, RunOptions(bench.results, bench.folder / "data"))
     found = store.find(bench.results, spec)
     return outcome, {} if found is None else found[1]
@@ -61,7 +61,7 @@ def test_without_labels_nothing_is_scored_and_the_label_free_measures_are_shown(
     assert set(document["summary"]) == {"covering_rate", "approximated_accuracy", "average_set_size"}
     assert document["scored"] is False
     assert "covering rate" in outcome.told and "approximated accuracy" in outcome.told and "%" in outcome.told
-    (spec,) = select(str(bench.profile), Choice("pop", str(bench.folder / "mine.npz"), "0")).specs()
+    (spec,) = select(str(bench.profile), methods="pop", datasets=str(bench.folder / "mine.npz"), seeds="0").specs()
     assert "mine pop seed 0: covering rate" in outcome_line(spec, outcome) and "nan" not in outcome_line(spec, outcome)
     # every reader
     frame = store.runs(bench.results)
