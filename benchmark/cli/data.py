@@ -214,8 +214,6 @@ def write(out: Path, head: Sequence[str], lines: Iterable[Sequence[Any]]) -> Non
     if str(out) == "-":
         print(text.getvalue(), end="")
         return
-    try:
+    with shared.writing(out):
         atomic_write(out, text.getvalue())
-    except OSError as error:
-        raise CandidError(f"{out} cannot be written ({error.strerror}); name another with --out.") from None
     print(f"Written: {out}")

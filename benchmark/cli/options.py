@@ -6,14 +6,15 @@ the options that a command does not have are missing.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from benchmark.errors import UsageError
+from benchmark.errors import CandidError, UsageError
 from benchmark.files import ROOT, refuse_links
 
 if TYPE_CHECKING:
@@ -128,6 +129,15 @@ checkpoint_seconds = click.option("--checkpoint-seconds", type=float, hidden=Tru
 
 selection = together(profile, methods, datasets, seeds, settings, plugins, epochs)
 place = together(results, data, device)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a full, read-only or forbidden disk into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise CandidError(f"{path} cannot be written ({error.strerror}); name another place with --out.") from None
 
 
 def default_profile(options: Options) -> tuple[str, str]:

@@ -135,20 +135,12 @@ def list_datasets(options: Options) -> Rows:
 
     rows = []
     for source in SOURCES.values():
+        sizes = {"classes": source.num_classes, "train": source.train_size, "test": source.test_size}
+        row: dict[str, Any] = {"name": source.name, "title": source.title, "group": source.group}
+        row |= {key: size or "–" for key, size in sizes.items()}
         availability = source.find(options["data"])
-        rows.append(
-            {
-                "name": source.name,
-                "title": source.title,
-                "group": source.group,
-                "classes": source.num_classes or "–",
-                "train": source.train_size or "–",
-                "test": source.test_size or "–",
-                "status": availability.status,
-                "detail": availability.detail,
-                "how": availability.how,
-            }
-        )
+        row |= {key: getattr(availability, key) for key in ("status", "detail", "how")}
+        rows.append(row)
     return rows
 
 
@@ -175,28 +167,18 @@ def list_runs(options: Options) -> Rows:
     rows = []
     for _, document, state in readable(options["results"], options["profile"]):
         accuracy = (document.get("summary") or {}).get("accuracy")
-        rows.append(
-            {
-                "profile": document["profile"],
-                "dataset": document["dataset"],
-                "label": document["label"],
-                "source": store.source_of(document) or "–",
-                "seed": document["seed"],
-                "identity": document["identity"][:8],
-                "status": state,
-                "accuracy": f"{accuracy:.2f}" if state == "done" and accuracy is not None else "–",
-                "reason": document.get("reason", ""),
-            }
-        )
+        row = {key: document[key] for key in ("profile", "dataset", "label")}
+        row |= {"source": store.source_of(document) or "–", "seed": document["seed"]}
+        row |= {"identity": document["identity"][:8], "status": state}
+        row["accuracy"] = f"{accuracy:.2f}" if state == "done" and accuracy is not None else "–"
+        row["reason"] = document.get("reason", "")
+        rows.append(row)
     return rows
 
 
 LISTS = {
-    "methods": list_methods,
-    "datasets": list_datasets,
-    "generators": list_generators,
-    "profiles": list_profiles,
-    "runs": list_runs,
+    function.__name__.removeprefix("list_"): function
+    for function in (list_methods, list_datasets, list_generators, list_profiles, list_runs)
 }
 
 
@@ -278,10 +260,8 @@ def export(
         sys.stdout.write(text)
         return COMPLETE
     path = out or results / ("runs.csv" if runs else "epochs.csv")
-    try:
+    with shared.writing(path):
         atomic_write(path, text)
-    except OSError as error:
-        raise CandidError(f"{path} cannot be written ({error.strerror}); name another file with --out.") from None
     number = plural(frame["identity"].nunique(), "run")
     print(f"Written: {path} ({number if runs else f'{len(frame)} epochs of {number}'})")
     return COMPLETE

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -254,25 +253,16 @@ def show(made: Made, options: Options) -> None:
         from benchmark.exhibits.parts.style import SUFFIXES, save
 
         folder, stem, suffixes = target(options, "figures", made, SUFFIXES)
-        with writing(folder / stem):
+        with shared.writing(folder / stem):
             for path in save(made.content, folder, stem, suffixes=suffixes):
                 print(f"Written: {path}")
         return
     folder, stem, suffixes = target(options, "tables", made, rendering.SUFFIXES)
     print(rendering.to_text(made.content, colour=sys.stdout.isatty()))
-    with writing(folder / stem):
+    with shared.writing(folder / stem):
         paths = rendering.write(made.content, folder, stem, suffixes)
     if not options.get("quiet"):
         print(f"Written: {folder / stem} ({', '.join(path.suffix for path in paths)})")
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn a full, read-only or forbidden disk into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise CandidError(f"{path} cannot be written ({error.strerror}); name another place with --out.") from None
 
 
 def check_out(out: Path | None, kind: str) -> None:

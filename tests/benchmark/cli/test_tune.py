@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmark import tuning
 from benchmark.cli import main as cli
 from benchmark.cli import tune
 from benchmark.config.profile import load_profile
@@ -155,9 +156,18 @@ def diverge(folder: Path) -> None:
 
 def test_of_equal_scores_the_smaller_learning_rate_wins():
     places = [(lr, decay) for lr in (0.5, 0.1, 0.05) for decay in (1e-3, 1e-4)]
-    points = [tune.Point(*place, (), score) for place, score in zip(places, (1, 7, 7, 7, 7, 7), strict=True)]
-    assert tune.Cell("digits", "cc", 0.1, tuple(points)).best == tune.Point(0.05, 1e-4, (), 7)
-    assert tune.Cell("digits", "cc", 0.1, (tune.Point(0.5, 1e-3, ()),)).best is None
+    points = [tuning.Point(*place, (), score) for place, score in zip(places, (1, 7, 7, 7, 7, 7), strict=True)]
+    assert tuning.Cell("digits", "cc", 0.1, tuple(points)).best == tuning.Point(0.05, 1e-4, (), 7)
+    assert tuning.Cell("digits", "cc", 0.1, (tuning.Point(0.5, 1e-3, ()),)).best is None
+
+
+def test_a_winner_at_the_edge_of_the_grid_is_warned_of(capfd):
+    cell = tuning.Cell("digits", "cc", 0.1, tuple(tuning.Point(lr, 1e-4, (), lr) for lr in (0.1, 0.5, 1.0)))
+    tune.warn_of_edges([cell], "lr", (0.1, 0.5, 1.0, 2.0))
+    tune.warn_of_edges([cell], "weight_decay", (1e-4,))
+    assert capfd.readouterr().err == ""
+    tune.warn_of_edges([cell], "lr", (0.1, 0.5, 1.0))
+    assert "1 is the largest --lr" in capfd.readouterr().err
 
 
 def test_a_later_tuning_keeps_the_choices_of_other_methods(tmp_path):
@@ -166,10 +176,10 @@ def test_a_later_tuning_keeps_the_choices_of_other_methods(tmp_path):
         {"method": "cc", "dataset": 'a "b" \\ ü', "source": "s", "lr": 0.1, "weight_decay": 1e-4},
         {"method": "rc", "dataset": "a", "source": "s", "lr": 0.1, "weight_decay": 1e-4},
     ]
-    path.write_text(tune.to_toml("quick", old))
-    assert tune.entries_of(path, "quick") == old
+    path.write_text(tuning.to_toml("quick", old))
+    assert tuning.entries_of(path, "quick") == old
     new = {"method": "rc", "dataset": "a", "source": "t", "lr": 0.5, "weight_decay": 1e-3}
-    assert tune.merged(old, [new]) == [old[0], new]
+    assert tuning.merged(old, [new]) == [old[0], new]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +217,7 @@ def test_tune_uses_a_seed_that_no_table_reports(tmp_path: Path, capfd: pytest.Ca
     from benchmark.config.selection import select
 
     selection = select("quick", methods="proden", datasets="digits")
-    assert tune.tuning_seeds(selection) == (100,)
+    assert tuning.tuning_seeds(selection) == (100,)
     tune.warn_of_reported(replace(selection, seeds=(100, 101)))
     assert capfd.readouterr().err == ""
     place = ("--results", str(tmp_path), "--device", "cpu")
