@@ -13,10 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.config.profile import TUNING
-from benchmark.config.resolution import Override
 from benchmark.errors import UsageError
-from benchmark.runner.status import found
 from benchmark.store import RunFolder, is_number, state_of
 
 if TYPE_CHECKING:
@@ -76,6 +73,9 @@ def tuning_seeds(selection: Selection) -> tuple[int, ...]:
 
 def cells_of(selection: Selection, rates: Sequence[float], decays: Sequence[float]) -> list[Cell]:
     """Return the grid of every method and dataset. The runs are kept apart from those of the profile itself."""
+    from benchmark.config.profile import TUNING
+    from benchmark.config.resolution import Override  # imports NumPy
+
     cells = []
     for dataset in selection.datasets:
         for method in selection.methods:
@@ -98,6 +98,8 @@ def with_scores(cell: Cell, results: Path, metric: str, failures: Mapping[str, O
 
     `failures` of this command, by digest, tell of runs that left nothing on disk, as when the data cannot be read.
     """
+    from benchmark.runner.status import found
+
     stored = found([spec for point in cell.points for spec in point.specs], results)
     return replace(cell, points=tuple(with_score(point, stored, metric, failures) for point in cell.points))
 

@@ -96,9 +96,8 @@ def under_its_profile(options: Options, exhibit: Exhibit) -> Options:
     return options if options["profile"] or not exhibit.profile else {**options, "profile": exhibit.profile}
 
 
-def selection_for(options: Options, requested: Requested) -> Selection:
+def with_usual_datasets(selection: Selection, options: Options, requested: Requested) -> Selection:
     """Return the selection; a single exhibit may have datasets of its own where none are named."""
-    selection = selection_of(options)
     if options["datasets"] is None and len(requested) == 1:
         return next(iter(requested)).usual(selection, run_options(options))
     return selection
@@ -135,7 +134,8 @@ def needs_of(requested: Requested, selection: Selection) -> dict[Exhibit, Need]:
 
 def make(options: Options, title: str, requested: Requested) -> int:
     """Train what is missing, unless told not to, then make and write the exhibits."""
-    selection, altered = selection_for(options, requested), selection_of(options).altered
+    selection = selection_of(options)
+    altered, selection = selection.altered, with_usual_datasets(selection, options, requested)
     announce(options, title, selection)
     requested = {exhibit: with_known_reference(own, selection) for exhibit, own in requested.items()}
     needs = needs_of(requested, selection)

@@ -76,7 +76,7 @@ def estimate(what: str, by_method: bool, **options: Any) -> int:
     exhibits = tables.every_one() if what == "all" else tables.with_defaults()
     requested = {exhibit: own for exhibit, own in exhibits.items() if what in (exhibit.name, "all")}
     given: Options = tables.under_its_profile(options, next(iter(requested))) if len(requested) == 1 else options
-    selection = tables.selection_for(given, requested)
+    selection = tables.with_usual_datasets(selection_of(given), given, requested)
     announce(given, f"Estimate for {what}", selection)
     needs = tables.needs_of(requested, selection).values()
     specs = [spec for need in needs for spec in need.specs] if requested else selection.specs()

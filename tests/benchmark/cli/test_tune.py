@@ -154,13 +154,6 @@ def diverge(folder: Path) -> None:
     (folder / "run.json").write_text(json.dumps(document))
 
 
-def test_of_equal_scores_the_smaller_learning_rate_wins():
-    places = [(lr, decay) for lr in (0.5, 0.1, 0.05) for decay in (1e-3, 1e-4)]
-    points = [tuning.Point(*place, (), score) for place, score in zip(places, (1, 7, 7, 7, 7, 7), strict=True)]
-    assert tuning.Cell("digits", "cc", 0.1, tuple(points)).best == tuning.Point(0.05, 1e-4, (), 7)
-    assert tuning.Cell("digits", "cc", 0.1, (tuning.Point(0.5, 1e-3, ()),)).best is None
-
-
 def test_a_winner_at_the_edge_of_the_grid_is_warned_of(capfd):
     cell = tuning.Cell("digits", "cc", 0.1, tuple(tuning.Point(lr, 1e-4, (), lr) for lr in (0.1, 0.5, 1.0)))
     tune.warn_of_edges([cell], "lr", (0.1, 0.5, 1.0, 2.0))
@@ -168,18 +161,6 @@ def test_a_winner_at_the_edge_of_the_grid_is_warned_of(capfd):
     assert capfd.readouterr().err == ""
     tune.warn_of_edges([cell], "lr", (0.1, 0.5, 1.0))
     assert "1 is the largest --lr" in capfd.readouterr().err
-
-
-def test_a_later_tuning_keeps_the_choices_of_other_methods(tmp_path):
-    path = tmp_path / "tuned.toml"
-    old = [
-        {"method": "cc", "dataset": 'a "b" \\ ü', "source": "s", "lr": 0.1, "weight_decay": 1e-4},
-        {"method": "rc", "dataset": "a", "source": "s", "lr": 0.1, "weight_decay": 1e-4},
-    ]
-    path.write_text(tuning.to_toml("quick", old))
-    assert tuning.entries_of(path, "quick") == old
-    new = {"method": "rc", "dataset": "a", "source": "t", "lr": 0.5, "weight_decay": 1e-3}
-    assert tuning.merged(old, [new]) == [old[0], new]
 
 
 @pytest.mark.parametrize(

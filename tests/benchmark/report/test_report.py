@@ -158,6 +158,14 @@ def test_several_profiles_share_a_page_and_one_can_be_chosen(store: Path) -> Non
     assert [view["name"] for view in collect(store, "paper")[0]] == ["paper"]
 
 
+def test_another_reference_is_marked_and_compared(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["report", "--results", str(store), "--reference"]
+    assert main([*words, "PRODEN"]) == 0
+    page = (store / "report.html").read_text()
+    assert "★ PRODEN" in page and "★ CEL" not in page
+    assert main([*words, "nope"]) == 2 and "--reference: no run of 'nope'" in capsys.readouterr().err
+
+
 def test_methods_and_profiles_that_are_not_defined_here_are_shown(store: Path) -> None:
     def rename(document: dict[str, Any]) -> None:
         document["method"] = document["label"] = "gone"
