@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -12,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from benchmark.cli.main import commands
-from benchmark.cli.options import Request
+from benchmark.cli.main import application
 from tests.support.forking import Command, Limit
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -39,12 +38,13 @@ rate = 0.2
 """
 
 
-def takes(words: Sequence[str]) -> tuple[str, ...]:
-    """The shared options that a command takes; all that there are for one that does not exist."""
-    for command in commands():
-        if command.name == words[0]:
-            return next((part.takes for part in command.parts if part.name == words[1]), command.takes)
-    return tuple(field.name for field in dataclasses.fields(Request))
+def command_of(words: Sequence[str]) -> tuple[click.Command, list[str]]:
+    """Return the command that a command line calls and the words that are left for it."""
+    command: click.Command = application
+    rest = list(words)
+    while isinstance(command, click.Group):
+        command = command.commands[rest.pop(0)]
+    return command, rest
 
 
 @dataclass
@@ -61,7 +61,7 @@ class TinyBenchmark:
     def arguments(self, *words: str) -> list[str]:
         """A command in this folder: the options that say so, as far as the command takes them and `words` do not."""
         places = {"results": self.results, "data": self.folder / "data", "profile": self.profile, "device": "cpu"}
-        taken = places.keys() & takes(words)
+        taken = places.keys() & {parameter.name for parameter in command_of(words)[0].params}
         options = [
             word
             for name in places

@@ -1,2 +1,2 @@
-"""The command line: one file per command, found by `main`; `options` is the only code that sees argparse. May import
-everything. A command's file imports what is heavy inside its functions, because `--help` reads all of them."""
+"""The command line, one module per group of commands. May import everything; what is heavy is imported inside functions,
+because `--help` reads all modules."""

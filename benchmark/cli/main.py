@@ -1,45 +1,139 @@
-"""Finds the commands and runs one. Answers --help without importing NumPy, pandas or torch."""
+"""The click application: commands in groups, errors in one sentence. `--help` imports neither NumPy, pandas nor torch."""
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
-import pkgutil
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
 
-from benchmark import cli
-from benchmark.cli.options import Command, Parser, Request, parse, parser_of
-from benchmark.errors import FAILED, INTERRUPTED, CandidError, UsageError
-from benchmark.files import refuse_links
+import click
 
-SHARED = ("main", "options", "training")  # files of this folder that are no commands
+from benchmark.cli import data, development, results, tables, training, tune
+from benchmark.errors import FAILED, INTERRUPTED, USAGE, CandidError
+from benchmark.files import ROOT
+from datasets.base import DataError
+from methods.registry import MethodError, did_you_mean
+
+REMOVED = {  # commands of earlier versions -> what to use instead
+    "show": "read run.json in the run's folder, or click the cell in the page of `report`",
+    "bundle": "pack the run folders with `tar`; see docs/share.md",
+    "merge": "copy run folders with examples/merge_results.py; see docs/share.md",
+    "compare": "compare two folders with pandas; see docs/share.md",
+    "clean": "delete run folders with `rm`; see docs/share.md",
+    "trial": "use `table2 --profile paper-trial`",
+    "speed": "use `./reproduce.sh python -m benchmark.tools.speed`",
+    "measures": "use `export --runs`, which has one row per run with its measures",
+    "overall": "use `comparisons`",
+    "pairs": "use `comparisons`",
+    "plot agreement": "use `realworld`, which also writes this figure",
+    "plot profiles": "use `comparisons`",
+    "plot selection": "use `selection`",
+    "realworld-all": "use `realworld --all-methods`",
+    "variance": "sweep the seed of the candidate sets: `run --sweep data.seed=0,1,2`",
+}
+MOVED = dict.fromkeys(
+    ("--backend", "--scheduler", "--track", "--no-wait", "--retry-diverged", "--keep-model", "--shutdown-timeout"),
+    "is an option of `run`; train with `run` first, then use this command",
+) | {  # options of earlier versions -> what to use instead
+    "--grace": "was renamed: use `run --shutdown-timeout`",
+    "--eval-every": "was removed: use --set train.eval_every=N",
+    "--rank-all": "was removed here: extensions are ranked when --methods names them one by one",
+    "--test": "was removed here: use `table3 --test`",
+    "--rates": "was renamed: use --lr",
+    "--decays": "was renamed: use --weight-decay",
+}
 
 
-def commands() -> list[Command]:
-    """Every command of this folder: the exhibits first, the others by name."""
-    names = [module.name for module in pkgutil.iter_modules(cli.__path__) if module.name not in SHARED]
-    names.sort(key=lambda name: (name != "exhibits", name))
-    return [command for name in names for command in importlib.import_module(f"{cli.__name__}.{name}").COMMANDS]
+class Commands(click.Group):
+    """A group that suggests a command for an unknown word, or says what replaces a removed one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands:
+            name = f"{ctx.command_path} {args[0]}".partition(" ")[2]
+            if name in REMOVED:
+                ctx.fail(f"'{name}' was removed: {REMOVED[name]}.")
+            ctx.fail(f"unknown '{args[0]}'.{did_you_mean(args[0], self.commands)}")
+        return super().resolve_command(ctx, args)
 
 
-def parser() -> Parser:
-    return parser_of(commands())
+class Application(Commands):
+    """The commands under headings, in the order of use; without any word it prints its help."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(str(command.name), command.get_short_help_str(limit=formatter.width)) for command in commands]
+                )
+
+
+plot = Commands("plot", help="Draw stored runs: accuracy curves with seed bands, average ranks.", no_args_is_help=False)
+for _plot in tables.plot_commands():
+    plot.add_command(_plot)
+GROUPS = {
+    "Tables and figures": tables.commands(),
+    "Training": [training.run, tune.tune, training.estimate, training.candidates, training.fetch],
+    "Results": [results.status, results.list_, plot, results.report, results.export, results.verify],
+    "Your own data": [data.fit, data.predict, data.labels],
+    "Development": [development.check, development.doctor, development.test, development.python],
+}
+
+
+def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        import tomllib
+
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        print(f"Candid {project['version']}")
+        context.exit()
+
+
+@click.group(cls=Application, context_settings={"max_content_width": 100})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+              help="Show the version and exit.")  # fmt: skip
+def application() -> None:
+    """Candid: an honest benchmark for partial-label learning.
+
+    Start with `table2`; every command has --help.
+    """
+
+
+for _commands in GROUPS.values():
+    for _command in _commands:
+        application.add_command(_command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is its result."""
     signal.signal(signal.SIGTERM, _terminate)
     replace_unknown_characters()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        command, request, own = parse(commands(), argv)
-        check_encoding(request)
-        return _run(command, request, own)
+        line = shlex.join(["./reproduce.sh", *words])
+        with application.make_context("reproduce.sh", words, obj=line) as context:
+            return application.invoke(context)
+    except click.exceptions.Exit as stop:  # after --help and --version
+        return stop.exit_code
+    except click.UsageError as error:
+        program = error.ctx.command_path if error.ctx else "reproduce.sh"
+        message = sentence(error, program)
+        stop_mark = "" if message.endswith((".", "?")) else "."
+        print(f"{program}: {message}{stop_mark} See `{program} --help`.", file=sys.stderr)
+        return USAGE
     except CandidError as error:
         print(f"reproduce.sh: {error}", file=sys.stderr)
         return error.code
+    except (DataError, MethodError) as error:
+        print(f"reproduce.sh: {error}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         print("reproduce.sh: stopped.", file=sys.stderr)
         return INTERRUPTED
@@ -52,37 +146,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
 
 
+def sentence(error: click.UsageError, program: str) -> str:
+    """Return what is wrong in one line, with a suggestion for an unknown word."""
+    command = error.ctx.command if error.ctx else application
+    if isinstance(error, click.NoSuchOption):
+        name = error.option_name
+        if name in MOVED:
+            return f"{name} {MOVED[name]}"
+        names = [word for parameter in command.params for word in parameter.opts]
+        return f"unknown option '{name}'.{did_you_mean(name, names)}"
+    return " ".join(error.format_message().split())
+
+
 def replace_unknown_characters() -> None:
     """Print a question mark for each character that the terminal's encoding lacks, instead of a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-
-
-def check_encoding(request: Request) -> None:
-    """Refuse folders whose names cannot be written as UTF-8, as under LC_ALL=C with PYTHONUTF8=0."""
-    for path in (request.results, request.data):
-        try:
-            str(path).encode("utf-8")
-        except UnicodeEncodeError:
-            shown = str(path).encode("ascii", "replace").decode()
-            raise UsageError(
-                f"the folder {shown} has a name that this locale cannot express; unset PYTHONUTF8 or choose a UTF-8 locale."
-            ) from None
-
-
-def _run(command: Command, request: Request, own: object) -> int:
-    """Errors of data and methods are sentences too."""
-    from datasets.base import DataError
-    from methods.registry import MethodError
-
-    assert command.run is not None
-    try:
-        if command.writes:
-            refuse_links(request.results)
-        return command.run(request, own)
-    except (DataError, MethodError) as error:
-        raise CandidError(str(error)) from None
 
 
 def _terminate(number: int, _: object) -> None:

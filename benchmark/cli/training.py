@@ -1,188 +1,191 @@
-"""What commands that train or read runs share: the selection and place of a request, the plan, the training itself."""
+"""`run`, `estimate`, `candidates` and `fetch`; `tune` has a module of its own."""
 
 from __future__ import annotations
 
-import re
+import shutil
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from benchmark.cli.options import Request
-from benchmark.errors import UsageError
-from benchmark.store import STATES, Store
-from datasets.base import plural
+import click
+
+from benchmark.analysis.table import Table, row, to_text
+from benchmark.cli import options as shared
+from benchmark.cli import tables
+from benchmark.cli.execution import announce, make_sets, plan_line, report_failures, say_missing, say_weights, train
+from benchmark.cli.options import OneOf, Options, run_options, selection_of
+from benchmark.errors import COMPLETE, FAILED, INCOMPLETE
+from benchmark.exhibits.base import all_exhibits
+from benchmark.runner import backends
 
 if TYPE_CHECKING:
-    from benchmark.config.selection import Selection
-    from benchmark.config.spec import RunSpec
-    from benchmark.runner.options import RunOptions
-    from benchmark.runner.pool import Backend
-    from benchmark.runner.progress import Progress
-    from benchmark.store import PlanStatus
+    from benchmark.runner.estimate import Cost
 
 
-def default_profile(request: Request) -> tuple[str, str]:
-    """The profile and why it was taken."""
+@click.command
+@shared.selection
+@shared.place
+@shared.jobs
+@shared.dry_run
+@shared.quiet
+@click.option("--sweep", metavar="KEY=A,B,C", help="Train every value of a setting, then write a table and a plot.")
+@click.option("--keep-model", is_flag=True, help="Store the trained models; see `predict` and `labels`.")
+@click.option("--retry-diverged", is_flag=True, help="Train diverged runs again (the same seed diverges again).")
+@click.option("--no-wait", is_flag=True, help="Do not wait for runs that other processes train.")
+@click.option("--shutdown-timeout", type=float, callback=shared.positive, metavar="SECONDS",
+              help="Time to save in after Ctrl-C or SIGTERM (default: 7, on GPUs 30).")  # fmt: skip
+@click.option("--backend", type=OneOf(tuple(backends.BACKENDS)), default=backends.DEFAULT, show_default=True,
+              help=", or ".join(backend.title for backend in backends.BACKENDS.values()) + ".")  # fmt: skip
+@click.option("--scheduler", metavar="ADDRESS", help="Address of the dask cluster, for example tcp://host:8786.")
+@click.option("--track", type=OneOf(("tensorboard", "wandb")), help="Also record curves there (extra `track`).")
+@shared.checkpoint_seconds
+def run(sweep: str | None, **options: Any) -> int:
+    """Train a grid of methods, datasets and seeds."""
+    selection = selection_of(options)
+    if sweep:
+        return tables.sweep(options, selection, sweep)
+    announce(options, "Training", selection)
+    code = report_failures(train(options, selection, selection.specs()), options["quiet"])
+    return FAILED if selection.unusable else code
+
+
+@click.command
+@click.argument(
+    "what",
+    default="table2",
+    metavar="[WHAT]",
+    type=OneOf((*(exhibit.name for exhibit in all_exhibits()), "run", "all")),
+)
+@shared.selection
+@click.option("--by-method", is_flag=True, help="Print a line per dataset and method.")
+@shared.results_to_read
+@shared.data
+@shared.device
+@shared.jobs
+@shared.dry_run
+@shared.hidden_quiet
+def estimate(what: str, by_method: bool, **options: Any) -> int:
+    """Measure what a table, figure or `run` costs on this machine.
+
+    WHAT is the name of a table, figure or plot, `run` or `all` (default: table2).
+    """
     from benchmark.runner import devices
+    from benchmark.store import Store
 
-    if request.profile:
-        return request.profile, "as asked"
-    if request.device != "cpu" and devices.cuda_devices():
-        return "paper", "a CUDA device is here"
-    return "quick", "no CUDA device is here; the paper's protocol is --profile paper"
-
-
-def selection_of(request: Request, profile: str | None = None) -> Selection:
-    """Everything typed, checked."""
-    from benchmark.config.selection import select
-
-    return select(
-        profile or default_profile(request)[0],
-        methods=request.methods,
-        datasets=request.datasets,
-        seeds=request.seeds,
-        plugins=request.plugins,
-        settings=request.settings,
-        epochs=request.epochs,
-        eval_every=request.eval_every,
+    exhibits = tables.every_one() if what == "all" else tables.with_defaults()
+    requested = {exhibit: own for exhibit, own in exhibits.items() if what in (exhibit.name, "all")}
+    given: Options = (
+        tables.under_its_profile(options, *next(iter(requested.items()))) if len(requested) == 1 else options
     )
-
-
-def devices_here(request: Request) -> list[str]:
-    """Those of this machine that were asked for; the cards of a cluster are its workers', a login node may have none."""
-    from benchmark.runner import devices
-
-    return devices.resolve("auto" if request.scheduler and request.device.startswith("cuda") else request.device)
-
-
-def place_of(request: Request) -> RunOptions:
-    """Where runs find and leave things, on the first of the devices."""
-    from benchmark.runner.options import RunOptions
-
-    return RunOptions(
-        request.results,
-        request.data,
-        devices_here(request)[0],
-        checkpoint_seconds=request.checkpoint_seconds,
-        retry_diverged=request.retry_diverged,
-        track=request.track or "",
-        grace=request.grace,
-        typed=request.typed,
-        keep_model=request.keep_model,
+    selection = tables.with_usual_datasets(selection_of(given), given, requested)
+    announce(given, f"Estimate for {what}", selection)
+    needs = tables.needs_of(requested, selection).values()
+    specs = [spec for need in needs for spec in need.specs] if requested else selection.specs()
+    sets = [spec for need in needs for spec in need.sets]
+    place = run_options(given)
+    plan, slots = (
+        Store(place.results).status(specs),
+        devices.parse_jobs(given["jobs"], devices.resolve(given["device"])),
     )
+    print(f"{plan_line(plan, f'{len(slots)} × {slots[0]}')}.", flush=True)
+    missing = say_missing(given, (*plan.todo, *sets))
+    if given["dry_run"]:
+        return COMPLETE
+    from benchmark.runner.estimate import measure_all, tasks_of  # needs torch
+
+    say_weights(given, plan.todo)
+    costs, problems = measure_all(tasks_of(plan.todo, sets, place.results), place, missing, given["quiet"])
+    notes = (*estimate_notes(place.results, costs, slots, missing), *problems)
+    print(to_text(estimate_table(costs, by_method, notes)), end="")
+    return INCOMPLETE if problems else COMPLETE
 
 
-def train(request: Request, selection: Selection, specs: Sequence[RunSpec]) -> Progress:
-    """Do what is missing, showing progress; the plan is printed first."""
-    from benchmark.files import ensure_writable
-    from benchmark.runner.missing import refuse_missing
-    from benchmark.runner.progress import Progress, display_for
-    from benchmark.runner.schedule import cost
-    from benchmark.runner.tracking import check_tracker
+def estimate_table(costs: Sequence[Cost], by_method: bool, notes: tuple[str, ...]) -> Table:
+    """Return a line per dataset, or per dataset and method, and the total."""
+    from benchmark.runner.progress import duration
 
-    place = place_of(request)
-    check_tracker(place.track)
-    slots, backend = slots_and_backend(request)
-    now = Store(request.results).status(specs, request.keep_model)
-    todo = sorted(now.todo, key=lambda s: -cost(s, selection.entry(s.method)))
-    if not request.quiet:
-        where = request.scheduler or f"{len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}"
-        print(f"{plan_line(now, where)}; results in {request.results}.", flush=True)
-    say_weights(request, todo)
-    if request.dry_run:
-        print("\n".join(grouped_runs(todo) or ["To do            nothing"]))
-        say_missing(request, todo)
-    if request.dry_run or not todo:
-        return Progress(0)
-    if not backend.needs_scheduler:  # else the data lie where the workers are
-        refuse_missing(todo, request.data)
-    ensure_writable(request.results)
-    chosen = backend(tuple(slots[: len(todo)]), not request.no_wait, request.scheduler or "", request.device)
-    return chosen.run(todo, place, display_for(request.quiet, request.results))
+    names = ("Dataset", "Method")[: 1 + by_method]
+    groups: dict[tuple[str, ...], list[Cost]] = {}
+    for cost in costs:
+        groups.setdefault((cost.dataset, cost.label)[: len(names)], []).append(cost)
+    groups[("Total", "")[: len(names)]] = list(costs)
+    rows = []
+    for key, group in groups.items():
+        at_least = "≥ " if any(cost.reduced for cost in group) else ""
+        memory = f"{at_least}{max((cost.peak_memory_mb for cost in group), default=0.0) / 1024:.1f} GB"
+        runs, seconds = sum(cost.runs for cost in group), sum(cost.seconds for cost in group)
+        rows.append(row(*key, str(runs), duration(seconds), memory, rule=key[0] == "Total"))
+    caption = "Measured with a few training steps and an evaluation per method and dataset; annotators are included."
+    return Table("", caption, (*names, "Runs", "Time", "Peak memory"), tuple(rows), notes, text_columns=len(names))
 
 
-def grouped_runs(specs: Sequence[RunSpec]) -> list[str]:
-    """Which runs, a line per data set, and per profile where there are several: methods with their seeds."""
-    found: dict[str, dict[str, list[int]]] = {}
-    several = len({spec.profile for spec in specs}) > 1
-    for spec in specs:
-        where = f"{spec.dataset}, {spec.profile}" if several else spec.dataset
-        found.setdefault(where, {}).setdefault(spec.label, []).append(spec.seed)
-    lines = []
-    for where, methods in found.items():
-        by_seeds: dict[str, list[str]] = {}
-        for label, seeds in methods.items():
-            by_seeds.setdefault(", ".join(map(str, sorted(seeds))), []).append(label)
-        parts = [f"{', '.join(labels)}, seed{'s' * (', ' in seeds)} {seeds}" for seeds, labels in by_seeds.items()]
-        lines.append(f"To do            {where}: {'; '.join(parts)}")
-    return lines
+def estimate_notes(
+    results: Path, costs: Sequence[Cost], slots: Sequence[str], missing: Collection[str]
+) -> Iterator[str]:
+    """Say how long the plan takes with several jobs, what the disk must hold, and what the numbers rest on."""
+    from benchmark.runner.progress import duration
+    from datasets import registry
+    from datasets.storage.archives import ARCHIVES
+
+    jobs = min(len(slots), max(1, sum(cost.runs for cost in costs)))
+    yield f"About {duration(sum(cost.seconds for cost in costs) / jobs)} with {jobs} at a time on {slots[0]}."
+    folder = next(place for place in (results.resolve(), *results.resolve().parents) if place.exists())
+    photos = [source for source in map(registry.get, missing) if source.group == "Fine-Grained"]
+    sizes = {
+        "predictions": sum(cost.runs * cost.prediction_bytes for cost in costs),
+        "checkpoints": 2 * sum(sorted(cost.checkpoint_bytes for cost in costs)[-len(slots) :]),
+        "downloads": sum(archive.size or 0 for name in missing for archive in ARCHIVES.get(name, ())),
+        "decoded images": 3 * 256 * 341 * sum((s.train_size or 0) + (s.test_size or 0) for s in photos),  # on average
+    }
+    parts = ", ".join(f"{size / 1e6:,.0f} MB of {name}" for name, size in sizes.items() if size)
+    yield f"Disk: {parts}; {shutil.disk_usage(folder).free / 1e9:.0f} GB are free."
+    if missing:
+        yield f"Random images of the declared size stood in for {', '.join(missing)}."
+    if any(cost.reduced for cost in costs):
+        yield "These numbers are of this CPU, slow steps scaled from a few images. Run `estimate` on the GPU to use."
 
 
-def say_missing(request: Request, specs: Sequence[RunSpec]) -> dict[str, str]:
-    """Print which datasets of these runs are not on this machine, and return them with the reason."""
-    from benchmark.runner.missing import missing_data
+@click.command
+@shared.selection
+@shared.place
+@shared.jobs
+@shared.out_option("Folder of the cards (default: results/cards).", metavar="FOLDER")
+@shared.hidden_quiet
+@shared.checkpoint_seconds
+def candidates(out: Path | None, **options: Any) -> int:
+    """Build or inspect candidate sets, with a data card of each.
 
-    missing = missing_data(specs, request.data)
-    for name, reason in missing.items():
-        print(f"Missing data     {name}: {reason}")
-    return missing
+    Without --seeds it takes the first seed of the profile.
+    """
+    from benchmark.exhibits.parts import card
+    from benchmark.runner.candidate_sets import selected_sets, set_specs
 
-
-def make_sets(request: Request, specs: Sequence[RunSpec]) -> None:
-    """Train the annotators that are missing and draw the candidate sets of these runs, showing progress."""
-    from benchmark.files import ensure_writable
-    from benchmark.runner.progress import display_for
-    from datasets.candidates.generators import GENERATORS
-
-    annotated = [spec for spec in specs if GENERATORS[spec.data.generator].annotator]
-    slots, backend = slots_and_backend(request)
-    if not annotated:
-        return
-    ensure_writable(request.results)
-    chosen = backend(tuple(slots[: len(annotated)]), True, request.scheduler or "", request.device)
-    chosen.prepare(annotated, place_of(request), display_for(request.quiet, request.results))
-
-
-def slots_and_backend(request: Request) -> tuple[list[str], type[Backend]]:
-    """Where to carry runs out, checked."""
-    from benchmark.runner.backends import BACKENDS
-    from benchmark.runner.devices import parse_jobs
-
-    slots = parse_jobs(request.jobs, devices_here(request))
-    backend = BACKENDS[request.backend]
-    if backend.needs_scheduler and not request.scheduler:
-        raise UsageError(f"--backend {backend.name} needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")
-    if request.scheduler and not backend.needs_scheduler:
-        names = " or ".join(name for name, found in BACKENDS.items() if found.needs_scheduler)
-        raise UsageError(f"--scheduler {request.scheduler} is for --backend {names}; write both or neither.")
-    if request.scheduler and not re.fullmatch(r"(\w+://)?[^/]+:\d+", request.scheduler):
-        raise UsageError(f"--scheduler {request.scheduler}: that is no address; write it as tcp://host:8786.")
-    return list(slots), backend
-
-
-def say_weights(request: Request, specs: Sequence[RunSpec]) -> None:
-    """Which weights the runs start from and whether they are here; that some cannot be had is said in any case."""
-    from benchmark.config.weights import needed
-    from methods.networks.pretrained import whereabouts
-
-    for weights in needed(specs):
-        found = whereabouts(weights.network, weights.file)
-        if found.here and request.quiet:
+    folder, code = out or options["results"] / "cards", COMPLETE
+    selection, named = selection_of(options), options["seeds"] is not None
+    specs = set_specs(selection, named)
+    say_weights(options, specs)
+    make_sets(options, specs)
+    for spec, content in selected_sets(selection, run_options(options), every_seed=named):
+        name = spec.dataset + (f"-seed{spec.seed}" if named and len(selection.seeds) > 1 else "")
+        if isinstance(content, str):
+            print(f"{name} has no card: {content}", file=sys.stderr)
+            code = INCOMPLETE
             continue
-        print(weights.sentence(found), file=sys.stdout if found.here else sys.stderr, flush=True)
+        print(card.text(*content))
+        for path in card.write(*content, folder / name):
+            print(f"Written: {path}")
+    return code
 
 
-def plan_line(now: PlanStatus, where: str) -> str:
-    """The plan in one line: how many runs, how many of them are there, on what."""
-    counts = [f"{now.count('done')} done"]
-    counts += [f"{now.count(state)} {state}" for state in STATES if state != "done" and now.count(state)]
-    return f"Plan: {plural(len(now.specs), 'run')}, {', '.join(counts)}, {len(now.todo)} to do on {where}"
+@click.command
+@click.argument("dataset")
+@shared.data
+def fetch(dataset: str, data: Path) -> int:
+    """Download, verify and unpack a dataset."""
+    from datasets.storage.fetch import fetch
 
-
-def announce(request: Request, what: str, selection: Selection) -> None:
-    """The first line that a command prints."""
-    if not request.quiet:
-        _, why = default_profile(request)
-        print(f"{what}, profile {selection.profile.name} ({why}).", flush=True)
-    for reason in selection.unusable:
-        print(f"reproduce.sh: {reason} The others go on without it.", file=sys.stderr, flush=True)
+    message = fetch(dataset, data)
+    if message:
+        print(message)
+    return COMPLETE

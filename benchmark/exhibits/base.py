@@ -35,12 +35,12 @@ class NoFlags:
 # Options of several exhibits; the `Options` of each exhibit lists those that it has.
 def accuracy_flag() -> Any:
     """Return the field of `--accuracy`."""
-    return flag("last", "epoch whose test accuracy is reported (default: last)", choices=accuracy.WORDS)
+    return flag("last", "which epochs count; oracle is no result", choices=accuracy.WORDS)
 
 
 def rank_all_flag() -> Any:
     """Return the field of `--rank-all`."""
-    return flag(False, "rank the extensions of `--methods all` with the rest")
+    return flag(False, "rank the extensions of --methods all with the rest")
 
 
 def reference_flag(text: str) -> Any:
@@ -50,7 +50,7 @@ def reference_flag(text: str) -> Any:
 
 def test_flag() -> Any:
     """Return the field of `--test`."""
-    return flag("paired", "significance test over seeds (default: paired)", choices=tuple(TEST_NAMES))
+    return flag("paired", "significance test over seeds", choices=tuple(TEST_NAMES))
 
 
 def changed_options(options: Any) -> dict[str, Any]:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Rules(Exhibit):
-    name, title, kind = "selection", "Rules for choosing the epoch", "plot"
+    name, title, kind = "selection", "the comparison of rules for choosing the epoch", "figure"
+    of_paper = False
 
     def make(self, inputs: Inputs, options: NoFlags) -> Figure:
         return rules(inputs.runs, inputs.contents)

@@ -13,9 +13,7 @@ from benchmark.exhibits.base import (
     Exhibit,
     Inputs,
     accuracy_flag,
-    rank_all_flag,
     reference_flag,
-    test_flag,
     with_options,
 )
 from datasets.base import plural
@@ -34,13 +32,11 @@ class Table2(Exhibit):
     @dataclass(frozen=True)
     class Options:
         accuracy: str = accuracy_flag()
-        rank_all: bool = rank_all_flag()
         reference: str | None = reference_flag("the method that is compared with the others")
-        test: str = test_flag()
 
     def make(self, inputs: Inputs, options: Options) -> Table:
-        table = table2(inputs.runs, with_options(inputs.contents, options), options.test, by_word(options.accuracy))
-        return inputs.annotated(table)
+        contents = with_options(inputs.contents, options)
+        return inputs.annotated(table2(inputs.runs, contents, accuracy=by_word(options.accuracy)))
 
 
 def table2(runs: pd.DataFrame, contents: Contents, test: str = "paired", accuracy: Accuracy = LAST) -> Table:

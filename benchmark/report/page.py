@@ -52,10 +52,15 @@ LARGEST = 1e12  # a metric beyond it counts as missing: sums of such values over
 
 
 def write_report(
-    results: Path, out: Path, profile: str | None = None, plugins: Sequence[str] = (), methods: Sequence[str] = ()
+    results: Path,
+    out: Path,
+    profile: str | None = None,
+    plugins: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    reference: str | None = None,
 ) -> Path:
     """Write the page of a results folder, or of one profile or some methods of it, and return its path."""
-    page = render(*collect(results, profile, plugins, methods))
+    page = render(*collect(results, profile, plugins, methods, reference))
     try:
         atomic_write(out, page)
     except OSError as error:
@@ -93,27 +98,44 @@ class ProfileRuns:
 
 
 def collect(
-    results: Path, profile: str | None = None, plugins: Sequence[str] = (), methods: Sequence[str] = ()
+    results: Path,
+    profile: str | None = None,
+    plugins: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    reference: str | None = None,
 ) -> tuple[list[dict[str, Any]], Dialogs]:
-    """Read a results folder into one view per profile. Tuning runs are left out."""
+    """Read a results folder into one view per profile. Tuning runs are left out.
+
+    `reference` is the method that is marked and compared with the others, instead of the usual one.
+    """
     catalogue, stored = discover(tuple(plugins)), Store(store.existing(results))
     names = as_known(methods, catalogue.entries.values())
-    for name in names:
-        if not any(_is_of(run, (name,)) for run in stored.runs):
-            there = ", ".join(sorted({str(run.document.get("method")) for run in stored.runs})) or "none"
-            raise UsageError(f"--methods: no run of '{name}' in {results}; there are {there}.")
+    _require_runs(stored, names, "--methods")
+    if reference:
+        (reference,) = as_known((reference,), catalogue.entries.values())
+        _require_runs(stored, (reference,), "--reference")
     dialogs, views = Dialogs(), []
     for given in [profile] if profile else stored.profiles:
         runs = [run for run in stored.of_profile(given, plugins) if not names or _is_of(run, names)]
         runs, older = store.of_current_sources(runs, sources_of(plugins))
         if runs:
             data = collect_profile(_definition(given), catalogue, runs)
+            if reference:
+                data = replace(data, contents=replace(data.contents, reference=reference))
             notes = [store.older_versions_note(older)] if older else []
             views.append(view_of(replace(data, notes=[*notes, *data.notes]), dialogs))
     if not views:
         which = f"no runs of profile {profile_name(profile)}" if profile else "no runs"
         raise CandidError(f"There are {which} in {results}; train some first, for example `./reproduce.sh table2`.")
     return views, dialogs
+
+
+def _require_runs(stored: Store, names: Sequence[str], option: str) -> None:
+    """Raise UsageError for a name that no stored run has."""
+    for name in names:
+        if not any(_is_of(run, (name,)) for run in stored.runs):
+            methods = ", ".join(sorted({str(run.document.get("method")) for run in stored.runs})) or "none"
+            raise UsageError(f"{option}: no run of '{name}' in {stored.results}; there are {methods}.")
 
 
 def _is_of(run: StoredRun, names: Sequence[str]) -> bool:

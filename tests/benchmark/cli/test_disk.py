@@ -67,3 +67,9 @@ def test_a_locale_that_cannot_express_a_folder_is_one_sentence_or_works(tmp_path
     done = command(*words, "--results", tmp_path / "Ünï 漢字", LC_ALL="C", PYTHONUTF8=utf8)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == (2 if utf8 == "0" else 0) and (utf8 == "1" or "PYTHONUTF8" in done.stderr), done.stderr
+
+
+def test_a_terminal_that_is_not_utf8_gets_question_marks(results: Path) -> None:
+    done = command(*TABLE, "--results", results, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert done.returncode in (0, 3) and "Traceback" not in done.stderr, done.stderr
+    assert done.stdout.isascii() and "PRODEN" in done.stdout and "?" in done.stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from safetensors.numpy import load_file, save_file
 from benchmark.cli import main as cli
 from benchmark.trainer.model import read_model
 from tests.benchmark.test_estimator import MATRIX, NAMES, X, Y
-from tests.conftest import ROOT
 
 QUICK = ("--epochs", "3", "--device", "cpu", "--quiet")
 
@@ -262,20 +260,6 @@ def test_fit_with_wrong_words(place, tmp_path, capsys):
     assert "one method on one data set" in refusal(capsys, "fit", data, "--method", "cel,rc", *results, code=2)
     (tmp_path / "damaged").mkdir()
     assert "holds no model.json" in refusal(capsys, "labels", tmp_path / "damaged")
-
-
-def test_any_script_runs_in_the_environment_with_the_project_on_its_path(tmp_path):
-    """From another folder, beside a folder of the user's that is called as one of ours."""
-    (tmp_path / "datasets").mkdir()
-    (tmp_path / "datasets" / "__init__.py").write_text("raise RuntimeError('the wrong one')\n")
-    (tmp_path / "helper.py").write_text("word = 'mine'\n")
-    (tmp_path / "script.py").write_text(
-        "import sys\nimport helper\nfrom benchmark import store\nfrom datasets import registry\n"
-        "print(helper.word, sys.argv[1:], 'digits' in registry.SOURCES)\n"
-    )
-    words = [str(ROOT / "reproduce.sh"), "python", "script.py", "a", "--b"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.stdout == "mine ['a', '--b'] True\n", done.stderr
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.json", "labels.npz"])

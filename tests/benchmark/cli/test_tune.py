@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmark import tuning
 from benchmark.cli import main as cli
 from benchmark.cli import tune
 from benchmark.config.profile import load_profile
@@ -115,7 +116,7 @@ def test_done_runs_are_skipped_and_their_accuracies_unread(bench, capsys):
 
 
 def test_a_grid_of_ones_own_is_run_and_named_in_the_source(bench, capsys, tmp_path):
-    own = ("--rates", "0.05,0.01", "--decays", "0.0005,0.01", "--out", str(tmp_path / "own.toml"))
+    own = ("--lr", "0.05,0.01", "--weight-decay", "0.0005,0.01", "--out", str(tmp_path / "own.toml"))
     assert cli.main(bench.arguments(*words(bench), *own)[3:]) == 0
     output = capsys.readouterr().out
     assert "8 runs, 4 done, 4 to do" in output.replace("Plan: ", "")  # the small grid's are there
@@ -153,23 +154,13 @@ def diverge(folder: Path) -> None:
     (folder / "run.json").write_text(json.dumps(document))
 
 
-def test_of_equal_scores_the_smaller_learning_rate_wins():
-    points = [tune.Point(lr, decay, ()) for lr in (0.5, 0.1, 0.05) for decay in (1e-3, 1e-4)]
-    found = [tune.Score(point, value, "done") for point, value in zip(points, (1, 7, 7, 7, 7, 7), strict=True)]
-    assert tune.best(found).point == tune.Point(0.05, 1e-4, ())
-    assert tune.best([tune.Score(points[0], None, "diverged")]) is None
-
-
-def test_a_later_tuning_keeps_the_choices_of_other_methods(tmp_path):
-    path = tmp_path / "tuned.toml"
-    old = [
-        {"method": "cc", "dataset": 'a "b" \\ ü', "source": "s", "lr": 0.1, "weight_decay": 1e-4},
-        {"method": "rc", "dataset": "a", "source": "s", "lr": 0.1, "weight_decay": 1e-4},
-    ]
-    path.write_text(tune.to_toml("quick", old))
-    assert tune.entries_of(path, "quick") == old
-    new = {"method": "rc", "dataset": "a", "source": "t", "lr": 0.5, "weight_decay": 1e-3}
-    assert tune.merged(old, [new]) == [old[0], new]
+def test_a_winner_at_the_edge_of_the_grid_is_warned_of(capfd):
+    cell = tuning.Cell("digits", "cc", 0.1, tuple(tuning.Point(lr, 1e-4, (), lr) for lr in (0.1, 0.5, 1.0)))
+    tune.warn_of_edges([cell], "lr", (0.1, 0.5, 1.0, 2.0))
+    tune.warn_of_edges([cell], "weight_decay", (1e-4,))
+    assert capfd.readouterr().err == ""
+    tune.warn_of_edges([cell], "lr", (0.1, 0.5, 1.0))
+    assert "1 is the largest --lr" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -180,20 +171,18 @@ def test_a_later_tuning_keeps_the_choices_of_other_methods(tmp_path):
         (("--out", "{folder}/choice.txt"), "must end in .toml"),
         (("--out", "{profile}"), "was not written by tune and is left alone"),
         (("--out", "{folder}/tiny.toml/x.toml"), "--out"),
-        (("--grid", "huge"), "unknown 'huge'"),
-        (("--rates", "0.1;0.2"), "write a comma list of numbers"),
-        (("--decays", "0.1,0.10"), "a value is named twice"),
-        (("--rates", "0"), "train.lr is 0.0"),
-        (("--select", "accuracy"), "unknown 'accuracy'"),
+        (("--grid", "huge"), "'huge'"),
+        (("--lr", "0.1;0.2"), "write a comma list of numbers"),
+        (("--weight-decay", "0.1,0.10"), "a value is named twice"),
+        (("--lr", "0"), "train.lr is 0.0"),
+        (("--rates", "0.1"), "use --lr"),
+        (("--select", "accuracy"), "'accuracy'"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_starts_nothing(tiny_benchmark, capsys, words, sentence):
     before = tiny_benchmark.profile.read_text()
     filled = [w.format(folder=tiny_benchmark.folder, profile=tiny_benchmark.profile) for w in words]
-    try:
-        code = cli.main([*tiny_benchmark.arguments("tune")[3:], *filled])
-    except SystemExit as stop:  # argparse ends wrong choices itself
-        code = int(stop.code or 0)
+    code = cli.main([*tiny_benchmark.arguments("tune")[3:], *filled])
     error = capsys.readouterr().err.strip()
     assert code == 2 and sentence in error and len(error.splitlines()) == 1
     assert tiny_benchmark.profile.read_text() == before and not tiny_benchmark.results.exists()
@@ -209,7 +198,7 @@ def test_tune_uses_a_seed_that_no_table_reports(tmp_path: Path, capfd: pytest.Ca
     from benchmark.config.selection import select
 
     selection = select("quick", methods="proden", datasets="digits")
-    assert tune.tuning_seeds(selection) == (100,)
+    assert tuning.tuning_seeds(selection) == (100,)
     tune.warn_of_reported(replace(selection, seeds=(100, 101)))
     assert capfd.readouterr().err == ""
     place = ("--results", str(tmp_path), "--device", "cpu")

@@ -138,7 +138,7 @@ def test_broken_plug_ins_do_not_stop_a_sweep(tiny_benchmark: TinyBenchmark) -> N
 
 def test_an_endless_step_does_not_stop_its_neighbours(tiny_benchmark: TinyBenchmark) -> None:
     path = named("endless").write(tiny_benchmark.folder)
-    words = ("--methods", "endless,proden", "--seeds", "0", "--epochs", "1", "--jobs", "2", "--grace", "1")
+    words = ("--methods", "endless,proden", "--seeds", "0", "--epochs", "1", "--jobs", "2", "--shutdown-timeout", "1")
     process = tiny_benchmark.start("run", *words, "--plugin", str(path))
     try:
         deadline = time.monotonic() + 90

@@ -12,7 +12,7 @@ from benchmark.analysis import published
 from benchmark.analysis.comparisons import mixture_notes
 from benchmark.analysis.published import Agreement
 from benchmark.analysis.table import Table
-from benchmark.cli.training import grouped_runs
+from benchmark.cli.execution import grouped_runs
 from benchmark.config.profile import load_profile
 from benchmark.config.resolution import Override
 from benchmark.config.selection import select

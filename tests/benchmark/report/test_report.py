@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmark.cli.main import main, parser
+from benchmark.cli.main import main
 from benchmark.config.resolution import Override
 from benchmark.errors import CandidError
 from benchmark.report.page import POINTS, band, collect, write_report
-from tests.conftest import ROOT, TinyBenchmark
+from tests.conftest import ROOT, TinyBenchmark, command_of
 from tests.support import chromium
 from tests.support.fake_store import spoil, write_store
 
@@ -150,13 +150,22 @@ def test_the_command_of_a_cell_is_understood_by_the_command_line(store: Path) ->
     assert plain.startswith("./reproduce.sh run --profile quick --methods cel --datasets fashion --seeds 0,1,2 ")
     assert "--set method.beta=0.5" in variant and "--set train.epochs=30" in other
     for command in (plain, variant, other):
-        assert parser().parse_args(shlex.split(command)[1:]).command.name == "run"
+        named, rest = command_of(shlex.split(command)[1:])
+        assert named.name == "run" and named.make_context("run", rest)
 
 
 def test_several_profiles_share_a_page_and_one_can_be_chosen(store: Path) -> None:
     write_store(store, methods=["cel"], datasets=["cub200"], epochs=5)
     assert [view["name"] for view in collect(store)[0]] == ["paper", "quick"]
     assert [view["name"] for view in collect(store, "paper")[0]] == ["paper"]
+
+
+def test_another_reference_is_marked_and_compared(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["report", "--results", str(store), "--reference"]
+    assert main([*words, "PRODEN"]) == 0
+    page = (store / "report.html").read_text()
+    assert "★ PRODEN" in page and "★ CEL" not in page
+    assert main([*words, "nope"]) == 2 and "--reference: no run of 'nope'" in capsys.readouterr().err
 
 
 def test_methods_and_profiles_that_are_not_defined_here_are_shown(store: Path) -> None:

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmark.cli.options import Request
-from benchmark.cli.training import default_profile
+from benchmark.cli.options import default_profile
 from benchmark.config.selection import select
 from benchmark.contract.pretend import PretendCuda
 from benchmark.errors import UsageError
@@ -47,7 +46,7 @@ def test_a_gpu_that_torch_cannot_use_is_reported_once_and_left_out(
         return False
 
     nvidia.setattr(torch.cuda, "is_available", too_old)
-    assert default_profile(Request())[0] == "quick" and devices.resolve("auto") == ["cpu"]
+    assert default_profile({})[0] == "quick" and devices.resolve("auto") == ["cpu"]
     with pytest.raises(UsageError, match="no GPU that torch can use"):
         devices.resolve("cuda")
     assert capfd.readouterr().err.count("driver on your system is too old") == 1
@@ -56,7 +55,7 @@ def test_a_gpu_that_torch_cannot_use_is_reported_once_and_left_out(
 def test_gpus_that_torch_can_use_are_listed(nvidia: pytest.MonkeyPatch) -> None:
     with PretendCuda(card=1):
         assert devices.resolve("cuda") == devices.resolve("auto") == ["cuda:0", "cuda:1"]
-        assert devices.resolve("cuda:1") == ["cuda:1"] and default_profile(Request())[0] == "paper"
+        assert devices.resolve("cuda:1") == ["cuda:1"] and default_profile({})[0] == "paper"
         nvidia.setenv("CUDA_VISIBLE_DEVICES", "")
         assert devices.resolve("auto") == ["cpu"]
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmark.cli.run import report_failures
+from benchmark.cli.execution import report_failures
 from benchmark.errors import CandidError
 from benchmark.files import ROOT
 from benchmark.runner.log import sentence

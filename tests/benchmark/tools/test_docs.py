@@ -16,17 +16,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import pytest
 
 from benchmark import store
-from benchmark.cli.exhibits import every_one, needs_of
-from benchmark.cli.main import parser
+from benchmark.cli.tables import every_one, needs_of
 from benchmark.config.profile import PROFILES
 from benchmark.config.sections import SECTIONS, fields_of
 from benchmark.config.selection import select
 from benchmark.tools import docs as generated
 from methods.registry import discover
-from tests.conftest import ROOT, TinyBenchmark, make_tiny
+from tests.conftest import ROOT, TinyBenchmark, command_of, make_tiny
 
 BLOCK = re.compile(r"(?:<!-- (?:(?P<run>run)|file: (?P<name>\S+)) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```", re.S)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -115,9 +115,12 @@ def test_every_command_can_be_typed(page: Path) -> None:
         words = shlex.split(line.removeprefix(COMMAND)) if line.startswith(COMMAND) else []
         if words and words[0] not in ("test", "python") and "…" not in line and "|" not in line:
             try:
-                parser().parse_args(words)
-            except SystemExit:
+                command, rest = command_of(words)
+                command.make_context(words[0], rest)
+            except (KeyError, click.UsageError):
                 pytest.fail(f"{name_of(page)}: `{line}` is refused")
+            except click.exceptions.Exit:
+                pass  # --help
 
 
 def test_every_setting_that_the_docs_name_exists_and_takes_the_value() -> None:

@@ -43,7 +43,7 @@ def test_rare_evaluation_keeps_the_last_epoch_and_changes_no_weight(
     words = ("run", "--methods", "proden", "--seeds", "0")
     always, rarely = forked_benchmark("always"), forked_benchmark("rarely")
     always.run(*words, check=True)
-    rarely.run(*words, "--eval-every", "2", check=True)
+    rarely.run(*words, "--set", "train.eval_every=2", check=True)
     (path,) = rarely.results.glob("runs/*/*/*/metrics.jsonl")
     evaluated = ["test_accuracy" in json.loads(line)["result"] for line in path.read_text().splitlines()]
     assert evaluated == [False, True, True]

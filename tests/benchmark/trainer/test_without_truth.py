@@ -12,8 +12,7 @@ from benchmark import store
 from benchmark.analysis.comparisons import measure
 from benchmark.analysis.contents import Contents
 from benchmark.cli import main as cli
-from benchmark.cli.list import _runs
-from benchmark.cli.options import Request
+from benchmark.cli.results import list_runs
 from benchmark.config.selection import select
 from benchmark.runner.options import Outcome, RunOptions
 from benchmark.runner.progress import outcome_line
@@ -76,7 +75,7 @@ def test_without_labels_nothing_is_scored_and_the_label_free_measures_are_shown(
     contents = Contents("tiny", (), (), (0,), "cpu")
     cell = measure(frame, contents, "mine", "pop")
     assert cell.n == 0 and cell.problems == ("seed 0 has no accuracy: its test rows have no true labels",)
-    (row,) = _runs(Request(results=bench.results))
+    (row,) = list_runs({"results": bench.results, "profile": None})
     assert row["accuracy"] == "–" and row["status"] == "done"
     kept = store.predictions(frame["path"][0])
     assert kept is not None and kept.test_logits.shape == (0, CLASSES) and len(kept.train_rows) == 54

@@ -1,4 +1,4 @@
-"""`doctor`: what this machine has."""
+"""`check` and `doctor`; `test` and `python` are carried out by reproduce.sh and stand here for the help."""
 
 from __future__ import annotations
 
@@ -6,18 +6,33 @@ import shutil
 import sys
 from pathlib import Path
 
-from benchmark.cli.options import Command, Request
+import click
+
+from benchmark.cli import options as shared
 from benchmark.errors import COMPLETE, FAILED, UsageError
-from benchmark.exhibits.base import NoFlags
 
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "pandas", "scipy", "matplotlib", "joblib", "distributed")
 
 
-def run(request: Request, own: NoFlags) -> int:
+@click.command
+@click.argument("file", type=shared.PATH)
+def check(file: Path) -> int:
+    """Run the contract tests on a method file and report each defect with its line."""
+    from benchmark.contract.command import check
+
+    if not file.is_file():
+        raise UsageError(f"There is no file {file}; name the one that holds the method.")
+    return check(file)
+
+
+@click.command
+@shared.results_to_read
+@shared.data
+def doctor(results: Path, data: Path) -> int:
+    """Show devices, memory, disk, versions, datasets and weights of this machine."""
     from importlib.metadata import PackageNotFoundError, version
 
     from benchmark.runner import devices
-    from benchmark.runner.devices import cores
     from benchmark.runner.provenance import commit, cpu_name
     from datasets.registry import SOURCES
 
@@ -27,18 +42,18 @@ def run(request: Request, own: NoFlags) -> int:
             print(f"{package:<11} {version(package)}")
         except PackageNotFoundError:
             print(f"{package:<11} not installed")
-    found = devices.cuda_devices()
-    print(f"Device      {', '.join(found) or 'no GPU that torch can use; runs go to the CPU'}")
-    print(f"CPU         {cpu_name()}, {cores()} cores")
+    gpus = devices.cuda_devices()
+    print(f"Device      {', '.join(gpus) or 'no GPU that torch can use; runs go to the CPU'}")
+    print(f"CPU         {cpu_name()}, {devices.cores()} cores")
     print(f"Memory      {_memory()}")
-    for name, folder in (("results", request.results), ("data", request.data)):
+    for name, folder in (("results", results), ("data", data)):
         existing = next(p for p in (folder.resolve(), *folder.resolve().parents) if p.exists())
         print(f"Disk        {shutil.disk_usage(existing).free / 2**30:.0f} GiB free for {name} in {folder}")
     print(f"Commit      {commit() or 'not a git checkout'}")
-    print("Data sets")
+    print("Datasets")
     worst = COMPLETE
     for source in SOURCES.values():
-        availability = source.find(request.data)
+        availability = source.find(data)
         print(f"  {source.name:<12} {availability.status:<10} {availability.detail}")
         if availability.how:
             print(f"  {'':<12} → {availability.how}")
@@ -50,7 +65,7 @@ def run(request: Request, own: NoFlags) -> int:
 
 
 def _weights() -> list[str]:
-    """What the bundled profiles start from that is no part of this checkout, and whether it is here."""
+    """Return the pretrained weights that the bundled profiles start from, and whether they are here."""
     from benchmark.config.profile import profile_names
     from benchmark.config.selection import select
     from benchmark.config.weights import needed
@@ -61,9 +76,10 @@ def _weights() -> list[str]:
         try:
             selection = select(profile)
             for weights in needed(selection.specs(selection.methods[:1])):
-                found = whereabouts(weights.network, weights.file)
-                lines[f"  {weights.network:<28} {'here' if found.here else 'missing':<10} {found.words}"] = None
-                if not found.here:
+                location = whereabouts(weights.network, weights.file)
+                state = "here" if location.here else "missing"
+                lines[f"  {weights.network:<28} {state:<10} {location.words}"] = None
+                if not location.here:
                     lines[f"  {'':<28} → {weights.advice}"] = None
         except UsageError as error:
             lines[f"  profile {profile}: {error}"] = None
@@ -79,12 +95,11 @@ def _memory() -> str:
     return f"{total:.0f} GiB, {free:.0f} GiB available"
 
 
-COMMANDS = (
-    Command(
-        "doctor",
-        "what this machine has: device, memory, disk, data sets, versions",
-        run,
-        ("results", "data"),
-        writes=False,
-    ),
+def _by_the_script() -> int:
+    raise UsageError("test and python are carried out by reproduce.sh; call ./reproduce.sh instead of this module.")
+
+
+test = click.Command(
+    "test", callback=_by_the_script, help="Run formatter, type checker and tests; arguments go to pytest."
 )
+python = click.Command("python", callback=_by_the_script, help="Run Python in this environment, as `python script.py`.")

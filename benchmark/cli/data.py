@@ -1,0 +1,216 @@
+"""`fit`, `predict` and `labels`: data of the user's own, from files to a model, predictions and cleaned labels."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchmark import artifacts, store
+from benchmark.accuracy import in_words
+from benchmark.cli import options as shared
+from benchmark.cli.execution import report_failures, train
+from benchmark.cli.options import selection_of
+from benchmark.errors import COMPLETE, FAILED, CandidError, UsageError
+from benchmark.files import atomic_write
+from datasets.base import plural
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from benchmark.config.spec import RunSpec
+
+COPIED = ("run.json", "metrics.jsonl", artifacts.PREDICTIONS, artifacts.MODEL, artifacts.TENSORS, artifacts.LABELS)
+
+
+@click.command
+@click.argument("dataset", metavar="DATA")
+@click.option(
+    "--method", default="proden", show_default=True, metavar="NAME", help="Method to train; see `list methods`."
+)
+@click.option("--seed", default="0", show_default=True, metavar="N", help="Seed of split, initial weights and order.")
+@click.option("--profile", default="own", show_default=True, metavar="NAME", help="Profile or .toml file.")
+@shared.settings
+@shared.plugins
+@shared.epochs
+@shared.place
+@shared.out_option("Folder to copy the model and its numbers to.", metavar="FOLDER")
+@shared.dry_run
+@shared.quiet
+@shared.checkpoint_seconds
+def fit(dataset: str, method: str, seed: str, out: Path | None, **options: Any) -> int:
+    """Train one method on your own data and store the model.
+
+    DATA is an .npz, .csv or .parquet file or a folder of images, see docs/own-data.md.
+    """
+    if out is not None:
+        check_model_folder(out)
+    options |= {"methods": method, "datasets": dataset, "seeds": seed, "keep_model": True, "jobs": "1"}
+    selection = selection_of(options)
+    if len(selection.specs()) != 1:
+        raise UsageError("fit trains one method on one data set with one seed; for more, use `run --keep-model`.")
+    (spec,) = selection.specs()
+    progress = train(options, selection, [spec])
+    if options["dry_run"]:
+        return COMPLETE
+    failed = any(outcome.status != "done" for _, outcome in progress.outcomes)
+    code = report_failures(progress) if options["quiet"] else FAILED if failed else COMPLETE  # else it was said before
+    run = finished(options["results"], spec)
+    if code != COMPLETE or run is None:
+        return code or FAILED
+    where = run.path if out is None else copied(run.path, out)
+    print(summary(spec, run.document))
+    if artifacts.TENSORS not in (run.document.get("files") or {}):
+        return FAILED  # why was said as a warning
+    print(f"Model: {where}\n  ./reproduce.sh predict {where} NEW-DATA\n  ./reproduce.sh labels {where}")
+    return COMPLETE
+
+
+def finished(results: Path, spec: RunSpec) -> store.StoredRun | None:
+    """Return the run on disk if it is done."""
+    run = store.Store(results).of_plan([spec]).get(spec.digest)
+    return run if run is not None and run.document["status"] == "done" else None
+
+
+def summary(spec: RunSpec, document: dict[str, Any]) -> str:
+    """Return the scores of the run in words; without true labels it says so."""
+    scores = document["summary"]
+    lines = [f"{spec.method} on {spec.dataset}, network {document.get('network', '?')}, {spec.train.epochs} epochs."]
+    if "accuracy" in scores:
+        lines.append(f"Test accuracy {scores['accuracy']:.2f} %.")
+    else:
+        measures = in_words(scores) or "nothing was held out, so there is no measure without them either"
+        lines.append(f"No test row has a true label, so nothing is scored; on held-out rows: {measures}.")
+    if "train_accuracy" in scores:
+        lines.append(f"True labels found in the training rows: {scores['train_accuracy']:.2f} %.")
+    return "\n".join(lines)
+
+
+def check_model_folder(out: Path) -> None:
+    """Refuse, before the training, a folder with anything but an earlier model in it."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is a file; name a folder.")
+    strange = sorted({path.name for path in out.iterdir()} - set(COPIED)) if out.is_dir() else []
+    if strange:
+        raise UsageError(f"--out {out} holds other files ({strange[0]}); name an empty or a new folder.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {out} cannot be made ({error.strerror}).") from None
+
+
+def copied(folder: Path, out: Path) -> Path:
+    """Copy the files of a finished run to another folder; model.json last, which makes it a model."""
+    (out / artifacts.MODEL).unlink(missing_ok=True)
+    for name in sorted(COPIED, key=lambda name: name == artifacts.MODEL):
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, out / name)
+    return out
+
+
+@click.command
+@click.argument("folder", type=shared.PATH)
+@click.argument("rows", type=shared.PATH, metavar="NEW-DATA")
+@shared.plugins
+@shared.data
+@shared.device
+@shared.out_option("Output file (default: predictions.csv); - for the screen.", default=Path("predictions.csv"))
+def predict(folder: Path, rows: Path, plugins: tuple[str, ...], data: Path, device: str, out: Path) -> int:
+    """Predict classes and probabilities of new rows.
+
+    FOLDER is the model's, as `fit` names it; NEW-DATA has the form of the training data.
+    """
+    from benchmark.runner import devices
+    from benchmark.trainer.model import read_model
+    from datasets.user.new import new_rows
+
+    model = read_model(folder, plugins, devices.resolve(device)[0])
+    x, names = new_rows(rows, model.width, model.columns, data)
+    probabilities = model.probabilities(x)
+    best = probabilities.argmax(1)
+    lines = [
+        [name, model.classes[label], *map(short, (row[label], *row))]
+        for name, label, row in zip(names, best.tolist(), probabilities.tolist(), strict=True)
+    ]
+    write(out, ["row", "prediction", "probability", *model.classes], lines)
+    return COMPLETE
+
+
+@click.command
+@click.argument("folder", type=shared.PATH)
+@shared.out_option("Output file (default: labels.csv); - for the screen.", default=Path("labels.csv"))
+def labels(folder: Path, out: Path) -> int:
+    """Write the cleaned labels of the training rows.
+
+    FOLDER is the model's, as `fit` names it.
+    """
+    from benchmark.trainer.model import read_document
+
+    classes = read_document(folder)["classes"]
+    beliefs = read_beliefs(folder)
+    if beliefs.candidates.shape[1] != len(classes):
+        raise CandidError(f"{folder / artifacts.LABELS} is of another model: it has other classes.")
+    lines = rows_of(beliefs, classes)
+    write(out, ["row", "label", "belief", "runner_up", "runner_up_belief", "model", "disagrees", "candidates"], lines)
+    outside = sum(line[6] == "yes" for line in lines)
+    print(f"The model disagrees with the candidates of {outside} of {plural(len(lines), 'row')}.", file=sys.stderr)
+    return COMPLETE
+
+
+def read_beliefs(folder: Path) -> artifacts.Beliefs:
+    """Return labels.npz of a model's folder, checked against the SHA-256 in run.json if there is one."""
+    from benchmark.trainer.model import recorded
+
+    path = folder / artifacts.LABELS
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CandidError(f"{path} cannot be read ({error.strerror}); it is written where a model is kept.") from None
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != recorded(folder).get(artifacts.LABELS, digest):
+        raise CandidError(f"{path} is not the file that the run wrote: its SHA-256 is not the one in run.json.")
+    return artifacts.beliefs_of(path, content)
+
+
+def rows_of(beliefs: artifacts.Beliefs, classes: Sequence[str]) -> list[list[str]]:
+    """Return a line per training row: the label chosen, the runner-up, and the model's prediction without candidates."""
+    order = (-beliefs.belief.astype("float64")).argsort(1, kind="stable")
+    predictions = beliefs.logits.argmax(1)
+    lines = []
+    for i, name in enumerate(beliefs.names.tolist()):
+        first, second = int(order[i, 0]), int(order[i, 1])
+        inside: np.ndarray = beliefs.candidates[i]
+        lines.append(
+            [
+                name, classes[first], short(beliefs.belief[i, first]), classes[second],
+                short(beliefs.belief[i, second]), classes[int(predictions[i])],
+                "no" if inside[predictions[i]] else "yes",
+                "|".join(classes[label] for label in inside.nonzero()[0].tolist()),
+            ]
+        )  # fmt: skip
+    return lines
+
+
+def short(value: float) -> str:
+    return f"{float(value):.6g}"
+
+
+def write(out: Path, head: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
+    """Write a CSV file, or print it."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(lines)
+    if str(out) == "-":
+        print(text.getvalue(), end="")
+        return
+    with shared.writing(out):
+        atomic_write(out, text.getvalue())
+    print(f"Written: {out}")

@@ -1,0 +1,156 @@
+"""Carry out the runs of a command: print the plan, train what is missing, report failures."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from benchmark.cli.options import Options, default_profile, devices_here, run_options
+from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, UsageError
+from benchmark.store import STATES, Store
+from datasets.base import plural
+
+if TYPE_CHECKING:
+    from benchmark.config.selection import Selection
+    from benchmark.config.spec import RunSpec
+    from benchmark.runner.pool import Backend
+    from benchmark.runner.progress import Progress
+    from benchmark.store import PlanStatus
+
+NAMED = 5  # runs that a line of failures names
+
+
+def train(options: Options, selection: Selection, specs: Sequence[RunSpec]) -> Progress:
+    """Print the plan, then train what is missing, showing progress."""
+    from benchmark.files import ensure_writable
+    from benchmark.runner.missing import refuse_missing
+    from benchmark.runner.progress import Progress, display_for
+    from benchmark.runner.schedule import cost
+    from benchmark.runner.tracking import check_tracker
+
+    place = run_options(options)
+    check_tracker(place.track)
+    slots, backend = slots_and_backend(options)
+    plan = Store(place.results).status(specs, place.keep_model)
+    todo = sorted(plan.todo, key=lambda s: -cost(s, selection.entry(s.method)))
+    if not options["quiet"]:
+        where = options.get("scheduler") or f"{len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}"
+        print(f"{plan_line(plan, where)}; results in {place.results}.", flush=True)
+    say_weights(options, todo)
+    if options["dry_run"]:
+        print("\n".join(grouped_runs(todo) or ["To do            nothing"]))
+        say_missing(options, todo)
+    if options["dry_run"] or not todo:
+        return Progress(0)
+    if not backend.needs_scheduler:  # else the data are where the workers are
+        refuse_missing(todo, place.data)
+    ensure_writable(place.results)
+    wait, scheduler = not options.get("no_wait"), options.get("scheduler") or ""
+    chosen = backend(tuple(slots[: len(todo)]), wait, scheduler, options["device"])
+    return chosen.run(todo, place, display_for(options["quiet"], place.results))
+
+
+def make_sets(options: Options, specs: Sequence[RunSpec]) -> None:
+    """Train the annotators that are missing and draw the candidate sets of these runs, showing progress."""
+    from benchmark.files import ensure_writable
+    from benchmark.runner.progress import display_for
+    from datasets.candidates.generators import GENERATORS
+
+    annotated = [spec for spec in specs if GENERATORS[spec.data.generator].annotator]
+    slots, backend = slots_and_backend(options)
+    if not annotated:
+        return
+    place = run_options(options)
+    ensure_writable(place.results)
+    chosen = backend(tuple(slots[: len(annotated)]), device=options["device"])
+    chosen.prepare(annotated, place, display_for(options["quiet"], place.results))
+
+
+def slots_and_backend(options: Options) -> tuple[list[str], type[Backend]]:
+    """Return the device of every simultaneous run and the backend, checked."""
+    from benchmark.runner.backends import BACKENDS, DEFAULT
+    from benchmark.runner.devices import parse_jobs
+
+    slots, scheduler = parse_jobs(options["jobs"], devices_here(options)), options.get("scheduler")
+    backend = BACKENDS[options.get("backend", DEFAULT)]
+    if backend.needs_scheduler and not scheduler:
+        raise UsageError(f"--backend {backend.name} needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")
+    if scheduler and not backend.needs_scheduler:
+        names = " or ".join(name for name, each in BACKENDS.items() if each.needs_scheduler)
+        raise UsageError(f"--scheduler {scheduler} is for --backend {names}; write both or neither.")
+    if scheduler and not re.fullmatch(r"(\w+://)?[^/]+:\d+", scheduler):
+        raise UsageError(f"--scheduler {scheduler} is not an address; write it as tcp://host:8786.")
+    return list(slots), backend
+
+
+def announce(options: Options, title: str, selection: Selection) -> None:
+    """Print the first line of a command."""
+    if not options["quiet"]:
+        print(f"{title}, profile {selection.profile.name} ({default_profile(options)[1]}).", flush=True)
+    for reason in selection.unusable:
+        print(f"reproduce.sh: {reason} The others go on without it.", file=sys.stderr, flush=True)
+
+
+def plan_line(plan: PlanStatus, where: str) -> str:
+    """Return the plan in one line: how many runs, in which states, on what."""
+    counts = [f"{plan.count('done')} done"]
+    counts += [f"{plan.count(state)} {state}" for state in STATES if state != "done" and plan.count(state)]
+    return f"Plan: {plural(len(plan.specs), 'run')}, {', '.join(counts)}, {len(plan.todo)} to do on {where}"
+
+
+def grouped_runs(specs: Sequence[RunSpec]) -> list[str]:
+    """Return a line per dataset, and per profile where there are several: methods with their seeds."""
+    groups: dict[str, dict[str, list[int]]] = {}
+    several = len({spec.profile for spec in specs}) > 1
+    for spec in specs:
+        where = f"{spec.dataset}, {spec.profile}" if several else spec.dataset
+        groups.setdefault(where, {}).setdefault(spec.label, []).append(spec.seed)
+    lines = []
+    for where, methods in groups.items():
+        by_seeds: dict[str, list[str]] = {}
+        for label, seeds in methods.items():
+            by_seeds.setdefault(", ".join(map(str, sorted(seeds))), []).append(label)
+        parts = [f"{', '.join(labels)}, seed{'s' * (', ' in seeds)} {seeds}" for seeds, labels in by_seeds.items()]
+        lines.append(f"To do            {where}: {'; '.join(parts)}")
+    return lines
+
+
+def say_missing(options: Options, specs: Sequence[RunSpec]) -> dict[str, str]:
+    """Print which datasets of these runs are not on this machine, and return them with the reason."""
+    from benchmark.runner.missing import missing_data
+
+    missing = missing_data(specs, options["data"])
+    for name, reason in missing.items():
+        print(f"Missing data     {name}: {reason}")
+    return missing
+
+
+def say_weights(options: Options, specs: Sequence[RunSpec]) -> None:
+    """Print which pretrained weights the runs start from; missing ones are reported even with --quiet."""
+    from benchmark.config.weights import needed
+    from methods.networks.pretrained import whereabouts
+
+    for weights in needed(specs):
+        location = whereabouts(weights.network, weights.file)
+        if location.here and options["quiet"]:
+            continue
+        print(weights.sentence(location), file=sys.stdout if location.here else sys.stderr, flush=True)
+
+
+def report_failures(progress: Progress, quiet: bool = True) -> int:
+    """Print what did not end well, unless it is the only line above; return the exit code of `run`."""
+    failures: dict[tuple[str, str, str], list[RunSpec]] = {}  # a reason that stops all runs on a dataset is said once
+    for spec, outcome in progress.outcomes:
+        if outcome.status not in ("done", "claimed"):
+            failures.setdefault((spec.dataset, outcome.status, outcome.reason), []).append(spec)
+    alone = not quiet and [outcome.skipped for _, outcome in progress.outcomes] == [False]
+    for (dataset, status, reason), specs in () if alone else failures.items():
+        names = ", ".join(f"{spec.label} seed {spec.seed}" for spec in specs[:NAMED])
+        more = f" and {plural(len(specs) - NAMED, 'other run')}" if len(specs) > NAMED else ""
+        print(f"{dataset} {names}{more}: {status}: {reason}")
+    claimed = sum(outcome.status == "claimed" for _, outcome in progress.outcomes)
+    if claimed:
+        print(f"{plural(claimed, 'run')} {'are' if claimed > 1 else 'is'} being trained by other processes.")
+    return FAILED if failures else INCOMPLETE if claimed else COMPLETE

@@ -1,0 +1,300 @@
+"""The tables and figures of benchmark/exhibits, `all` and `plot`: train what is missing, then write."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchmark.analysis import table as rendering
+from benchmark.cli import options as shared
+from benchmark.cli.execution import announce, make_sets, report_failures, say_weights, train
+from benchmark.cli.options import Options, run_options, selection_of
+from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, MissingRuns, UsageError
+from benchmark.exhibits.base import Exhibit, FolderPlot, Inputs, Output, RequiredRuns, all_exhibits
+from benchmark.files import file_name
+
+if TYPE_CHECKING:
+    from benchmark.config.selection import Selection
+
+Requested = Mapping[Exhibit, Any]  # exhibits with their options
+OF_RUNS = {
+    "methods": "--methods",
+    "datasets": "--datasets",
+    "seeds": "--seeds",
+    "settings": "--set",
+    "epochs": "--epochs",
+    "plugins": "--plugin",
+}
+out = shared.out_option("Output file; the suffix selects the format (no suffix: all formats).")
+with_training = shared.together(
+    shared.selection, shared.place, shared.jobs, shared.no_run, shared.dry_run, shared.hidden_quiet
+)
+
+
+def exhibit_command(exhibit: Exhibit) -> click.Command:
+    """Return the command of a table or figure."""
+    verb = "write" if exhibit.kind == "table" else "draw"
+    title = exhibit.title[0].upper() + exhibit.title[1:]
+    where = " of the paper" if exhibit.of_paper and exhibit.profile is None else ""
+    return _command(exhibit, one, f"{title}{where}: train what is missing, then {verb} it.", with_training)
+
+
+def plot_command(exhibit: Exhibit) -> click.Command:
+    """Return the command `plot NAME`."""
+    if isinstance(exhibit, FolderPlot):
+        given: Any = (shared.profile, shared.methods, shared.datasets, shared.plugins, shared.results)
+        return _command(exhibit, plot_of_folder, f"{exhibit.title} of the runs in the results folder.", *given)
+    given = (shared.selection, shared.results, shared.device)
+    return _command(exhibit, plot_of_profile, f"{exhibit.title} of the runs of a profile.", *given)
+
+
+def _command(exhibit: Exhibit, act: Any, help: str, *given: Any) -> click.Command:
+    def callback(**options: Any) -> int:
+        own = exhibit.Options(**{field.name: options.pop(field.name) for field in dataclasses.fields(exhibit.Options)})
+        return act(exhibit, own, options)
+
+    decorate = shared.together(*given, out, shared.options_of(exhibit.Options))
+    return click.command(exhibit.name, help=help, short_help=help.partition(":")[0])(decorate(callback))
+
+
+@click.command("all", short_help="Every table and figure that the data allow")
+@with_training
+def every(**options: Any) -> int:
+    """Every table and figure that the data allow: train what is missing, then write them."""
+    return make(options, "Every table and figure", every_one())
+
+
+def one(exhibit: Exhibit, own: Any, options: Options) -> int:
+    """Make one table or figure."""
+    output = exhibit.without_runs(own)
+    if output is not None:
+        for name, word in OF_RUNS.items():
+            if options[name]:
+                raise UsageError(f"{word} changes nothing here, because no runs are read; leave it out.")
+        show(output, options)
+        return COMPLETE
+    title = exhibit.title[0].upper() + exhibit.title[1:]
+    return make(under_its_profile(options, exhibit, own), title, {exhibit: own})
+
+
+def every_one() -> Requested:
+    """Return what `all` makes: an exhibit with a profile of its own has data of its own too."""
+    return {exhibit: options for exhibit, options in with_defaults().items() if exhibit.profile is None}
+
+
+def with_defaults() -> Requested:
+    return {exhibit: exhibit.Options() for exhibit in all_exhibits()}
+
+
+def under_its_profile(options: Options, exhibit: Exhibit, own: Any) -> Options:
+    """Return the options with the exhibit's own profile, if it has one and no other is named."""
+    profile = exhibit.profile_for(own)
+    return options if options["profile"] or not profile else {**options, "profile": profile}
+
+
+def with_usual_datasets(selection: Selection, options: Options, requested: Requested) -> Selection:
+    """Return the selection; a single exhibit may have datasets of its own where none are named."""
+    if options["datasets"] is None and len(requested) == 1:
+        ((exhibit, own),) = requested.items()
+        return exhibit.default_selection(selection, own, run_options(options))
+    return selection
+
+
+def with_known_reference(own: Any, selection: Selection) -> Any:
+    """Return the exhibit's options with `--reference` in any case as the name that it stands for."""
+    if getattr(own, "reference", None) is None:
+        return own
+    return dataclasses.replace(own, reference=selection.known_as(own.reference))
+
+
+def check_reference(exhibit: Exhibit, own: Any, methods: Sequence[str]) -> None:
+    """Refuse a named reference that is not among the methods; the default one may be missing."""
+    reference = getattr(own, "reference", None)
+    if reference is not None and reference not in methods:
+        raise UsageError(f"--reference {reference} is not among the methods of {exhibit.title}: {', '.join(methods)}.")
+
+
+def needs_of(requested: Requested, selection: Selection) -> dict[Exhibit, RequiredRuns]:
+    """Return the runs of each exhibit. Of several, one that these methods or data do not allow is left out."""
+    needs = {}
+    for exhibit, own in requested.items():
+        if len(requested) == 1:
+            check_reference(exhibit, own, selection.methods)
+        try:
+            needs[exhibit] = exhibit.required_runs(selection, own)
+        except UsageError as error:
+            if len(requested) == 1:
+                raise
+            print(f"{exhibit.name} is left out: {error}")
+    return needs
+
+
+def make(options: Options, title: str, requested: Requested) -> int:
+    """Train what is missing, unless told not to, then make and write the exhibits."""
+    selection = selection_of(options)
+    altered, selection = selection.altered, with_usual_datasets(selection, options, requested)
+    announce(options, title, selection)
+    requested = {exhibit: with_known_reference(own, selection) for exhibit, own in requested.items()}
+    needs = needs_of(requested, selection)
+    out = options.get("out")
+    for exhibit in requested:
+        check_out(out, "tables" if exhibit.kind == "table" else "figures")
+    if not options["no_run"]:
+        unique = {spec.digest: spec for need in needs.values() for spec in need.specs}
+        if unique:
+            train(options, selection, list(unique.values()))
+        elif options["dry_run"]:
+            print(f"Plan: {title} needs no training; candidate sets are built if they are missing.")
+        sets = [spec for need in needs.values() for spec in need.sets]
+        if not unique:
+            say_weights(options, sets)
+        if not options["dry_run"]:
+            make_sets(options, sets)
+    if options["dry_run"]:
+        return COMPLETE
+    complete = not selection.unusable
+    for exhibit, required in needs.items():
+        inputs = Inputs(selection, required, run_options(options))
+        try:
+            content = exhibit.make(inputs, requested[exhibit])
+        except MissingRuns as error:
+            if len(requested) == 1:
+                raise
+            print(f"Not drawn: {error}")
+            complete = False
+            continue
+        stem = exhibit.stem(requested[exhibit], altered)
+        show(Output(content, selection.profile.name, stem), options)
+        figure = None if out is not None and out.suffix else exhibit.figure(inputs, requested[exhibit])
+        if figure is not None:  # a file name with a suffix is the table's alone
+            show(Output(figure, selection.profile.name, stem), options)
+        complete &= content.complete if isinstance(content, rendering.Table) else not inputs.status.todo
+    return COMPLETE if complete else INCOMPLETE
+
+
+def sweep(options: Options, selection: Selection, text: str) -> int:
+    """Train every value of `run --sweep`, then write their table and plot."""
+    from benchmark.exhibits.parts.sweep import sweep_of, sweep_plot, sweep_table
+
+    chosen = sweep_of(text, selection, options["methods"] is not None)
+    announce(options, f"Sweep of {chosen.name}", selection)
+    required = chosen.required_runs(selection)
+    unique = {spec.digest: spec for spec in required.specs}
+    code = report_failures(train(options, selection, list(unique.values())), options["quiet"])
+    if options["dry_run"]:
+        return code
+    inputs = Inputs(selection, required, run_options(options))
+    stem = file_name("-".join(["sweep", text, *([selection.altered] if selection.altered else [])]))
+    table = sweep_table(chosen, inputs)
+    show(Output(table, selection.profile.name, stem), options)
+    if inputs.status.count("done"):
+        show(Output(sweep_plot(chosen, inputs), selection.profile.name, stem), options)
+    return code or (COMPLETE if table.complete else INCOMPLETE)
+
+
+# Plots ----------------------------------------------------------------------------------------------------------------
+
+
+def plot_of_profile(exhibit: Exhibit, own: Any, options: Options) -> int:
+    """Draw a plot of the runs that a profile plans."""
+    selection = selection_of(under_its_profile(options, exhibit, own))
+    own = with_known_reference(own, selection)
+    check_reference(exhibit, own, selection.methods)
+    inputs = Inputs(selection, exhibit.required_runs(selection, own), run_options(options))
+    show(Output(exhibit.make(inputs, own), selection.profile.name, exhibit.stem(own, selection.altered)), options)
+    return COMPLETE
+
+
+def plot_of_folder(exhibit: FolderPlot, own: Any, options: Options) -> int:
+    """Draw a plot of the stored runs."""
+    from benchmark import store
+    from benchmark.config.profile import profile_name
+    from benchmark.config.selection import as_known, short_list
+    from datasets.registry import SOURCES
+    from methods.registry import discover
+
+    results, profile = options["results"], options["profile"]
+    frame = store.epoch_frame(store.current_runs(results, profile, options["plugins"]))
+    if frame.empty:
+        raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
+    entries = discover(options["plugins"], tolerant=True).entries.values()
+    chosen = {
+        "method": as_known((options["methods"] or "").split(","), entries),
+        "dataset": as_known((options["datasets"] or "").split(","), SOURCES.values()),
+    }
+    for column, names in chosen.items():
+        if any(names):
+            stored = set(frame[column]) | set(frame["label"])
+            unknown = [name for name in names if name not in stored]
+            if unknown:
+                columns = ", ".join(sorted(set(frame[column])))
+                raise UsageError(f"--{column}s: no run of '{unknown[0]}' in {results}; there are {columns}.")
+            frame = frame[frame[column].isin(names) | frame["label"].isin(names)]
+    if getattr(own, "reference", None) is not None:
+        own = dataclasses.replace(own, reference=as_known((own.reference,), entries)[0])
+        check_reference(exhibit, own, sorted(set(frame["method"])))
+    figure = exhibit.draw(frame, chosen["method"], {entry.name: entry.title for entry in entries}, own)
+    altered = "-".join(
+        short_list([name for name in names if name], f"{kind}s") for kind, names in chosen.items() if any(names)
+    )
+    profiles = [profile] if profile else sorted(set(frame["profile"]))
+    folder = profile_name(profiles[0]) if len(profiles) == 1 else "all"
+    show(Output(figure, folder, exhibit.stem(own, altered)), options)
+    return COMPLETE
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def show(output: Output, options: Options) -> None:
+    """Write an exhibit in all its formats; a table is also printed."""
+    if not isinstance(output.content, rendering.Table):
+        from benchmark.exhibits.parts.style import SUFFIXES, save
+
+        folder, stem, suffixes = target(options, "figures", output, SUFFIXES)
+        with shared.writing(folder / stem):
+            for path in save(output.content, folder, stem, suffixes=suffixes):
+                print(f"Written: {path}")
+        return
+    folder, stem, suffixes = target(options, "tables", output, rendering.SUFFIXES)
+    print(rendering.to_text(output.content, colour=sys.stdout.isatty()))
+    with shared.writing(folder / stem):
+        paths = rendering.write(output.content, folder, stem, suffixes)
+    if not options.get("quiet"):
+        print(f"Written: {folder / stem} ({', '.join(path.suffix for path in paths)})")
+
+
+def check_out(out: Path | None, kind: str) -> None:
+    """Refuse an unknown format before anything trains."""
+    from benchmark.exhibits.parts import style
+
+    suffixes = rendering.SUFFIXES if kind == "tables" else style.SUFFIXES
+    if out is not None and out.suffix and out.suffix not in suffixes:
+        raise UsageError(f"--out {out}: {kind} are written as {', '.join(suffixes)}; end the name in one, or in none.")
+
+
+def target(options: Options, kind: str, output: Output, suffixes: tuple[str, ...]) -> tuple[Path, str, tuple[str, ...]]:
+    """Return folder, name and formats of what is written: those of --out, or the usual place in the results folder."""
+    out = options.get("out")
+    if out is None:
+        return options["results"] / kind / output.folder, output.stem, suffixes
+    check_out(out, kind)
+    return out.parent, out.name.removesuffix(out.suffix), (out.suffix,) if out.suffix else suffixes
+
+
+def commands() -> list[click.Command]:
+    """Return the paper's tables and figures, `all`, and what goes beyond the paper."""
+    exhibits = [exhibit for exhibit in all_exhibits() if exhibit.kind != "plot"]
+    of_paper = [exhibit for exhibit in exhibits if exhibit.of_paper and exhibit.profile is None]
+    beyond = sorted((exhibit for exhibit in exhibits if exhibit not in of_paper), key=lambda e: e.profile is None)
+    return [*map(exhibit_command, of_paper), every, *map(exhibit_command, beyond)]
+
+
+def plot_commands() -> list[click.Command]:
+    """Return the commands of `plot`."""
+    return [plot_command(exhibit) for exhibit in all_exhibits() if exhibit.kind == "plot"]

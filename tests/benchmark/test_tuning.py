@@ -1,0 +1,24 @@
+"""The rule by which `tune` chooses, and the file that it writes."""
+
+from __future__ import annotations
+
+from benchmark import tuning
+
+
+def test_of_equal_scores_the_smaller_learning_rate_wins():
+    places = [(lr, decay) for lr in (0.5, 0.1, 0.05) for decay in (1e-3, 1e-4)]
+    points = [tuning.Point(*place, (), score) for place, score in zip(places, (1, 7, 7, 7, 7, 7), strict=True)]
+    assert tuning.Cell("digits", "cc", 0.1, tuple(points)).best == tuning.Point(0.05, 1e-4, (), 7)
+    assert tuning.Cell("digits", "cc", 0.1, (tuning.Point(0.5, 1e-3, ()),)).best is None
+
+
+def test_a_later_tuning_keeps_the_choices_of_other_methods(tmp_path):
+    path = tmp_path / "tuned.toml"
+    old = [
+        {"method": "cc", "dataset": 'a "b" \\ ü', "source": "s", "lr": 0.1, "weight_decay": 1e-4},
+        {"method": "rc", "dataset": "a", "source": "s", "lr": 0.1, "weight_decay": 1e-4},
+    ]
+    path.write_text(tuning.to_toml("quick", old))
+    assert tuning.entries_of(path, "quick") == old
+    new = {"method": "rc", "dataset": "a", "source": "t", "lr": 0.5, "weight_decay": 1e-3}
+    assert tuning.merged(old, [new]) == [old[0], new]
