@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmark.errors import USAGE
+from benchmark.errors import USAGE, did_you_mean
 from benchmark.exhibits.base import NoFlags
 from benchmark.files import ROOT
 from benchmark.flags import flag
@@ -129,8 +129,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> Any:
         if "invalid choice" in message:
-            from methods.registry import did_you_mean
-
             word = message.split("invalid choice: ")[1].split("'")[1]
             names = [n for a in self._actions if isinstance(a.choices, dict | list | tuple) for n in a.choices or ()]
             message = f"unknown '{word}'.{did_you_mean(word, names)}"

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.analysis.table import NONE, Cell, Row, Table, row
 from benchmark.config.profile import load_profile
-from benchmark.errors import UsageError
+from benchmark.errors import UsageError, did_you_mean
 from benchmark.exhibits.base import Exhibit, Material, Need
 from benchmark.flags import flag
-from methods.registry import did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmark.errors import UsageError
+from benchmark.errors import UsageError, did_you_mean
 from benchmark.exhibits.base import Exhibit, Material, Need, chosen
 from benchmark.flags import flag
-from methods.registry import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd

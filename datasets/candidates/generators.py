@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from datasets.base import DataError, did_you_mean
+from datasets.base import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,6 +90,5 @@ GENERATORS = {entry.name: entry for entry in _ENTRIES}
 
 def get(name: str) -> Generator:
     if name not in GENERATORS:
-        hint = did_you_mean(name, GENERATORS)
-        raise DataError(f"Unknown generator '{name}'.{hint} Known are {', '.join(GENERATORS)}.")
+        raise DataError(f"Unknown generator '{name}'; there are {', '.join(GENERATORS)}.")
     return GENERATORS[name]
