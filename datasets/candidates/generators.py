@@ -23,7 +23,7 @@ class Rows:
 
     labels: Tensor  # (B,) int64, the true ones
     num_classes: int
-    superclass: Any = None  # (C,) int64, where the data set has them
+    superclass: Any = None  # (C,) int64, where the dataset has them
     logits: Any = None  # (B, C) outputs of the annotator, for a rule that asks for one
 
 
@@ -38,7 +38,7 @@ class Generator:
     sentence: str  # for `list generators`
     rule: Rule | None
     annotator: bool = False  # needs an annotator's logits, whose temperature can be set to reach a mean set size
-    superclasses: bool = False  # needs a data set with superclasses
+    superclasses: bool = False  # needs a dataset with superclasses
 
 
 def flip_probabilities(logits: Tensor, labels: Tensor, rate: float) -> Tensor:

@@ -134,7 +134,9 @@ class Wrapped(Backbone):
         patches = tokens[:, getattr(self.network, "num_prefix_tokens", 0) :]
         side = math.isqrt(patches.shape[1])
         if side * side != patches.shape[1]:
-            raise BackboneError(f"{patches.shape[1]} tokens per picture lie on no square grid; choose another encoder.")
+            raise BackboneError(
+                f"{patches.shape[1]} tokens per image do not form a square grid; choose another encoder."
+            )
         return patches.transpose(1, 2).unflatten(2, (side, side))
 
 

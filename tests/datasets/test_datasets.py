@@ -148,7 +148,7 @@ def test_listing_and_finding_data_sets_needs_no_torch(tmp_path):
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=PROJECT)
 
 
-def test_an_unknown_name_gets_a_suggestion():
+def test_an_unknown_name_is_refused():
     with pytest.raises(DataError, match="Unknown dataset"):
         registry.get("cub20")
 
@@ -157,6 +157,7 @@ def test_every_source_is_missing_in_an_empty_folder_and_says_how_to_get_it(tmp_p
     for name in ("cifar100", "cifar100h", *TREES, "lost", "malagasy"):
         found = registry.get(name).find(tmp_path)
         assert found.status == "missing" and found.how
+        assert ("fetch" in found.how) == (name not in ("cars196", "malagasy"))  # where it can do something
         with pytest.raises(DataError, match=name):
             registry.get(name).load(tmp_path)
 
