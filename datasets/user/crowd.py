@@ -12,7 +12,7 @@ from datasets.base import UNKNOWN, DataError, Dataset, plural
 from datasets.candidates.votes import check_votes, supported
 from datasets.user.npz import read_npz
 from datasets.user.rows import FORM, SEPARATOR, dataset_from, row_name
-from datasets.user.table import features_of, read_table, read_texts, rows_of
+from datasets.user.table import features_of, read_table, read_texts, rows_of, texts
 
 ANSWERS = "answers.csv"
 COLUMNS = ["row", "annotator", "answer"]
@@ -63,8 +63,7 @@ def load_crowd(
     else:
         frame = read_table(data)
         x, columns = features_of(str(data), frame)
-    if "id" not in frame:
-        frame["id"] = [str(row) for row in range(len(frame))]
+    frame["id"] = texts(frame, "id") if "id" in frame else [str(row) for row in range(len(frame))]
     strange = ~answers["row"].isin(frame["id"])
     if strange.any():
         row = int(strange.argmax())

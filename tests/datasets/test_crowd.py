@@ -40,6 +40,7 @@ def crowd(folder: Path, rows: int = 60, seed: int = 0, kind: str = "csv") -> np.
         frame = pd.DataFrame(x, columns=["a", "b", "c"])
         frame["id"], frame["label"] = [f"r{row}" for row in range(rows)], [CLASSES[label] for label in truth]
         frame["split"] = ["test" if row % 5 == 0 else "train" for row in range(rows)]
+        frame["id"] = " " + frame["id"]  # blanks around an id mean nothing
         frame.to_csv(folder / "data.csv", index=False)
     return truth
 
