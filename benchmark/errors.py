@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 COMPLETE, FAILED, USAGE, INCOMPLETE, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
@@ -33,6 +35,12 @@ class MethodDefect(CandidError):
         except (OSError, TypeError):
             where = method.__qualname__
         super().__init__(f"{where}: {text}")
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """Return ' Did you mean …?' with the names that are close to a word, or an empty text."""
+    close = get_close_matches(word, list(names), n=2, cutoff=0.5)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def warn(message: str) -> None:

@@ -23,7 +23,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from benchmark import artifacts
-from benchmark.errors import CandidError
+from benchmark.errors import CandidError, did_you_mean
 from datasets.base import UNKNOWN, DataError
 from datasets.user.new import check_rows, frame_rows
 from datasets.user.rows import Rows, dataset_from, inputs_of, ordered, words_of
@@ -154,7 +154,10 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         if not isinstance(self.random_state, int | np.integer) or self.random_state < 0:
             raise ValueError(f"random_state is {self.random_state!r}; it must be a whole number from 0 on.")
         catalogue = discover(self._plugins)
-        entry = catalogue.get(self.method)
+        try:
+            entry = catalogue.get(self.method)
+        except MethodError as error:
+            raise MethodError(f"{error}{did_you_mean(self.method, catalogue.entries)}") from None
         given = {f"{scope}.{key}": getattr(self, key) for key, scope in SHORT.items() if getattr(self, key) is not None}
         given |= {"backbone.name": self.network} if self.network else {}
         given |= dict(self.settings or {})

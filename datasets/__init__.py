@@ -1,5 +1,5 @@
-"""Data sets and their candidate labels. One file per data set (family); `registry` finds them, `base` says what one is.
+"""Datasets, one file per dataset or family. `registry` collects them, `base` defines what a dataset is.
 
-Sub-rooms: `views` augments, `labels` makes candidate sets, `storage` fetches, decodes and writes files. Nothing here
-imports `benchmark` or `methods`; importing `registry` needs no torch.
+`views` augments, `candidates` makes candidate sets, `storage` fetches, decodes and writes files, `user` reads the user's
+own data. Nothing here imports `benchmark` or `methods`; importing `registry` needs no torch.
 """

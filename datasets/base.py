@@ -1,17 +1,18 @@
-"""What a data set is: images or features with labels, where it comes from, and what can be wrong with it.
+"""Define datasets: images or features with labels, their sources, and checks of what they hold.
 
-Nothing here imports torch when the file is imported, so that listing data sets stays instant.
+Nothing here imports torch when the file is imported, so that listing datasets stays instant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from datasets.storage.archives import ARCHIVES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 Group = Literal["Embedded", "Common", "Fine-Grained", "Tabular", "Own"]
 GROUPS: tuple[str, ...] = get_args(Group)  # in the order of a list
-UNKNOWN = -1  # the label of a row whose true class nobody has told
+UNKNOWN = -1  # the label of a row whose true class is not known
 
 
 class DataError(Exception):
@@ -30,7 +31,7 @@ class DataError(Exception):
 
 @dataclass(frozen=True)
 class Split:
-    """Training or test part of a data set; read it through `batch`.
+    """Training or test part of a dataset; read it through `batch`.
 
     Three storages: images of one size (N, 3, H, W) uint8; features (N, d) float32; images of many sizes, one
     after the other in one flat memory-mapped uint8 tensor, image i at `offsets[i]` with (h, w) = `sizes[i]`.
@@ -45,7 +46,7 @@ class Split:
         return self.labels.shape[0]
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Rows `index` (B,): images (B, 3, H, W) uint8 or features (B, d), and the valid sizes (B, 2) when padded.
+        """Return rows `index` (B,): images (B, 3, H, W) uint8 or features (B, d), and the valid sizes (B, 2) when padded.
 
         Images of many sizes are padded with 0 at the bottom and right to the largest of the batch.
         """
@@ -63,7 +64,7 @@ class Split:
         return images, sizes
 
     def rows(self, index: Tensor) -> Split:
-        """The same storage, restricted to the rows `index`."""
+        """Return the same storage, restricted to the rows `index`."""
         if self.offsets is not None and self.sizes is not None:
             return Split(self.images, self.labels[index], self.sizes[index], self.offsets[index])
         return Split(self.images[index], self.labels[index], None if self.sizes is None else self.sizes[index])
@@ -71,7 +72,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """One loaded data set."""
+    """One loaded dataset."""
 
     name: str
     num_classes: int
@@ -92,7 +93,7 @@ class Dataset:
     train_names: tuple[str, ...] = ()  # of the user's training rows
 
     def with_training_rows(self, rows: Tensor) -> Dataset:
-        """The same data with these of the training rows."""
+        """Return the same dataset with some of its training rows."""
         return replace(
             self,
             train=self.train.rows(rows),
@@ -125,7 +126,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a data set is on this machine."""
+    """Whether a dataset is on this machine."""
 
     status: Literal["found", "missing", "incomplete"]
     detail: str
@@ -134,7 +135,7 @@ class Availability:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set that can be named on the command line.
+    """A dataset that can be named on the command line.
 
     `load(root, seed=0, **settings)` reads it from the data folder; where the split is official, the seed has no effect.
     """
@@ -152,14 +153,8 @@ class Source:
     backbone: str = ""  # of the loaded set, where that network has published weights: a plan says whether they are here
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """' Did you mean …?' or nothing."""
-    close = get_close_matches(word, list(known), n=2, cutoff=0.5)
-    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-
-
 def renamed(load: Callable[..., Dataset], name: str) -> Callable[..., Dataset]:
-    """The same data under another name, with the same settings: `wraps` keeps the signature that states them."""
+    """Return a loader of the same data under another name; `wraps` keeps the signature, which states the settings."""
 
     @wraps(load)
     def load_renamed(*arguments: Any, **settings: Any) -> Dataset:
@@ -169,17 +164,19 @@ def renamed(load: Callable[..., Dataset], name: str) -> Callable[..., Dataset]:
 
 
 def how_to_get(name: str) -> str:
-    """What `list datasets` and `doctor` advise for a set that is not complete."""
-    return f"`./reproduce.sh fetch {name}`, or by hand as in docs/data.md"
+    """Return what to do about a dataset that is not complete."""
+    if all(archive.urls for archive in ARCHIVES.get(name, ())):
+        return f"`./reproduce.sh fetch {name}`, or by hand as in docs/data.md"
+    return f"it cannot be downloaded; put its files into data/{name} as described in docs/data.md"
 
 
 def first_folder(places: Sequence[Path], *holding: str) -> Path | None:
-    """The first folder that holds one of the given entries: archives and tools differ in their top folder."""
+    """Return the first folder that holds one of the entries: archives and tools differ in their top folder."""
     return next((place for place in places if any((place / entry).exists() for entry in holding)), None)
 
 
 def read_mat(path: Path, *keys: str, squeeze: bool = False) -> list[Any]:
-    """Named variables of a MATLAB file, dense, sparse or cell arrays; reading it runs no code of the file."""
+    """Read variables of a MATLAB file, dense, sparse or cell arrays; no code of the file is run."""
     from scipy.io import loadmat
 
     if not path.is_file():
@@ -194,6 +191,12 @@ def read_mat(path: Path, *keys: str, squeeze: bool = False) -> list[Any]:
     if lacking:
         raise DataError(f"{path} has no variable `{lacking[0]}`; {', '.join(keys)} must be there.")
     return [content[key] for key in keys]
+
+
+def row_name(row: int, names: Sequence[str] = ()) -> str:
+    """Return how messages name a row: its number from 1, as a table counts below its header, and its own name if any."""
+    number = str(row + 1)
+    return f"row {number}" if not names or names[row] == number else f"row {number} ({names[row]})"
 
 
 def plural(count: int, noun: str) -> str:
@@ -216,7 +219,7 @@ def check_labels(where: str, labels: Sequence[int] | np.ndarray, num_classes: in
 
 
 def rows_without_truth(candidates: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The rows whose candidates (N, C) do not contain the true label (N,); of one that is unknown nothing is said."""
+    """Return the rows whose candidates (N, C) lack the true label (N,), where it is known."""
     import numpy as np
 
     return np.flatnonzero(~candidates[np.arange(len(labels)), labels] & (labels != UNKNOWN))
@@ -227,12 +230,14 @@ def check_candidates(
     candidates: np.ndarray,
     labels: np.ndarray,
     num_classes: int,
-    row_name: Callable[[int], str] = "row {}".format,
+    numbers: np.ndarray | None = None,
+    names: Sequence[str] = (),
     may_lack_truth: bool = False,
 ) -> None:
     """Refuse a candidate matrix that is not (N, C), has an empty row, or, unless it may, lacks a true label.
 
-    This is the one place that holds every candidate set to "the truth is inside", whoever made it.
+    Every candidate set passes this check. `numbers` (N,) are the places of the rows in their file, `names` those of
+    all rows of the file.
     """
     import numpy as np
 
@@ -252,24 +257,25 @@ def check_candidates(
         ),
     ):
         if len(rows):
-            first = f"the first is {row_name(int(rows[0]))}"
-            raise DataError(f"{where}: {plural(len(rows), 'row')} {problem}, {first}{advice}.")
+            first = int(rows[0] if numbers is None else numbers[rows[0]])
+            raise DataError(
+                f"{where}: {plural(len(rows), 'row')} {problem}, the first is {row_name(first, names)}{advice}."
+            )
 
 
-def check_finite(where: str, features: np.ndarray) -> None:
-    """Refuse NaN and infinite features, naming the first place."""
+def check_finite(where: str, features: np.ndarray, columns: Sequence[str] = ()) -> None:
+    """Refuse NaN and infinite features, naming the first of them."""
     import numpy as np
 
     bad = np.argwhere(~np.isfinite(features))
     if len(bad):
-        raise DataError(
-            f"{where}: {plural(len(bad), 'feature value')} NaN or infinite, the first in row {bad[0][0]}, "
-            f"column {bad[0][1]}."
-        )
+        row, column = bad[0].tolist()
+        place = f"{row_name(row)}, column " + (f"`{columns[column]}`" if columns else str(column + 1))
+        raise DataError(f"{where}: {plural(len(bad), 'feature value')} NaN or infinite, the first in {place}.")
 
 
 def permutation(count: int, seed: int) -> np.ndarray:
-    """A shuffle of 0 … count − 1 as a function of the seed alone: keys by splitmix64, sorted.
+    """Return a shuffle of 0 … count − 1 as a function of the seed alone: keys by splitmix64, sorted.
 
     numpy does not promise the same shuffle in later versions; a split must not change with an upgrade.
     """
@@ -285,7 +291,7 @@ def permutation(count: int, seed: int) -> np.ndarray:
 
 
 def long_tail(labels: np.ndarray, num_classes: int, ratio: float, seed: int) -> np.ndarray:
-    """The rows, ascending, of an exponential long tail: class c keeps n·ratio^(−c/(C−1)) rows, n in the largest class.
+    """Return the rows, ascending, of an exponential long tail: n·ratio^(−c/(C−1)) of class c, n of the largest class.
 
     Rounded down, as by Cao et al. (NeurIPS 2019); one row at least, and never more than there are. The rows of a higher
     ratio are among those of a lower one.
@@ -293,16 +299,16 @@ def long_tail(labels: np.ndarray, num_classes: int, ratio: float, seed: int) -> 
     import numpy as np
 
     counts = np.bincount(labels, minlength=num_classes)
-    wanted = counts.max() * ratio ** -np.linspace(0, 1, num_classes)
-    kept = np.maximum(1, np.floor(wanted + 1e-9))  # 500 must not become 499 by a rounding error
+    targets = counts.max() * ratio ** -np.linspace(0, 1, num_classes)
+    sizes = np.maximum(1, np.floor(targets + 1e-9))  # 500 must not become 499 by a rounding error
     order = permutation(len(labels), seed)
     order = order[np.argsort(labels[order], kind="stable")]  # class by class, shuffled inside
     place = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.sort(order[place < kept[labels[order]]])
+    return np.sort(order[place < sizes[labels[order]]])
 
 
 def stratified(labels: np.ndarray, count: int, shuffle: int = 0) -> np.ndarray:
-    """(N,) bool, true for exactly `count` rows, in which every class has its share to within one row.
+    """Return (N,) bool, true for exactly `count` rows, in which every class has its share to within one row.
 
     Every row gets the middle of its place in its class, shuffled by `shuffle`, as a fraction; the lowest fractions of
     the whole set are taken. So the rows of a smaller count are mostly among those of a larger one.
@@ -314,13 +320,13 @@ def stratified(labels: np.ndarray, count: int, shuffle: int = 0) -> np.ndarray:
     for label in np.unique(labels):
         rows = order[labels[order] == label]
         place[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
-    held = np.zeros(len(labels), dtype=bool)
-    held[np.argsort(place, kind="stable")[:count]] = True
-    return held
+    chosen = np.zeros(len(labels), dtype=bool)
+    chosen[np.argsort(place, kind="stable")[:count]] = True
+    return chosen
 
 
 def cut(dataset: Dataset, train: int | None, test: int | None) -> Dataset:
-    """A stratified part of the set with so many training and test rows; None: all. The seed of a run has no say."""
+    """Return a stratified part of so many training and test rows; None: all. It does not depend on a run's seed."""
     import numpy as np
     import torch
 
@@ -333,14 +339,14 @@ def cut(dataset: Dataset, train: int | None, test: int | None) -> Dataset:
 
 
 def settings_of(source: Source) -> dict[str, Parameter]:
-    """The settings of a data set: the keyword arguments of its `load`; and every set can be cut to `train` and `test` rows."""
+    """Return the settings of a dataset: the keyword arguments of its `load`, and `train` and `test` to cut it."""
     own = {p.name: p for p in signature(source.load).parameters.values() if p.kind is p.KEYWORD_ONLY}
     cuts = {name: Parameter(name, Parameter.KEYWORD_ONLY, default=0, annotation="int") for name in ("train", "test")}
     return cuts | own
 
 
 def load(source: Source, root: Path, seed: int = 0, **settings: Any) -> Dataset:
-    """A data set with its settings; `train` and `test` cut it if it has no such settings of its own."""
+    """Load a dataset with its settings; `train` and `test` cut it if it has no such settings of its own."""
     own = signature(source.load).parameters
     cuts = {name: settings.pop(name) for name in ("train", "test") if name in settings and name not in own}
     dataset = source.load(root, seed, **settings)

@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky, 2009), and CIFAR-10N: the same pictures with the answers of three people each (Wei et al., ICLR 2022).
+"""CIFAR-10 (Krizhevsky, 2009), and CIFAR-10N: the same images with the answers of three people each (Wei et al., ICLR 2022).
 
 The images are the user's: the python version, as unpacked from the archive. The answers are in the authors' file
 `CIFAR-10_human.pt`, put in place by hand; their union contains the true label of 97.9 % of the rows.
@@ -25,8 +25,8 @@ from datasets.base import (
     first_folder,
     how_to_get,
 )
+from datasets.candidates.votes import check_votes, supported
 from datasets.cifar import RestrictedUnpickler, as_text, read_pickle
-from datasets.user.crowd import COLUMNS, check_votes, voted
 from datasets.views.recipes import CIFAR
 
 if TYPE_CHECKING:
@@ -148,24 +148,18 @@ def load_human(
 ) -> Dataset:
     """CIFAR-10 with the answers of three people as candidates: their union, or those with `votes` votes."""
     import numpy as np
-    import pandas
     import torch
 
     check_votes("cifar10n", votes, most=3)
     path = _human(Path(root))
     if path is None:
         raise DataError(f"cifar10n: the answers are not here; {HOW_HUMAN}.")
-    dataset, said = load(root, seed, check_sizes=check_sizes), read_human(path, check_sha256=check_sizes)
+    dataset, answers = load(root, seed, check_sizes=check_sizes), read_human(path, check_sha256=check_sizes)
     labels = dataset.train.labels.numpy()
-    if not np.array_equal(said["clean_label"], labels):
-        raise DataError(f"cifar10n: {path} does not belong to these pictures: its true labels are others.")
-    answers = [
-        pandas.DataFrame({"row": np.arange(len(labels)), "annotator": k, "answer": said[f"random_label{k}"]})
-        for k in (1, 2, 3)
-    ]
-    candidates = np.zeros((len(labels), 10), dtype=bool)
-    for row, kept in voted(pandas.concat(answers)[COLUMNS], votes).items():
-        candidates[row, list(kept)] = True
+    if not np.array_equal(answers["clean_label"], labels):
+        raise DataError(f"cifar10n: {path} does not belong to these images: its true labels differ.")
+    counts = sum(np.eye(10, dtype=np.int64)[np.asarray(answers[f"random_label{k}"])] for k in (1, 2, 3))
+    candidates = supported(counts, votes)
     keep = missing_truth == "keep"
     check_candidates(str(path), candidates, labels, 10, may_lack_truth=keep)
     return replace(dataset, name="cifar10n", candidates=torch.from_numpy(candidates), may_lack_truth=keep)

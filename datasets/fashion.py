@@ -1,6 +1,6 @@
-"""`fashion`: 7,000 pictures of Fashion-MNIST that ship with Candid; `fashion-mnist`: all 70,000, from their own files.
+"""`fashion`: 7,000 images of Fashion-MNIST that ship with Candid; `fashion-mnist`: all 70,000, from their own files.
 
-Xiao, Rasul and Vollgraf, 2017, MIT licence (datasets/embedded/LICENSE-fashion-mnist.txt). Grey 28×28 pictures of clothes in
+Xiao, Rasul and Vollgraf, 2017, MIT licence (datasets/embedded/LICENSE-fashion-mnist.txt). Grey 28×28 images of clothes in
 ten classes. People too confuse shirt, coat and pullover, so wrong candidates are wrong for a reason. The embedded rows
 are the first 600 and 100 per class of a fixed shuffle of the official parts, the classes in turn, so that any smaller
 `train` or `test` is balanced too; the file names the rows.
@@ -35,13 +35,13 @@ FILES = {  # SHA-256 of the unpacked content: publishers pack the same bytes dif
     "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 }
 
-# Every shoe of the set points to the left, so a mirrored one is a picture that never comes. Crops of half the area still
+# Every shoe of the set points to the left, so a mirrored one is a image that never comes. Crops of half the area still
 # show what it is.
 FASHION = Recipe(
     size=SIDE,
     scale=(0.5, 1.0),
     flip=False,
-    mean=(0.286,) * 3,  # of the training pictures
+    mean=(0.286,) * 3,  # of the training images
     std=(0.353,) * 3,
     jitter_probability=0.5,
     distill="strong",
@@ -60,7 +60,7 @@ def load_embedded(
     mean: float = 0.0,
     std: float = 1.0,
 ) -> Dataset:
-    """The first `train` and `test` of the embedded pictures. Neither the data folder nor the seed of a run has a say."""
+    """The first `train` and `test` of the embedded images. Neither the data folder nor the seed of a run has a say."""
     for what, count, most in (("train", train, TRAIN), ("test", test, TEST)):
         if not CLASSES <= count <= most:
             raise DataError(f"fashion: {what}={count} is not possible; take {CLASSES} to {most:,}.")
@@ -99,7 +99,7 @@ def _dataset(name: str, parts: list[Arrays], side: int, form: str, mean: float, 
     if std <= 0:
         raise DataError(f"{name}: std={std} is not possible; take a positive number.")
     if form == "images" and (mean, std) != (0.0, 1.0):
-        raise DataError(f'{name}: mean and std scale the rows of form="features"; pictures have their views\' own.')
+        raise DataError(f'{name}: mean and std scale the rows of form="features"; images have their views\' own.')
     splits = []
     for images, labels in parts:
         if side < SIDE:  # each pixel the mean of four, rounded
@@ -133,7 +133,7 @@ def embedded() -> dict[str, np.ndarray]:
     except Exception as error:  # whatever a damaged archive makes of itself
         raise DataError(f"fashion: {EMBEDDED} is missing or damaged ({error}); {advice}.") from None
     if digest_of(content) != EMBEDDED_SHA256:
-        raise DataError(f"fashion: {EMBEDDED} does not hold the known pictures (its SHA-256 differs); {advice}.")
+        raise DataError(f"fashion: {EMBEDDED} does not hold the known images (its SHA-256 differs); {advice}.")
     return content
 
 

@@ -36,7 +36,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 # gives l and 1 the same serifs.
 LEFT_OUT: dict[str, tuple[str, ...]] = {"Il1|!": ("sans", "stix")}
 
-# Tuned once so that a small network reaches 60–85 % from clean labels; to change one is to make another data set.
+# Tuned once so that a small network reaches 60–85 % from clean labels; to change one is to make another dataset.
 MAX_ROTATION = 10.0  # degrees to either side
 MAX_SHEAR = 0.12
 MAX_LOG_ZOOM = 0.12  # sizes from 0.89 to 1.13

@@ -1,6 +1,6 @@
-"""Finding data sets: every file of this folder that has a tuple `SOURCES` hands it over; a path is the user's own data.
+"""Find datasets: every file of this folder may have a tuple `SOURCES`; a path is the user's own data.
 
-To add a data set, put a file here with a tuple `SOURCES` of `datasets.base.Source`. Such a file imports torch inside
+To add a dataset, put a file here with a tuple `SOURCES` of `datasets.base.Source`. Such a file imports torch inside
 its functions only, so that listing needs no torch.
 """
 
@@ -12,18 +12,18 @@ from pathlib import Path
 
 import datasets
 from datasets import user
-from datasets.base import GROUPS, DataError, Source, did_you_mean
+from datasets.base import GROUPS, DataError, Source
 
 
 def _collect() -> dict[str, Source]:
-    """All sources by name, those that need no download first."""
+    """Return all sources by name, those that need no download first."""
     sources: dict[str, Source] = {}
     for file in pkgutil.iter_modules(datasets.__path__):
         if file.ispkg or file.name == "registry":
             continue
         for source in getattr(import_module(f"datasets.{file.name}"), "SOURCES", ()):
             if source.name in sources:
-                raise ValueError(f"The data set name '{source.name}' is used twice; see datasets/{file.name}.py.")
+                raise ValueError(f"The dataset name '{source.name}' is used twice; see datasets/{file.name}.py.")
             sources[source.name] = source
     return dict(sorted(sources.items(), key=lambda item: GROUPS.index(item[1].group)))
 
@@ -32,7 +32,7 @@ SOURCES = _collect()
 
 
 def get(name: str) -> Source:
-    """The source of that name, or the user's own data when the name is a path (a file, or a folder of images)."""
+    """Return the source of that name, or the user's own data if the name is a path (a file, or a folder of images)."""
     if name in SOURCES:
         return SOURCES[name]
     path = Path(name).expanduser()
@@ -42,4 +42,4 @@ def get(name: str) -> Source:
         raise DataError(
             f"{path} holds no candidates.csv and no answers.csv; see docs/own-data.md for the form of your own data."
         )
-    raise DataError(f"Unknown data set '{name}'.{did_you_mean(name, SOURCES)} See `list datasets`.")
+    raise DataError(f"Unknown dataset '{name}' (see `list datasets`).")

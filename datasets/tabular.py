@@ -169,7 +169,7 @@ def orient(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
     return data, allowed, labels, notes
 
 
-# The data sets ------------------------------------------------------------------------------------------------------
+# The datasets ------------------------------------------------------------------------------------------------------
 
 
 def locate(table: Table, root: Path) -> Path | None:

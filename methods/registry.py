@@ -13,9 +13,8 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from methods.discovery import FOLDER, Entry, MethodError, built_in_files, methods_in, scan
 from methods.settings import Setting
@@ -23,7 +22,7 @@ from methods.settings import Setting
 if TYPE_CHECKING:
     from methods.base import Method
 
-__all__ = ["Catalogue", "Entry", "MethodError", "Setting", "did_you_mean", "discover", "load", "register", "scan"]
+__all__ = ["Catalogue", "Entry", "MethodError", "Setting", "discover", "load", "register", "scan"]
 
 _registered: dict[str, type[Method]] = {}
 T = TypeVar("T", bound="type[Method]")
@@ -48,13 +47,7 @@ class Catalogue:
         for path, reason in self.broken.items():
             if Path(path).stem.replace("_", "-") == name:
                 raise MethodError(f"Method '{name}' cannot be used: {reason}")
-        raise MethodError(f"Unknown method '{name}'.{did_you_mean(name, self.entries)} See `list methods`.")
-
-
-def did_you_mean(word: str, known: Any) -> str:
-    """' Did you mean …?' or nothing."""
-    close = get_close_matches(word, [str(k) for k in known], n=2, cutoff=0.5)
-    return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+        raise MethodError(f"Unknown method '{name}' (see `list methods`).")
 
 
 def discover(plugins: tuple[str | Path, ...] = (), tolerant: bool = False) -> Catalogue:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import click
 
 from benchmark.cli import data, development, results, tables, training, tune
-from benchmark.errors import FAILED, INTERRUPTED, USAGE, CandidError
+from benchmark.errors import FAILED, INTERRUPTED, USAGE, CandidError, did_you_mean
 from benchmark.files import ROOT
 from datasets.base import DataError
-from methods.registry import MethodError, did_you_mean
+from methods.registry import MethodError
 
 REMOVED = {  # commands of earlier versions -> what to use instead
     "show": "read run.json in the run's folder, or click the cell in the page of `report`",

@@ -31,7 +31,7 @@ class OneOf(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
-            from methods.registry import did_you_mean
+            from benchmark.errors import did_you_mean
 
             self.fail(
                 f"'{value}' is not one of {', '.join(self.choices)}.{did_you_mean(value, self.choices)}", param, ctx

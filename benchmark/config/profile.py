@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.config.sections import Data, fields_of
-from benchmark.errors import UsageError
-from methods.registry import did_you_mean
+from benchmark.errors import UsageError, did_you_mean
 
 PROFILES = Path(__file__).parent / "profiles"
 LONGEST_PATH = 1000  # characters; the operating system refuses much longer names with an error of its own

@@ -17,13 +17,13 @@ from benchmark.config import sections as typed
 from benchmark.config.profile import VALUE_TABLES, Profile
 from benchmark.config.sections import AUTO, SECTIONS, Annotator, Data, Network, Train, Views, fields_of
 from benchmark.config.spec import RunConfig, RunSpec, digest_of, file_digest, label_of
-from benchmark.errors import UsageError
+from benchmark.errors import UsageError, did_you_mean
 from datasets import registry
 from datasets.candidates.generators import GENERATORS
 from datasets.user import content_of, is_own, name_of
 from methods.networks import pretrained
 from methods.networks.names import DIGEST, own_file, takes_weights
-from methods.registry import Catalogue, Entry, Setting, did_you_mean
+from methods.registry import Catalogue, Entry, Setting
 
 USER_NETWORKS = (("backbone", "name"), ("annotator", "network"))  # settings that may name a Python file of the user's
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_type_hints
 
 from benchmark.config.optimisation import OPTIMIZERS, SCHEDULES
-from benchmark.errors import UsageError
+from benchmark.errors import UsageError, did_you_mean
 from datasets.candidates.generators import GENERATORS
 from datasets.views.recipes import STRONG, WEAK, is_normalisation
-from methods.registry import Setting, did_you_mean
+from methods.registry import Setting
 
 
 @dataclass(frozen=True)

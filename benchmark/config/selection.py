@@ -11,10 +11,10 @@ from typing import Any
 from benchmark.config.profile import Profile, load_profile
 from benchmark.config.resolution import Override, check_overrides, literal, resolve, source_digest
 from benchmark.config.spec import RunSpec, digest_of
-from benchmark.errors import UsageError
+from benchmark.errors import UsageError, did_you_mean
 from datasets import registry as data_registry
 from datasets.base import DataError, Source, settings_of
-from methods.registry import Catalogue, Entry, MethodError, Setting, did_you_mean, discover
+from methods.registry import Catalogue, Entry, MethodError, Setting, discover
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Selection:
             raise UsageError(str(error)) from None
 
     def source(self, name: str) -> Source:
-        return data_registry.get(name)
+        return source_of(name)
 
     @property
     def altered(self) -> str:
@@ -158,7 +158,7 @@ def select(
     try:
         _check_own_names(sets)
         for name in sets:
-            _check_settings(data_registry.get(name), chosen_profile, [o for o in overrides if o.scope == "dataset"])
+            _check_settings(source_of(name), chosen_profile, [o for o in overrides if o.scope == "dataset"])
     except DataError as error:
         raise UsageError(str(error)) from None
     _check_use(overrides, selection.specs())
@@ -180,11 +180,19 @@ def _check_use(overrides: Sequence[Override], specs: Sequence[RunSpec]) -> None:
         raise UsageError(f"--set {name}={override.text} changes nothing: {reasons[override.scope]}.")
 
 
+def source_of(name: str) -> Source:
+    """Return the dataset of that name or path; of an unknown one the error suggests names that are close."""
+    try:
+        return data_registry.get(name)
+    except DataError as error:
+        raise UsageError(f"{error}{did_you_mean(name, data_registry.SOURCES)}") from None
+
+
 def _check_own_names(sets: Sequence[str]) -> None:
     """Results know the user's own data by a short name, which must be one data set's alone."""
     taken = {name: name for name in data_registry.SOURCES}
     for given in sets:
-        name = data_registry.get(given).name
+        name = source_of(given).name
         if taken.setdefault(name, given) != given:
             raise UsageError(f"{given} would be called '{name}', as {taken[name]} already is; rename it.")
 
@@ -219,7 +227,7 @@ def _without_broken(names: Sequence[str], catalogue: Catalogue) -> tuple[tuple[s
         except MethodError as error:
             stems = [Path(path).stem.replace("_", "-") for path in catalogue.broken]
             if name not in stems and not reasons:
-                raise UsageError(str(error)) from None
+                raise UsageError(f"{error}{did_you_mean(name, catalogue.entries)}") from None
             if not any(reason in str(error) for reason in reasons):
                 reasons.append(str(error))
     if not usable:

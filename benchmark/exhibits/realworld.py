@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.analysis.table import Cell, Row, Table, row
 from benchmark.config.profile import load_profile
-from benchmark.errors import UsageError
+from benchmark.errors import UsageError, did_you_mean
 from benchmark.exhibits import realworld_all
 from benchmark.exhibits.base import (
     Exhibit,
@@ -27,7 +27,6 @@ from benchmark.exhibits.base import (
 )
 from benchmark.exhibits.parts.style import canvas, styled
 from benchmark.flags import flag
-from methods.registry import did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

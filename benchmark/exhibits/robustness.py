@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmark.errors import UsageError
+from benchmark.errors import UsageError, did_you_mean
 from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns, figure_datasets
 from benchmark.exhibits.parts.style import canvas, mean_and_band, styled, styles_of
 from benchmark.flags import flag
-from methods.registry import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,4 @@
-"""Candidate labels: `generators` holds the rules (torch-free), `candidates` draws and stores sets, `annotator` trains.
+"""Candidate labels: `generators` has the rules, `candidate_sets` draws and stores sets, `annotator` trains, `votes` counts.
 
-May import `datasets.base`, `datasets.storage` and `datasets.views.counter`; data set files do not import this room.
+These modules import `datasets.base`, `datasets.storage` and `datasets.views.counter`; of them, dataset files use `votes`.
 """

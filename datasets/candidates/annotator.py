@@ -1,6 +1,6 @@
 """The annotator: a network trained once on clean labels, whose outputs say which wrong labels an image invites.
 
-Its logits over the training set are all that is kept in the end; on the way, a `Sitting` may keep its state. They are a function of the data set and the recipe: training is
+Its logits over the training set are all that is kept in the end; on the way, a `Sitting` may keep its state. They are a function of the dataset and the recipe: training is
 seeded, runs on one CPU thread (sums of several threads differ in the last bits) or with deterministic CUDA kernels, and
 leaves the global random state and thread count as they were.
 """
@@ -54,7 +54,7 @@ class Recipe:
     annotate_batch: int = 500  # consecutive rows, as in the release; matters in mode "train" only
     pretrained: bool = True  # where the network has published weights
     weights: str = ""  # SHA-256 of a file that stands in for them
-    normalisation: str = ""  # of the images, where the weights want another than the data set's
+    normalisation: str = ""  # of the images, where the weights want another than the dataset's
 
     def described(self) -> dict[str, Any]:
         """All that makes the annotator; as published, no entry: annotators older than these keep their key."""
@@ -101,7 +101,7 @@ def scaled(images: Tensor, sizes: Tensor | None = None) -> Tensor:
 
 @dataclass(frozen=True)
 class Annotator:
-    """A network, its recipe and its views; `annotate` trains it at most once per data set."""
+    """A network, its recipe and its views; `annotate` trains it at most once per dataset."""
 
     network: Callable[[], nn.Module]  # images -> (B, C) logits
     recipe: Recipe
@@ -327,5 +327,5 @@ def _load(path: Path, shape: tuple[int, ...], key: Mapping[str, Any]) -> Annotat
     if _checksum(annotation.logits) != annotation.sha256:
         raise DataError(f"The annotator file {path} is damaged: its SHA-256 does not match; {DELETE}.")
     if any(annotation.meta.get(name) != value for name, value in key.items()):
-        raise DataError(f"The annotator file {path} was made for another data set or recipe; {DELETE}.")
+        raise DataError(f"The annotator file {path} was made for another dataset or recipe; {DELETE}.")
     return annotation

@@ -1,6 +1,6 @@
 """Candidate sets: the draw by a generator's rule, what the sets look like, and the files that all methods share.
 
-A matrix depends on (data set, generator, rate, seed, noise) and on nothing else; it is drawn once and stored with its
+A matrix depends on (dataset, generator, rate, seed, noise) and on nothing else; it is drawn once and stored with its
 SHA-256.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from datasets.candidates.annotator import Annotation, Annotator
 
 FORMAT = 1
-ROWS = 4096  # worked on at a time, so that memory does not grow with the data set
+ROWS = 4096  # worked on at a time, so that memory does not grow with the dataset
 BISECTION_ROUNDS = 50
 DELETE = "delete it and it is made again"  # how errors about stored files end
 TEMPERATURES = (1e-4, 1e4)  # from all wrong mass on one label to all labels alike

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from datasets.base import DataError, did_you_mean
+from datasets.base import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ class Rows:
 
     labels: Tensor  # (B,) int64, the true ones
     num_classes: int
-    superclass: Any = None  # (C,) int64, where the data set has them
+    superclass: Any = None  # (C,) int64, where the dataset has them
     logits: Any = None  # (B, C) outputs of the annotator, for a rule that asks for one
 
 
@@ -38,7 +38,7 @@ class Generator:
     sentence: str  # for `list generators`
     rule: Rule | None
     annotator: bool = False  # needs an annotator's logits, whose temperature can be set to reach a mean set size
-    superclasses: bool = False  # needs a data set with superclasses
+    superclasses: bool = False  # needs a dataset with superclasses
 
 
 def flip_probabilities(logits: Tensor, labels: Tensor, rate: float) -> Tensor:
@@ -90,6 +90,5 @@ GENERATORS = {entry.name: entry for entry in _ENTRIES}
 
 def get(name: str) -> Generator:
     if name not in GENERATORS:
-        hint = did_you_mean(name, GENERATORS)
-        raise DataError(f"Unknown generator '{name}'.{hint} Known are {', '.join(GENERATORS)}.")
+        raise DataError(f"Unknown generator '{name}'; there are {', '.join(GENERATORS)}.")
     return GENERATORS[name]

@@ -1,5 +1,4 @@
-"""Files: `files` has the project's lock, atomic write and file name, `cache` keeps decoded images, `fetch` downloads.
+"""Files: `files` has locks, atomic writes and file names, `cache` stores decoded images, `fetch` downloads `archives`.
 
-`files` imports nothing of the project, so that everybody may import it; `cache` needs `datasets.base`, `fetch` also
-`datasets.registry`.
+`files` and `archives` import nothing of the project; `cache` needs `datasets.base`, `fetch` also `datasets.registry`.
 """

@@ -1,4 +1,4 @@
-"""What can be fetched: the files of every data set, where they are, and the digests that they must have."""
+"""What can be fetched: the files of every dataset, where they are, and the digests that they must have."""
 
 from __future__ import annotations
 

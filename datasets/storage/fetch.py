@@ -1,4 +1,4 @@
-"""Downloading a data set: fetch, resume, verify, unpack without trust, check, and only then move into place.
+"""Downloading a dataset: fetch, resume, verify, unpack without trust, check, and only then move into place.
 
 Everything happens in `<root>/.fetch-<name>/`; `<root>/<name>` changes by rename at the end, so a command that is killed
 leaves either the old state or the new one, and downloads where they stopped when it is run again.
@@ -52,9 +52,9 @@ def fetch(
     check: Check | None = None,
     pause: float = 1.0,
 ) -> Path:
-    """Bring a data set into `<root>/<name>` and return that folder.
+    """Bring a dataset into `<root>/<name>` and return that folder.
 
-    `sources` replaces the table of archives (mirrors); `check` replaces the data set's own test for completeness.
+    `sources` replaces the table of archives (mirrors); `check` replaces the dataset's own test for completeness.
     `pause` is the wait in seconds before a broken transfer is taken up again, doubled each time.
     """
     root, name = Path(root), SAME_FILES.get(name, name)

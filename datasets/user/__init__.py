@@ -1,4 +1,4 @@
-"""The user's own data: an `.npz` file, a table (`.csv`, `.parquet`), a folder of images with a `candidates.csv`, or of a crowd's answers.
+"""The user's own data: `.csv`, `.parquet` or `.npz` files, folders of images, or folders of several people's answers.
 
 All become `rows.Rows` and then a `Dataset` by one function. True labels are optional. See docs/own-data.md.
 """
@@ -13,27 +13,25 @@ from datasets.base import Availability, Dataset, Source
 from datasets.user.crowd import ANSWERS, DATA, load_crowd
 from datasets.user.images import LIST, load_folder
 from datasets.user.npz import load_npz
+from datasets.user.rows import FORM
 from datasets.user.table import load_table
 
 LOADERS: dict[str, Callable[..., Dataset]] = {".npz": load_npz, ".csv": load_table, ".parquet": load_table}
-FOLDERS: dict[str, Callable[..., Dataset]] = {
-    LIST: load_folder,
-    ANSWERS: load_crowd,
-}  # by the file that makes a folder one of these
+FOLDERS: dict[str, Callable[..., Dataset]] = {LIST: load_folder, ANSWERS: load_crowd}  # by a file that they must hold
 
 
 def is_own(path: Path) -> bool:
-    """Whether a path names data of the user's: by its ending, or a folder by what is in it."""
+    """Tell whether a path names the user's own data: a file by its ending, a folder by what is in it."""
     return path.suffix in LOADERS or any((path / name).is_file() for name in FOLDERS)
 
 
 def _head(path: Path) -> str:
-    """The file that says what kind of folder it is."""
+    """Return the name of the file that says what kind of folder it is."""
     return next((name for name in FOLDERS if (path / name).is_file()), LIST)
 
 
 def content_of(path: Path) -> list[Path]:
-    """The files whose content stands for the data."""
+    """Return the files whose content identifies the data."""
     if path.suffix in LOADERS:
         return [path]
     head = _head(path)
@@ -42,19 +40,19 @@ def content_of(path: Path) -> list[Path]:
 
 
 def name_of(path: Path) -> str:
-    """The file without its ending, or the folder: results must not depend on where the data lie."""
+    """Return the file's name without its ending, or the folder's: results must not depend on where the data are."""
     return path.stem if path.suffix in LOADERS else path.resolve().name
 
 
 def source(path: Path) -> Source:
-    """The path as a data set; sizes are known after loading."""
+    """Return the path as a dataset, whose sizes are known after loading."""
     name = name_of(path)
     load = partial(LOADERS.get(path.suffix) or FOLDERS[_head(path)], path)
     return Source(name, name, "Own", None, None, None, load, partial(find, path), True, True)
 
 
 def find(path: Path, root: Path) -> Availability:
-    wanted = content_of(path)[0]
-    if wanted.is_file():
-        return Availability("found", str(wanted), "")
-    return Availability("missing", f"{wanted} does not exist", "see docs/own-data.md")
+    file = content_of(path)[0]
+    if file.is_file():
+        return Availability("found", str(file), "")
+    return Availability("missing", f"{file} does not exist", FORM)

@@ -1,4 +1,4 @@
-"""New rows of the user's for a trained model: the same forms as training data, without candidates or labels."""
+"""New rows for a trained model, in the forms of training data without candidates or labels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from datasets.base import DataError, Split
 from datasets.storage import cache
-from datasets.user.images import LIST, open_images, read_list
+from datasets.user.images import LIST, files_of, open_images
 from datasets.user.npz import arrays_of
 from datasets.user.rows import inputs_of
-from datasets.user.table import SPECIAL, features_of, read_table, texts
+from datasets.user.table import SPECIAL, features_of, ids_of, read_table, read_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +22,7 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".p
 def new_rows(
     path: Path, width: int | None, columns: tuple[str, ...], root: Path
 ) -> tuple[np.ndarray | Split, tuple[str, ...]]:
-    """Features (N, d), or images if `width` is None, with a name for every row. `root`: where decoded images are kept."""
+    """Return features (N, d), or images if `width` is None, and the rows' names. Decoded images go to `root`."""
     if path.is_dir():
         if width is not None:
             raise DataError(f"{path} is a folder of images, and the model takes {width} features.")
@@ -32,16 +32,14 @@ def new_rows(
         check_rows(f"{path}: `x`", x, width)
         return x, tuple(map(str, range(len(x))))
     if path.suffix not in (".csv", ".parquet"):
-        known = "an .npz, .csv or .parquet file, or a folder of images"
-        raise DataError(f"{path} is not {known}." if path.exists() else f"{path} does not exist; name {known}.")
+        forms = "an .npz, .csv or .parquet file, or a folder of images"
+        raise DataError(f"{path} is not {forms}." if path.exists() else f"{path} does not exist; name {forms}.")
     frame = read_table(path)
-    ids = next((column for column in frame.columns if str(column).lower() == "id"), None)
-    names = tuple(texts(frame, ids)) if ids is not None else tuple(str(row + 1) for row in range(len(frame)))
-    return frame_rows(str(path), frame, width, columns), names
+    return frame_rows(str(path), frame, width, columns), ids_of(frame)
 
 
 def check_rows(where: str, x: np.ndarray, width: int | None) -> None:
-    """Refuse images for a model of features, the other way round, and rows of another size."""
+    """Refuse images for a model of features, features for a model of images, and rows of another size."""
     if width is None and x.ndim != 4:
         raise DataError(f"{where} holds features, and the model takes images.")
     if width is not None and x.ndim == 4:
@@ -51,7 +49,7 @@ def check_rows(where: str, x: np.ndarray, width: int | None) -> None:
 
 
 def frame_rows(where: str, frame: pandas.DataFrame, width: int | None, columns: tuple[str, ...]) -> np.ndarray:
-    """Features of a frame in the order of the model's columns; by place where the model knows no names."""
+    """Return the features of a frame in the order of the model's columns, if the model has names for them."""
     if width is None:
         raise DataError(f"{where} is a table, and the model takes images.")
     if columns:
@@ -69,16 +67,13 @@ def frame_rows(where: str, frame: pandas.DataFrame, width: int | None, columns: 
 
 
 def _folder(path: Path, root: Path) -> tuple[Split, tuple[str, ...]]:
-    """The images that a candidates.csv lists, or all that lie in the folder, by name."""
+    """Return the images that a candidates.csv lists, or all images of the folder in the order of their names."""
     if (path / LIST).is_file():
-        names = [row["file"].strip() for _, row in read_list(path / LIST)]
+        names = read_texts(path / LIST, ["file"])["file"].tolist()
     else:
         files = [file for file in path.rglob("*") if file.suffix.lower() in IMAGES and file.is_file()]
         names = sorted(file.relative_to(path).as_posix() for file in files)
     if not names:
         raise DataError(f"{path} holds no images ({', '.join(IMAGES)}).")
-    for name in names:
-        if not (path / name).is_file():
-            raise DataError(f"{path / LIST} names {path / name}, which does not exist.")
     store = cache.folder(root, f"new-{path.resolve().name}")
-    return open_images([path / name for name in names], path, store), tuple(names)
+    return open_images(files_of(path, names), path, store), tuple(names)

@@ -1,8 +1,9 @@
-"""Own data in an `.npz` file of plain arrays: `x`, and `candidates`, `y`, `x_test`, `y_test`, `class_names` where they are known."""
+"""`.npz` files of plain arrays: `x`, and `candidates`, `y`, `x_test`, `y_test`, `class_names` where they are known."""
 
 from __future__ import annotations
 
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,8 +14,19 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+@dataclass(frozen=True)
+class Arrays:
+    """The arrays of a file, rows of a test part after the training rows."""
+
+    x: np.ndarray
+    y: np.ndarray  # (N,) int64, UNKNOWN where the file has no label
+    parts: np.ndarray | None  # (N,) bool, True for test rows
+    candidates: np.ndarray | None  # of the training rows, (n, C) bool
+    class_names: tuple[str, ...]
+
+
 def arrays_of(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file; pickled ones are refused."""
+    """Read the arrays of a file; pickled ones are refused."""
     import numpy as np
 
     if path.is_file() and not zipfile.is_zipfile(path):
@@ -32,7 +44,7 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
 
 
 def labels_of(path: Path, key: str, values: np.ndarray | None, count: int) -> np.ndarray:
-    """(N,) true labels, UNKNOWN (−1) where the file has none."""
+    """Return (N,) true labels, UNKNOWN (−1) where the file has none."""
     import numpy as np
 
     if values is None:
@@ -49,29 +61,42 @@ def labels_of(path: Path, key: str, values: np.ndarray | None, count: int) -> np
     return values.astype(np.int64)
 
 
-def matrix_of(where: str, values: np.ndarray) -> np.ndarray:
-    """A candidate matrix of 0 and 1 as bool."""
+def read_npz(path: Path) -> Arrays:
+    """Read a file and check that its arrays fit each other."""
     import numpy as np
 
-    if values.ndim != 2 or values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
-        raise DataError(f"{where}: `candidates` is not a matrix (N, C) of 0 and 1.")
-    return values.astype(bool)
-
-
-def _classes(
-    path: Path, arrays: dict[str, np.ndarray], candidates: np.ndarray | None, y: np.ndarray
-) -> tuple[str, ...]:
+    arrays = arrays_of(path)
+    x = inputs_of(f"{path}: `x`", arrays["x"])
+    y, parts = labels_of(path, "y", arrays.get("y"), len(x)), None
+    if "y_test" in arrays and "x_test" not in arrays:
+        raise DataError(f"{path} has only one of `x_test` and `y_test`: labels without their rows.")
+    if "x_test" in arrays:
+        x_test = inputs_of(f"{path}: `x_test`", arrays["x_test"])
+        if x_test.shape[1:] != x.shape[1:]:
+            raise DataError(f"{path}: a row of `x` has shape {x.shape[1:]}, one of `x_test` {x_test.shape[1:]}.")
+        y = np.concatenate([y, labels_of(path, "y_test", arrays.get("y_test"), len(x_test))])
+        parts = np.arange(len(y)) >= len(x)
+        x = np.concatenate([x, x_test])
+    candidates = arrays.get("candidates")
     if candidates is not None:
-        count = candidates.shape[1]
-    elif "class_names" in arrays:
-        count = len(arrays["class_names"])
-    elif (y != UNKNOWN).any():
-        count = int(y.max()) + 1
+        if candidates.ndim != 2 or candidates.dtype.kind not in "biuf" or not np.isin(candidates, (0, 1)).all():
+            raise DataError(f"{path}: `candidates` is not a matrix (N, C) of 0 and 1.")
+        candidates = candidates.astype(bool)
+    names = tuple(map(str, arrays["class_names"].tolist())) if "class_names" in arrays else ()
+    return Arrays(x, y, parts, candidates, names)
+
+
+def classes_of(path: Path, arrays: Arrays) -> tuple[str, ...]:
+    """Return the names of the classes, numbers where the file has no names."""
+    if arrays.candidates is not None:
+        count = arrays.candidates.shape[1]
+    elif arrays.class_names:
+        count = len(arrays.class_names)
+    elif (arrays.y != UNKNOWN).any():
+        count = int(arrays.y.max()) + 1
     else:
         raise DataError(f"{path} has neither `candidates` nor `y`: nothing can be learnt from `x` alone, {FORM}.")
-    names = (
-        tuple(map(str, arrays["class_names"].tolist())) if "class_names" in arrays else tuple(map(str, range(count)))
-    )
+    names = arrays.class_names or tuple(map(str, range(count)))
     if len(names) != count:
         raise DataError(f"{path}: `class_names` has {len(names)} names for {count} classes.")
     if len(set(names)) < len(names):
@@ -87,27 +112,16 @@ def load_npz(
     *,
     test_share: float = 0.2,
 ) -> Dataset:
-    """`y` may be left out or −1. Without `x_test`, `test_share` of the rows with a label is held out by the seed."""
+    """Load a file; `y` is optional. Without `x_test`, `test_share` of the rows with a label is held out by the seed."""
     import numpy as np
 
-    arrays = arrays_of(path)
-    x = inputs_of(f"{path}: `x`", arrays["x"])
-    y = labels_of(path, "y", arrays.get("y"), len(x))
-    candidates = matrix_of(str(path), arrays["candidates"]) if "candidates" in arrays else None
-    names = _classes(path, arrays, candidates, y)
+    arrays = read_npz(path)
+    names, candidates = classes_of(path, arrays), arrays.candidates
     if candidates is not None:  # of all rows, before some are held out
+        train = slice(None) if arrays.parts is None else ~arrays.parts
+        y = arrays.y[train]
         check_labels(f"{path} (`y`)", y[y != UNKNOWN], len(names))
         check_candidates(str(path), candidates, y, len(names), may_lack_truth=missing_truth == "keep")
-    parts = None
-    if "y_test" in arrays and "x_test" not in arrays:
-        raise DataError(f"{path} has only one of `x_test` and `y_test`: labels without their rows.")
-    if "x_test" in arrays:
-        x_test = inputs_of(f"{path}: `x_test`", arrays["x_test"])
-        if x_test.shape[1:] != x.shape[1:]:
-            raise DataError(f"{path}: a row of `x` has shape {x.shape[1:]}, one of `x_test` {x_test.shape[1:]}.")
-        y_test = labels_of(path, "y_test", arrays.get("y_test"), len(x_test))
-        parts = np.arange(len(x) + len(x_test)) >= len(x)
-        x, y = np.concatenate([x, x_test]), np.concatenate([y, y_test])
-        if candidates is not None:
-            candidates = np.pad(candidates, ((0, len(x_test)), (0, 0)))
-    return dataset_from(Rows(str(path), x, y, names, candidates, parts), path.stem, seed, test_share, missing_truth)
+        candidates = np.pad(candidates, ((0, len(arrays.y) - len(y)), (0, 0)))
+    rows = Rows(str(path), arrays.x, arrays.y, names, candidates, arrays.parts)
+    return dataset_from(rows, path.stem, seed, test_share, missing_truth)

@@ -1,8 +1,8 @@
-"""Rows as a user has them, with candidates, with true labels or without, and the one way from them to a `Dataset`."""
+"""Rows of a user, with candidates and with true labels or without, and how they become a `Dataset`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,9 @@ from datasets.base import (
     check_candidates,
     check_finite,
     check_labels,
-    did_you_mean,
     hold_out,
     plural,
+    row_name,
 )
 from datasets.views.recipes import CIFAR, FINE_GRAINED
 
@@ -39,28 +39,27 @@ class Rows:
     classes: tuple[str, ...]
     candidates: np.ndarray | None = None  # (N, C) bool; those of test rows are not used
     parts: np.ndarray | None = None  # (N,) bool, True for rows of the test part; None: not said
-    names: tuple[str, ...] = ()  # of the rows, for the files that speak of them
+    names: tuple[str, ...] = ()  # of the rows
     columns: tuple[str, ...] = ()  # names of the features
-    row_name: Callable[[int], str] = "row {}".format
 
 
 def split_of(rows: Rows, seed: int, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Training and test rows: as the data say; else `share` of the rows with a true label is held out by the seed."""
+    """Return training and test rows: as the data say; else `share` of those with a label is held out by the seed."""
     import numpy as np
 
     if rows.parts is not None:
         return np.flatnonzero(~rows.parts), np.flatnonzero(rows.parts)
-    known = np.flatnonzero(rows.labels != UNKNOWN)
-    if not len(known):  # nothing could be scored
-        return np.arange(len(rows.labels)), known
-    _, held = hold_out(len(known), seed, share)
-    return np.setdiff1d(np.arange(len(rows.labels)), known[held]), known[held]
+    labelled = np.flatnonzero(rows.labels != UNKNOWN)
+    if not len(labelled):  # nothing could be scored
+        return np.arange(len(rows.labels)), labelled
+    _, test = hold_out(len(labelled), seed, share)
+    return np.setdiff1d(np.arange(len(rows.labels)), labelled[test]), labelled[test]
 
 
 def dataset_from(
     rows: Rows, name: str, seed: int = 0, test_share: float = 0.2, missing_truth: str = "refuse"
 ) -> Dataset:
-    """Split, scaled, and held to what every data set must be."""
+    """Build a dataset: split, scale and check the rows."""
     import numpy as np
     import torch
 
@@ -71,17 +70,13 @@ def dataset_from(
     train, test = split_of(rows, seed, test_share)
     candidates = None if rows.candidates is None else rows.candidates[train]
     if candidates is not None:
-
-        def named(row: int) -> str:
-            return rows.row_name(int(train[row]))
-
-        check_candidates(rows.where, candidates, labels[train], len(rows.classes), named, keep)
+        check_candidates(rows.where, candidates, labels[train], len(rows.classes), train, rows.names, keep)
     if len(train) < 2:
         raise DataError(f"{rows.where} has {plural(len(train), 'training row')}; two or more are needed.")
-    known = torch.from_numpy(labels)
+    all_labels = torch.from_numpy(labels)
     scaling = None
     if isinstance(rows.x, Split):
-        parts = [replace(rows.x, labels=known).rows(torch.from_numpy(part)) for part in (train, test)]
+        parts = [replace(rows.x, labels=all_labels).rows(torch.from_numpy(part)) for part in (train, test)]
         small, backbone = rows.x.offsets is None, None
     else:
         inputs = [rows.x[train], rows.x[test]]
@@ -89,7 +84,7 @@ def dataset_from(
             scaling = Scaling.of(inputs[0])
             inputs = [scaling(part) for part in inputs]
         tensors = [torch.from_numpy(np.ascontiguousarray(part)) for part in inputs]
-        parts = [Split(x, known[part]) for x, part in zip(tensors, (train, test), strict=True)]
+        parts = [Split(x, all_labels[part]) for x, part in zip(tensors, (train, test), strict=True)]
         small, backbone = max(rows.x.shape[2:], default=0) <= SMALL, "mlp" if rows.x.ndim == 2 else None
     return Dataset(
         name=name,
@@ -112,7 +107,7 @@ def dataset_from(
 
 
 def inputs_of(where: str, values: np.ndarray) -> np.ndarray:
-    """Features (N, d) float64, or images (N, 3, H, W) uint8 from (N, 3, H, W), (N, H, W, 3) or grey (N, H, W)."""
+    """Return features (N, d) float64, or images (N, 3, H, W) uint8 from (N, 3, H, W), (N, H, W, 3) or grey (N, H, W)."""
     import numpy as np
 
     if values.ndim == 2 and values.dtype.kind in "fiub":
@@ -132,30 +127,30 @@ def inputs_of(where: str, values: np.ndarray) -> np.ndarray:
 
 
 def words_of(text: str) -> set[str]:
-    """The candidates that a text names."""
+    """Return the candidates that a text names."""
     return {word.strip() for word in text.split(SEPARATOR)} - {""}
 
 
 def ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Class names in order; by number when all are whole numbers."""
-    found = set(names)
-    return tuple(sorted(found, key=int) if all(name.isdecimal() for name in found) else sorted(found))
+    """Return class names in order; by number when all are whole numbers."""
+    classes = set(names)
+    return tuple(sorted(classes, key=int) if all(name.isdecimal() for name in classes) else sorted(classes))
 
 
 def numbered(
-    where: str, sets: Sequence[set[str]] | None, truth: Sequence[str], classes: str, row_name: Callable[[int], str]
+    where: str, sets: Sequence[set[str]] | None, truth: Sequence[str], classes: str, ids: Sequence[str]
 ) -> tuple[tuple[str, ...], np.ndarray | None, np.ndarray]:
-    """Class names, candidates (N, C) and labels (N,) from words; `classes` may fix the names and their order."""
+    """Return class names, candidates (N, C) and labels (N,) from words; `classes` may fix the names and their order."""
     import numpy as np
 
-    found: set[str] = set(truth).union(*(sets or ())) - {""}
-    names = tuple(dict.fromkeys(word.strip() for word in classes.split(SEPARATOR) if word.strip())) or ordered(found)
-    if found - set(names):
-        strange = min(found - set(names))
+    named: set[str] = set(truth).union(*(sets or ())) - {""}
+    names = tuple(dict.fromkeys(word.strip() for word in classes.split(SEPARATOR) if word.strip())) or ordered(named)
+    if named - set(names):
+        strange = min(named - set(names))
         row = next(i for i, label in enumerate(truth) if label == strange or (sets and strange in sets[i]))
         raise DataError(
-            f"{where}: {row_name(row)} names the class '{strange}', which is not among the {len(names)} given."
-            f"{did_you_mean(strange, names)}"
+            f"{where}: {row_name(row, ids)} names the class '{strange}', which is not among the {len(names)} given "
+            f"({', '.join(names[:10])}{', …' if len(names) > 10 else ''})."
         )
     if len(names) < 2:
         raise DataError(f"{where} names {'one class' if names else 'no class'}; two or more are needed.")
@@ -169,14 +164,14 @@ def numbered(
     return names, candidates, labels
 
 
-def test_part(where: str, words: Sequence[str], row_name: Callable[[int], str]) -> np.ndarray:
-    """(N,) bool from a column `split` of train and test."""
+def test_part(where: str, words: Sequence[str], ids: Sequence[str]) -> np.ndarray:
+    """Return the test rows as (N,) bool, from a column `split` of train and test."""
     import numpy as np
 
     parts = [word.strip().lower() for word in words]
     for row, part in enumerate(parts):
         if part not in ("train", "test"):
-            raise DataError(f"{where}: {row_name(row)}: the split is '{words[row]}'; it is train or test.")
+            raise DataError(f"{where}: {row_name(row, ids)}: the split is '{words[row]}'; it is train or test.")
     if "train" not in parts:
         raise DataError(f"{where}: no row has the split 'train'.")
     return np.array([part == "test" for part in parts])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from methods.base import Backbone
 from methods.networks import pretrained as sources
 from methods.networks.names import NAMES, own_file
-from methods.registry import MethodError, did_you_mean
+from methods.registry import MethodError
 
 WEIGHTS = Path(__file__).parent / "weights"  # of the small networks, made by benchmark.tools.pretrain
 USE_A_FILE = "put the state-dict file on disk and pass --set backbone.weights=FILE"
@@ -134,7 +134,9 @@ class Wrapped(Backbone):
         patches = tokens[:, getattr(self.network, "num_prefix_tokens", 0) :]
         side = math.isqrt(patches.shape[1])
         if side * side != patches.shape[1]:
-            raise BackboneError(f"{patches.shape[1]} tokens per picture lie on no square grid; choose another encoder.")
+            raise BackboneError(
+                f"{patches.shape[1]} tokens per image do not form a square grid; choose another encoder."
+            )
         return patches.transpose(1, 2).unflatten(2, (side, side))
 
 
@@ -183,7 +185,7 @@ def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str)
 
     network: Any
     if not timm.is_model(name.split(".")[0]):
-        raise BackboneError(f"timm has no model '{name}'.{did_you_mean(name, timm.list_models())}")
+        raise BackboneError(f"timm has no model '{name}'; timm.list_models() has their names.")
     downloads = pretrained and not weights
     cannot = f"{asks} starts from the pretrained weights of {name}, which could not be had"
     try:
@@ -353,5 +355,5 @@ def factory(
     if name.startswith("timm:"):
         return partial(timm_model, name.removeprefix("timm:"))
     if name not in known:
-        raise BackboneError(f"Unknown backbone '{name}'.{did_you_mean(name, known)} Known: {', '.join(NAMES)}.")
+        raise BackboneError(f"Unknown backbone '{name}'; there are {', '.join(NAMES)}.")
     return known[name]

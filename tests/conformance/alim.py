@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from methods.alim import ALIM, margins_of, prior_at, pulled_targets, weighted
-from methods.base import Batch, Clock, Task
-from methods.blocks import uniform_confidence, unit
-from tests.conformance.pico import Encoder
-from tests.conformance.trajectory import PlainSGD
+from methods.base import Batch, Clock
+from methods.blocks import unit
+from tests.conformance.trajectory import build, run_contrastive
 
 Inputs = dict[str, Tensor]
 Params = dict[str, Any]
@@ -29,25 +28,8 @@ class GivenMixing(ALIM):
         return self.mixing
 
 
-class NoData:
-    """ALIM asks for no pass over the training set."""
-
-    def infer(self, fn: Any, view: str = "plain") -> Any:
-        raise AssertionError("ALIM needs no inference")
-
-    def reset_momentum(self) -> None:
-        raise AssertionError("ALIM keeps its momentum")
-
-
 def folded(share: Tensor) -> Tensor:
     return torch.maximum(share, 1 - share)
-
-
-def build(config: ALIM.Config, candidates: Tensor, dim_in: int, dim_out: int, epochs: int, steps: int) -> GivenMixing:
-    task = Task(candidates.shape[1], candidates.bool(), epochs, steps, lambda: Encoder(dim_in, dim_out))
-    method = GivenMixing(config, task).double()
-    method.targets.copy_(uniform_confidence(candidates, torch.float64))
-    return method
 
 
 def prototype_logits(params: Params, x: Inputs) -> Tensor:
@@ -72,7 +54,7 @@ def target_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 def phi_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     config = ALIM.Config(**{key: params[key] for key in ("phi_start", "phi_end", "phi_first")}, queue_size=4)
-    method = build(config, torch.ones(2, 2), 2, 2, params["epochs"], 1)
+    method = build(ALIM, config, torch.ones(2, 2), (2, 2), params["epochs"], 1)
     return {"phi": np.array([method.phi(Clock(int(e), int(e), params["epochs"], 1)) for e in x["epoch"]])}
 
 
@@ -84,7 +66,7 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         phi_end=params["phi"],
         **{key: params[key] for key in STEP},
     )
-    method = build(config, torch.ones(x["targets"].shape), 2, 2, epochs=1, steps=1)
+    method = build(ALIM, config, torch.ones(x["targets"].shape), (2, 2), epochs=1, steps=1)
     for name, buffer in STATE.items():
         getattr(method, buffer).copy_(x[name])
     method.queue_pointer.copy_(x["queue_ptr"])
@@ -123,41 +105,19 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         target_start=params["target_start_epochs"] / epochs,
         **{key: params[key] for key in same_name},
     )
-    method = build(config, x["candidates"], x["enc_weight"].shape[1], x["enc_weight"].shape[0], epochs, steps)
-    layers: dict[str, dict[str, Any]] = {
-        net: {"enc": m.backbone.linear, "fc": m.head, "h1": m.projection[0], "h2": m.projection[2]}
-        for net, m in (("query", method.query), ("key", method.key))
-    }
-    with torch.no_grad():
-        method.queue.copy_(x["queue"])
-        for net in layers.values():
-            for name, layer in net.items():
-                layer.weight.copy_(x[f"{name}_weight"])
-                layer.bias.copy_(x[f"{name}_bias"])
-    optimizer = PlainSGD(method, params | {"momentum": params["sgd_momentum"], "lr": 0.0})
-    notes: dict[str, list[Tensor]] = {"loss": [], "loss_cls": [], "loss_cont": [], "prior": []}
-    method.train()
-    for epoch in range(epochs):
-        for group in optimizer.sgd.param_groups:
-            group["lr"] = float(x["lr"][epoch])
-        notes["prior"].append(method.prior.clone())
-        for k in range(steps):
-            index, clock = x["index"][epoch, k], Clock(epoch, epoch * steps + k, epochs, steps)
-            method.mixing = folded(x["lam"][epoch, k]), x["perm"][epoch, k]
-            batch = Batch((x["x_weak"][epoch, k], x["x_strong"][epoch, k]), x["candidates"][index].bool(), index)
-            done = method.update(batch, optimizer, clock)
-            notes["loss"].append(done.loss.detach())
-            notes["loss_cls"].append(done.logs["classification"])
-            notes["loss_cont"].append(done.logs["contrast"])
-        method.on_epoch_end(clock, NoData())
-    prior = torch.stack(notes.pop("prior"))
-    return {
-        "prior": prior,
-        **{name: torch.stack(values).view(epochs, steps) for name, values in notes.items()},
-        **{name: getattr(method, buffer) for name, buffer in STATE.items()},
-        **{f"{net}_{name}_weight": layer.weight for net in layers for name, layer in layers[net].items()},
-        **{f"{net}_{name}_bias": layer.bias for net in layers for name, layer in layers[net].items()},
-    }
+    method = build(GivenMixing, config, x["candidates"], tuple(x["enc_weight"].T.shape), epochs, steps)
+    method.queue.copy_(x["queue"])
+    networks = {"query_": method.query, "key_": method.key}
+    priors: list[Tensor] = []
+
+    def before_step(epoch: int, k: int) -> None:
+        if k == 0:
+            priors.append(method.prior.clone())
+        method.mixing = folded(x["lam"][epoch, k]), x["perm"][epoch, k]
+
+    logs = {"loss": "loss", "loss_cls": "classification", "loss_cont": "contrast"}
+    out = run_contrastive(method, networks, params, x, ("x_weak", "x_strong"), x["lr"].tolist(), logs, before_step)
+    return out | {"prior": torch.stack(priors), **{name: getattr(method, buffer) for name, buffer in STATE.items()}}
 
 
 OPS = {

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from methods import cr_dpll
 from methods.base import Batch, Clock, Task
 from methods.blocks import uniform_confidence
-from tests.conformance.trajectory import Identity, PlainSGD, with_gradient
+from tests.conformance.trajectory import Given, Identity, PlainSGD, with_gradient
 
 Inputs = dict[str, Tensor]
 Params = dict[str, Any]
@@ -42,17 +42,6 @@ def consistency_online(params: Params, x: Inputs, variant: str) -> dict[str, Any
 def balance_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     settings = params["ramp_epochs"], params["max_weight"], params["first_epoch_number"]
     return {"weight": np.array([cr_dpll.consistency_weight(int(e), *settings) for e in x["epoch"]])}
-
-
-class Given(nn.Module):
-    """A network whose outputs, one per call, are given."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.outputs = iter(logits)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return next(self.outputs)
 
 
 def build(params: Params, candidates: Tensor, dim: int, epochs: int) -> cr_dpll.CrDpll:

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from methods.base import Batch, Clock, Task
 from methods.fredis import FREDIS
-from tests.conformance.alim import NoData
-from tests.conformance.pop import Backward, set_head
-from tests.conformance.trajectory import Identity, PlainSGD
+from tests.conformance.trajectory import Backward, Identity, NoData, PlainSGD, set_head
 
 Inputs = dict[str, Tensor]
 Params = dict[str, Any]

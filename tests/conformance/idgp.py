@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from methods import idgp
 from methods.base import Batch, Clock, Task
 from methods.blocks import linear_ramp
 from methods.idgp import IDGP
-from tests.conformance.trajectory import Identity
+from tests.conformance.trajectory import Backward, Identity, set_head
 
 Inputs = dict[str, Tensor]
 Params = dict[str, Any]
@@ -100,24 +100,11 @@ def build(params: Params, candidates: Tensor, dim: int, warm_up: int, epochs: in
     return method.train()
 
 
-def set_head(head: nn.Linear, weight: Tensor, bias: Tensor | None = None) -> None:
-    with torch.no_grad():
-        head.weight.copy_(weight)
-        head.bias.copy_(torch.zeros(len(weight)) if bias is None else bias)
-
-
 def read_out_logits(method: IDGP, classes: int) -> None:
     """Networks that hand through the logits they are shown: f the left half of an 'image', g the right one."""
     eye, zero = torch.eye(classes), torch.zeros(classes, classes)
     set_head(method.f.head, torch.cat([eye, zero], 1))
     set_head(method.g.head, torch.cat([zero, eye], 1))
-
-
-class Backward:
-    """A minimiser that takes no step."""
-
-    def minimise(self, loss: Tensor) -> None:
-        loss.backward()
 
 
 class TwoSGD:

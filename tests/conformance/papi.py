@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from benchmark.config import optimisation as schedule
-from methods.base import Batch, Clock, Task
-from methods.blocks import soft_cross_entropy, uniform_confidence, unit
+from methods.base import Batch, Clock
+from methods.blocks import soft_cross_entropy, unit
 from methods.papi import PaPi, alignment_loss, moved_targets, pseudo_labels
 from methods.pico import updated_prototypes
-from tests.conformance.pico import Encoder
-from tests.conformance.trajectory import PlainSGD
+from tests.conformance.trajectory import build, run_contrastive
 
 Inputs = dict[str, Tensor]
 Params = dict[str, Any]
@@ -29,13 +28,6 @@ class GivenMix(PaPi):
 
     def draw_mix(self, images: Tensor) -> tuple[Tensor, Tensor]:
         return self.draws.pop(0)
-
-
-def build(config: PaPi.Config, candidates: Tensor, dim_in: int, dim_out: int, epochs: int, steps: int) -> GivenMix:
-    task = Task(candidates.shape[1], candidates.bool(), epochs, steps, lambda: Encoder(dim_in, dim_out))
-    method = GivenMix(config, task).double()
-    method.targets.copy_(uniform_confidence(candidates, torch.float64))
-    return method
 
 
 def both(x: Inputs, name: str, end: str = "") -> Tensor:
@@ -74,7 +66,7 @@ def alignment(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def schedules(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     epochs = params["epochs"]
     config = PaPi.Config(rampup=params["rampup_epochs"] / epochs, **{key: params[key] for key in RAMPS})
-    method = build(config, torch.ones(2, 2), 1, 1, epochs, 1)
+    method = build(PaPi, config, torch.ones(2, 2), (1, 1), epochs, 1)
     clocks = [Clock(int(e), int(e), epochs, 1) for e in x["epoch"]]
     return {name: np.array([getattr(method, name)(clock) for clock in clocks]) for name in ("phi", "gamma", "psi")}
 
@@ -89,7 +81,7 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         **{f"{name}_{end}": params[name] for name in ("phi", "gamma") for end in ("start", "end")},
         **{key: params[key] for key in SWITCHES},
     )
-    method = build(config, x["targets"] > 0, 1, 1, epochs=2, steps=1)
+    method = build(PaPi, config, x["targets"] > 0, (1, 1), epochs=2, steps=1)
     method.targets.copy_(x["targets"])
     method.prototypes.copy_(x["prototypes"])
     given = {name: value.requires_grad_() for name, value in x.items() if name.startswith(("logits_", "feat_"))}
@@ -115,40 +107,13 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         rampup=params["rampup_epochs"] / epochs,
         **{key: params[key] for key in SWITCHES + RAMPS},
     )
-    method = build(config, x["candidates"], x["enc_weight"].shape[1], x["enc_weight"].shape[0], epochs, steps)
+    method = build(GivenMix, config, x["candidates"], tuple(x["enc_weight"].T.shape), epochs, steps)
     method.draws = list(zip(x["lam"].flatten(), x["perm"].flatten(0, 1), strict=True))
-    network: Any = method.network
-    layers = {
-        "enc": network.backbone.linear,
-        "fc": network.head,
-        "h1": network.projection[0],
-        "h2": network.projection[2],
-    }
-    with torch.no_grad():
-        for name, layer in layers.items():
-            layer.weight.copy_(x[f"{name}_weight"])
-            layer.bias.copy_(x[f"{name}_bias"])
-    optimizer = PlainSGD(method, params | {"momentum": params["sgd_momentum"]})
     floor = params["lr"] * params["lr_decay_rate"] ** 3
-    losses: dict[str, list[Tensor]] = {"classification": [], "alignment": []}
-    method.train()
-    for epoch in range(epochs):
-        for group in optimizer.sgd.param_groups:
-            group["lr"] = schedule.cosine(params["lr"], epoch, epochs, floor)
-        for k in range(steps):
-            index = x["index"][epoch, k]
-            batch = Batch((x["x_weak"][epoch, k], x["x_strong"][epoch, k]), x["candidates"][index].bool(), index)
-            done = method.update(batch, optimizer, Clock(epoch, epoch * steps + k, epochs, steps))
-            for name, values in losses.items():
-                values.append(done.logs[name])
-    return {
-        "loss_cls": torch.stack(losses["classification"]).view(epochs, steps),
-        "loss_align": torch.stack(losses["alignment"]).view(epochs, steps),
-        "targets": method.targets,
-        "prototypes": method.prototypes,
-        **{f"{name}_weight": layer.weight for name, layer in layers.items()},
-        **{f"{name}_bias": layer.bias for name, layer in layers.items()},
-    }
+    rates = [schedule.cosine(params["lr"], epoch, epochs, floor) for epoch in range(epochs)]
+    logs = {"loss_cls": "classification", "loss_align": "alignment"}
+    out = run_contrastive(method, {"": method.network}, params, x, ("x_weak", "x_strong"), rates, logs)
+    return out | {"targets": method.targets, "prototypes": method.prototypes}
 
 
 OPS = {

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.config import optimisation as schedules
-from methods.base import Backbone, Batch, Clock, Task
+from methods.base import Batch, Clock
 from methods.blocks import (
     ema_update,
     masked_argmax,
@@ -28,31 +28,12 @@ from methods.pico import (
     supervised_contrastive_loss,
     updated_prototypes,
 )
-from tests.conformance.trajectory import PlainSGD
+from tests.conformance.trajectory import build, run_contrastive
 
 Inputs = dict[str, Tensor]
 Params = dict[str, Any]
 SWITCHES = ("prototype_normalise", "target_prototypes", "denominator_eps", "warmup_contrast")
 WEIGHTS = ("gamma", "contrast_weight", "tau", "queue_size")
-
-
-class Encoder(Backbone):
-    """relu(x Wᵀ + b) as a 1×1 feature map."""
-
-    def __init__(self, dim_in: int, dim_out: int) -> None:
-        super().__init__()
-        self.feature_dim = dim_out
-        self.linear = nn.Linear(dim_in, dim_out)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.linear(x))[:, :, None, None]
-
-
-def build(config: PiCO.Config, candidates: Tensor, dim_in: int, dim_out: int, epochs: int, steps: int) -> PiCO:
-    task = Task(candidates.shape[1], candidates.bool(), epochs, steps, lambda: Encoder(dim_in, dim_out))
-    method = PiCO(config, task).double()
-    method.targets.copy_(uniform_confidence(candidates, torch.float64))
-    return method
 
 
 def state_of(method: PiCO) -> dict[str, Tensor]:
@@ -134,7 +115,7 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         phi_end=params["phi"],
         **{key: params[key] for key in SWITCHES + WEIGHTS},
     )
-    method = build(config, x["confidence"] > 0, 2, 2, epochs=1, steps=1)
+    method = build(PiCO, config, x["confidence"] > 0, (2, 2), epochs=1, steps=1)
     for name, value in state_of(method).items():
         value.copy_(x[name])
     logits, feat_q = x["logits"].requires_grad_(), x["feat_q"].requires_grad_()
@@ -162,36 +143,14 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         warmup=params["warmup_epochs"] / epochs,
         **{key: params[key] for key in same_name},
     )
-    method = build(config, x["candidates"], x["enc_weight"].shape[1], x["enc_weight"].shape[0], epochs, steps)
-    layers: dict[str, dict[str, Any]] = {
-        net: {"enc": m.backbone.linear, "fc": m.head, "h1": m.projection[0], "h2": m.projection[2]}
-        for net, m in (("query", method.query), ("key", method.key))
-    }
-    with torch.no_grad():
-        method.queue.copy_(x["queue"])
-        for net in layers.values():
-            for name, layer in net.items():
-                layer.weight.copy_(x[f"{name}_weight"])
-                layer.bias.copy_(x[f"{name}_bias"])
-    optimizer = PlainSGD(method, params | {"momentum": params["sgd_momentum"]})
+    method = build(PiCO, config, x["candidates"], tuple(x["enc_weight"].T.shape), epochs, steps)
+    method.queue.copy_(x["queue"])
+    networks = {"query_": method.query, "key_": method.key}
     floor = params["lr"] * params["lr_decay_rate"] ** 3
-    losses: dict[str, list[Tensor]] = {"classification": [], "contrast": []}
-    method.train()
-    for epoch in range(epochs):
-        for group in optimizer.sgd.param_groups:
-            group["lr"] = schedules.cosine(params["lr"], epoch, epochs, floor)
-        for k in range(steps):
-            index = x["index"][epoch, k]
-            batch = Batch((x["x_query"][epoch, k], x["x_key"][epoch, k]), x["candidates"][index].bool(), index)
-            done = method.update(batch, optimizer, Clock(epoch, epoch * steps + k, epochs, steps))
-            for name, values in losses.items():
-                values.append(done.logs[name])
-    return state_of(method) | {
-        "loss_cls": torch.stack(losses["classification"]).view(epochs, steps),
-        "loss_cont": torch.stack(losses["contrast"]).view(epochs, steps),
-        **{f"{net}_{name}_weight": layer.weight for net in layers for name, layer in layers[net].items()},
-        **{f"{net}_{name}_bias": layer.bias for net in layers for name, layer in layers[net].items()},
-    }
+    rates = [schedules.cosine(params["lr"], epoch, epochs, floor) for epoch in range(epochs)]
+    logs = {"loss_cls": "classification", "loss_cont": "contrast"}
+    out = run_contrastive(method, networks, params, x, ("x_query", "x_key"), rates, logs)
+    return state_of(method) | out
 
 
 OPS = {

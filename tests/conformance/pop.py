@@ -5,31 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from methods.base import Batch, Clock, Task
 from methods.pop import POP, purify_by_difference
-from tests.conformance.trajectory import Identity, PlainSGD
+from tests.conformance.trajectory import Backward, Identity, NoData, PlainSGD, set_head
 
 Inputs = dict[str, Tensor]
 Params = dict[str, Any]
-
-
-class Backward:
-    """A minimiser that takes no step."""
-
-    def minimise(self, loss: Tensor) -> None:
-        loss.backward()
-
-
-class NoData:
-    """The ratio rule asks for no pass over the training set."""
-
-    def infer(self, fn: Any, view: str = "plain") -> Any:
-        raise AssertionError("the released rule needs no inference")
-
-    def reset_momentum(self) -> None:
-        raise AssertionError("POP keeps its momentum")
 
 
 def build(params: Params, candidates: Tensor, dim: int, epochs: int) -> POP:
@@ -41,15 +24,9 @@ def build(params: Params, candidates: Tensor, dim: int, epochs: int) -> POP:
     return method.train()
 
 
-def set_head(head: nn.Linear, weight: Tensor, bias: Tensor) -> None:
-    with torch.no_grad():
-        head.weight.copy_(weight)
-        head.bias.copy_(bias)
-
-
 def read_out_logits(method: POP, classes: int) -> None:
     """A network that hands through the logits it is shown as 'images'."""
-    set_head(method.network.head, torch.eye(classes), torch.zeros(classes))
+    set_head(method.network.head, torch.eye(classes))
 
 
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

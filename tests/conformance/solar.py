@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from methods.base import Batch, Clock, Task
 from methods.solar import SoLar, sinkhorn, updated_prior
 from tests.conformance.alim import folded
-from tests.conformance.pop import Backward, set_head
-from tests.conformance.trajectory import Identity, PlainSGD
+from tests.conformance.trajectory import Backward, Identity, PlainSGD, set_head
 
 Inputs = dict[str, Tensor]
 Params = dict[str, Any]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from methods.base import Backbone, Batch, Clock, Method, Task
+from methods.blocks import uniform_confidence
 
 
 class Identity(Backbone):
@@ -35,6 +36,29 @@ class BatchNormLayer(Backbone):
         return torch.relu(self.norm(self.linear(x)))[:, :, None, None]
 
 
+class Given(nn.Module):
+    """A network whose outputs, one per call, are given."""
+
+    def __init__(self, outputs: Iterable[Tensor]) -> None:
+        super().__init__()
+        self.outputs = iter(outputs)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return next(self.outputs)
+
+
+class Encoder(Backbone):
+    """relu(x Wᵀ + b) as a 1×1 feature map."""
+
+    def __init__(self, dim_in: int, dim_out: int) -> None:
+        super().__init__()
+        self.feature_dim = dim_out
+        self.linear = nn.Linear(dim_in, dim_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.linear(x))[:, :, None, None]
+
+
 class PlainSGD:
     """The trainer's optimiser without precision handling."""
 
@@ -50,6 +74,19 @@ class PlainSGD:
         self.sgd.zero_grad()
         loss.backward()
         self.sgd.step()
+
+
+class Backward:
+    """A minimiser that takes no step."""
+
+    def minimise(self, loss: Tensor) -> None:
+        loss.backward()
+
+
+def set_head(head: nn.Linear, weight: Tensor, bias: Tensor | None = None) -> None:
+    with torch.no_grad():
+        head.weight.copy_(weight)
+        head.bias.copy_(torch.zeros(len(weight)) if bias is None else bias)
 
 
 def run(
@@ -95,6 +132,68 @@ def run(
     else:
         out |= {"weight": network.head.weight, "bias": network.head.bias}
     return method, out
+
+
+class NoData:
+    """The training set for methods that ask for no pass over it."""
+
+    def infer(self, fn: Any, view: str = "plain") -> Any:
+        raise AssertionError("no inference is expected")
+
+    def reset_momentum(self) -> None:
+        raise AssertionError("momentum is to be kept")
+
+
+def build(
+    method_class: type[Method], config: Any, candidates: Tensor, sizes: tuple[int, ...], epochs: int, steps: int
+) -> Any:
+    """A method in float64 on an `Encoder` of these sizes, with uniform targets."""
+    task = Task(candidates.shape[1], candidates.bool(), epochs, steps, lambda: Encoder(*sizes))
+    method: Any = method_class(config, task).double()
+    method.targets.copy_(uniform_confidence(candidates, torch.float64))
+    return method
+
+
+def run_contrastive(
+    method: Any,
+    networks: dict[str, Any],
+    params: dict[str, Any],
+    x: dict[str, Tensor],
+    views: tuple[str, str],
+    rates: Sequence[float],
+    logs: dict[str, str],
+    before_step: Callable[[int, int], None] = lambda epoch, k: None,
+) -> dict[str, Tensor]:
+    """Train networks of encoder, projection and head from the given weights with one rate per epoch.
+
+    Returns what `logs` names by its name in a step ("loss" for the loss itself), and all weights behind their prefix.
+    """
+    epochs, steps = x["index"].shape[:2]
+    layers: dict[str, tuple[str, Any]] = {}
+    for prefix, net in networks.items():
+        parts = {"enc": net.backbone.linear, "fc": net.head, "h1": net.projection[0], "h2": net.projection[2]}
+        layers |= {f"{prefix}{name}": (name, layer) for name, layer in parts.items()}
+    for name, layer in layers.values():
+        set_head(layer, x[f"{name}_weight"], x[f"{name}_bias"])
+    optimizer = PlainSGD(method, {**params, "momentum": params["sgd_momentum"], "lr": 0.0})
+    values: dict[str, list[Tensor]] = {name: [] for name in logs}
+    method.train()
+    for epoch in range(epochs):
+        for group in optimizer.sgd.param_groups:
+            group["lr"] = float(rates[epoch])
+        for k in range(steps):
+            before_step(epoch, k)
+            index, clock = x["index"][epoch, k], Clock(epoch, epoch * steps + k, epochs, steps)
+            batch = Batch(tuple(x[view][epoch, k] for view in views), x["candidates"][index].bool(), index)
+            done = method.update(batch, optimizer, clock)
+            for name, key in logs.items():
+                values[name].append(done.loss.detach() if key == "loss" else done.logs[key])
+        method.on_epoch_end(clock, NoData())
+    return {
+        **{name: torch.stack(entries).view(epochs, steps) for name, entries in values.items()},
+        **{f"{name}_weight": layer.weight for name, (_, layer) in layers.items()},
+        **{f"{name}_bias": layer.bias for name, (_, layer) in layers.items()},
+    }
 
 
 def with_gradient(loss_of: Callable[[Tensor], Tensor], logits: Tensor) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from datasets.candidates import candidate_sets as candidates
 from datasets.candidates import generators
@@ -17,7 +17,7 @@ from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidenc
 from methods.controls import valen_paper
 from methods.networks import knn
 from methods.networks.knn import nearest_neighbours
-from tests.conformance.trajectory import Identity, with_gradient
+from tests.conformance.trajectory import Given, Identity, with_gradient
 
 Inputs = dict[str, Tensor]
 Params = dict[str, Any]
@@ -105,17 +105,6 @@ def reconstruction(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def label_distribution_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     mixed = valen.label_distribution(x["d"], x["confidence"], x["candidates"], params["correct"])
     return {"label_distribution": mixed}
-
-
-class Given(nn.Module):
-    """A network whose outputs, one per call, are given."""
-
-    def __init__(self, logits: list[Tensor]) -> None:
-        super().__init__()
-        self.outputs = iter(logits)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return next(self.outputs)
 
 
 def second_stage(params: Params, x: Inputs, logits: list[Tensor], encoded: list[Tensor]) -> tuple[valen.Valen, Batch]:

@@ -337,7 +337,7 @@ def test_a_file_of_another_request_is_not_taken(dataset: Dataset, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("unifrom", 0.3, 0), "Unknown generator 'unifrom'. Did you mean 'uniform'"),
+        (("unifrom", 0.3, 0), "Unknown generator 'unifrom'; there are .*uniform"),
         (("uniform", 1.5, 0), "not a probability"),
         (("uniform", float("nan"), 0), "not a probability"),
         (("uniform", 0.3, -1), "negative"),

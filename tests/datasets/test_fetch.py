@@ -237,7 +237,7 @@ def test_a_set_without_a_download_says_where_it_comes_from(tmp_path):
         DataError, match="malagasy cannot be downloaded by this command; unpack Malagasy from https://palm"
     ):
         fetch("malagasy", tmp_path)
-    with pytest.raises(DataError, match="Unknown data set"):
+    with pytest.raises(DataError, match="Unknown dataset"):
         fetch("nonsense", tmp_path)
 
 

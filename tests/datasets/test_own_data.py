@@ -135,7 +135,7 @@ def test_table_1_and_cards_of_what_is_there(bench, capsys):
     assert cli.main(bench.arguments("table1", *names)[3:]) == 3
     text = " ".join(capsys.readouterr().out.split())
     assert "mine 64 16 6 features 3 –" in text and "pics 32 8" in text and "Lost 54 6 5 features 3 –" in text
-    assert "broken has no numbers" in text and "row 3, column 2" in text
+    assert "broken has no numbers" in text and "row 4, column 3" in text
     assert cli.main(bench.arguments("candidates", *sets(bench, "mine.npz", "pics", "broken.npz"))[3:]) == 3
     output = capsys.readouterr()
     assert "mine: candidate sets of 64 rows, 3 classes (its own)" in output.out
@@ -149,7 +149,7 @@ def test_table_1_and_cards_of_what_is_there(bench, capsys):
 def test_a_broken_file_does_not_stop_the_others(bench):
     code, *lines = (bench.folder / "screen.txt").read_text().splitlines()
     told = [line for line in lines if "broken proden seed 0" in line and "failed" in line]
-    assert code == "3" and "1 feature value NaN or infinite, the first in row 3, column 2." in told[0]
+    assert code == "3" and "1 feature value NaN or infinite, the first in row 4, column 3." in told[0]
     assert "Traceback" not in "".join(lines)
 
 
@@ -187,7 +187,7 @@ def test_own_sets_without_the_truth_are_refused_or_kept_and_counted(tmp_path, ca
     assert cli.main(words) == 3
     refused = capsys.readouterr().err
     assert (
-        "20 rows whose candidates do not contain the true label, the first is row 0; --set data.missing_truth=keep"
+        "20 rows whose candidates do not contain the true label, the first is row 1; --set data.missing_truth=keep"
         in refused
     )
     assert "60 rows whose" in refused and len(refused.splitlines()) == 2

@@ -122,12 +122,15 @@ def test_a_parquet_file_is_read_as_its_csv_or_says_what_is_missing(tmp_path):
     ("change", "message"),
     [
         (lambda f: f.drop(columns="candidates"), "no column `candidates`"),
-        (lambda f: f.assign(colour="red"), "column `colour` is not numeric"),
-        (lambda f: f.assign(f1=[np.nan, *X[1:, 1]]), "1 feature value NaN or infinite, the first in row 0, column 1"),
+        (lambda f: f.assign(colour="red"), "column `colour` is not numeric .it has 'red'"),
+        (
+            lambda f: f.assign(f1=[np.nan, *X[1:, 1]]),
+            "1 feature value NaN or infinite, the first in row 1, column `f1`",
+        ),
         (lambda f: f.assign(candidates=["", *f.candidates[1:]]), "1 row without any candidate, the first is row 1"),
         (lambda f: f.assign(label="dog"), "16 rows whose candidates do not contain the true label, the first is row"),
         (lambda f: f.assign(split="both"), "row 1: the split is 'both'"),
-        (lambda f: f.assign(id="same"), "the id 'same' is there twice"),
+        (lambda f: f.assign(id="same"), "'same' is there twice, in row 1 and in row 2"),
         (lambda f: f[["candidates"]], "no feature column"),
         (lambda f: f.iloc[:1], "1 row; two or more"),
     ],
@@ -141,8 +144,8 @@ def test_a_bad_table_is_one_sentence(tmp_path, change, message):
 
 def test_a_class_outside_the_given_ones_is_named_with_its_row(tmp_path):
     with pytest.raises(DataError, match=r"row 2 names the class 'cow', which is not among the 2 given"):
-        rows_of("mine", frame(), "ant|bee")
-    rows = rows_of("mine", frame(), "cow|ant|bee|dog")
+        rows_of("mine", frame(), X, "ant|bee")
+    rows = rows_of("mine", frame(), X, "cow|ant|bee|dog")
     assert rows.classes == ("cow", "ant", "bee", "dog") and rows.candidates.shape == (ROWS, 4)
 
 
@@ -168,3 +171,33 @@ def test_a_folder_of_small_images_gets_the_network_of_small_images(tmp_path, siz
     assert images[0, :, 0, 0].tolist() == [150, 9, 9]
     assert (valid is None) == (len(set(sizes)) == 1) and (valid is None or valid[0].tolist() == [30, 64])
     assert not list(tmp_path.glob("cache*"))  # nothing is stored
+
+
+@pytest.mark.parametrize(("delimiter", "encoding"), [(";", "utf-8"), ("\t", "utf-8-sig")])
+def test_a_csv_may_be_separated_by_semicolons_or_tabs(tmp_path, delimiter, encoding):
+    table = frame(candidates=["kühl|warm"] * ROWS)
+    table.to_csv(tmp_path / "mine.csv", index=False, sep=delimiter, encoding=encoding)
+    table.to_csv(tmp_path / "other.csv", index=False)
+    data, other = load(tmp_path / "mine.csv"), load(tmp_path / "other.csv")
+    assert data.class_names == other.class_names == ("kühl", "warm") and data.columns == other.columns
+    assert torch.equal(data.train.images, other.train.images)
+
+
+def test_a_csv_that_is_not_utf_8_is_refused_with_advice(tmp_path):
+    frame(candidates=["kühl|warm"] * ROWS).to_csv(tmp_path / "mine.csv", index=False, encoding="latin-1")
+    with pytest.raises(DataError, match=r"mine\.csv is not UTF-8 text; save it as UTF-8"):
+        load(tmp_path / "mine.csv")
+
+
+def test_decimal_commas_are_shown_in_the_error(tmp_path):
+    frame(f1="5,1").to_csv(tmp_path / "mine.csv", index=False, sep=";")
+    with pytest.raises(DataError, match=r"`f1` is not numeric \(it has '5,1'\)"):
+        load(tmp_path / "mine.csv")
+
+
+def test_many_ids_are_checked_at_once():
+    rows = 200_000  # minutes if every id were looked for among all others
+    table = pd.DataFrame({"candidates": "ant|bee", "id": range(rows)})
+    table.loc[rows - 1, "id"] = 5
+    with pytest.raises(DataError, match="'5' is there twice, in row 6 and in row 200000"):
+        rows_of("mine", table, X)

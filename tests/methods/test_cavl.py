@@ -61,7 +61,3 @@ def test_the_second_pass_counts_for_batch_norm_unless_it_is_frozen(bn: Any, upda
     method = CAVL(replace(CONFIG, second_forward_bn=bn), task).train()
     method.update(tiny.tiny_batch(task, range(4), views=1), tiny.TinyOptimiser(method), CLOCK)
     assert method.state_dict()["network.backbone.layers.1.num_batches_tracked"] == updates
-
-
-def test_stopping_and_loading_changes_nothing() -> None:
-    tiny.assert_resume_changes_nothing(CAVL, CONFIG, tiny.tiny_task(), 7, 15)

@@ -27,7 +27,6 @@ from methods.networks.ml_decoder import ClassWiseEncoder
 from tests.support.tiny import (
     TinyOptimiser,
     assert_finite,
-    assert_resume_changes_nothing,
     tiny_batch,
     tiny_task,
 )
@@ -145,11 +144,6 @@ def test_the_encoder_has_the_published_size_and_scale() -> None:
         h, logits = encoder(torch.randn(2, 512, 2, 2))
     assert h.shape == (2, classes, 512) and logits.shape == (2, classes)
     torch.testing.assert_close(h.norm(dim=2), torch.full((2, classes), 512**0.5), rtol=1e-3, atol=0)
-
-
-@pytest.mark.parametrize("config", [CONFIG, RELEASED, replace(CONFIG, prototype_mode="sequential", selection="global")])
-def test_a_stopped_training_resumes_to_the_same_weights(config: CEL.Config) -> None:
-    assert_resume_changes_nothing(CEL, config, tiny_task(), cut=8, end=13)  # the second stage starts at step 10
 
 
 def test_the_ablation_switches_terms_on_one_by_one() -> None:

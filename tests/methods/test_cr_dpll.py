@@ -95,26 +95,3 @@ def test_two_strong_views_are_separate_forward_passes() -> None:
 def test_the_consistency_weight_is_zero_in_the_first_epoch_and_full_after_half_of_training() -> None:
     weights = [cr_dpll.consistency_weight(epoch, 5, 2.0) for epoch in range(10)]
     assert weights[0] == 0.0 and weights[5:] == [2.0] * 5 and weights[1] == pytest.approx(0.4)
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_stop_in_the_middle_changes_nothing(order: Literal["stored", "online"]) -> None:
-    task = tiny.tiny_task()
-    results = []
-    for cut in (None, 7):
-        torch.manual_seed(0)
-        method = CrDpll(CrDpll.Config(target_order=order), task).train()
-        optimiser = tiny.TinyOptimiser(method)
-        for number in range(15):
-            if number == cut:
-                weights, momentum = method.state_dict(), optimiser.sgd.state_dict()
-                torch.manual_seed(99)
-                method = CrDpll(CrDpll.Config(target_order=order), task).train()
-                method.load_state_dict(weights)
-                optimiser = tiny.TinyOptimiser(method)
-                optimiser.sgd.load_state_dict(momentum)
-            rows = torch.randperm(task.num_samples, generator=torch.Generator().manual_seed(number))[:5].tolist()
-            method.update(tiny.tiny_batch(task, rows, views=3), optimiser, Clock(number // 5, number, 4, 5))
-        results.append(method.state_dict())
-    for key, value in results[0].items():
-        assert torch.equal(results[1][key], value), key

@@ -12,14 +12,9 @@ from hypothesis import strategies as st
 
 from methods.base import Clock
 from methods.fredis import FREDIS, chosen, lowered, view_loss
-from tests.support.tiny import tiny_batch, tiny_task
+from tests.support.tiny import tiny_task
 from tests.support.tiny_epochs import (
     TinyData,
-    all_steps,
-    assert_stopping_changes_nothing,
-    assert_trains_finitely,
-    huge_head,
-    loss_and_gradients_are_finite,
     run,
     start,
 )
@@ -110,37 +105,3 @@ def test_a_full_set_has_no_complementary_loss_and_certainty_outside_a_bounded_on
     assert view_loss(logits, torch.softmax(logits, 1), full, 1.0, 1.0, 1e-7).abs() < 1e-5
     sure, sets = torch.tensor([[500.0, 0.0, 0.0]]), torch.tensor([[False, True, True]])
     assert view_loss(sure, torch.zeros(1, 3), sets, 1.0, 1.0, 1e-7).item() == pytest.approx(16.118, abs=0.01)
-
-
-@pytest.mark.parametrize("config", [EAGER, replace(EAGER, eligible="all", T=3.0)])
-def test_training_stays_finite(config: FREDIS.Config) -> None:
-    assert_trains_finitely(FREDIS, config, tiny_task(epochs=5, steps=2))
-
-
-def test_logits_of_ten_thousand_stay_finite() -> None:
-    task = tiny_task(epochs=4, steps=1)
-    method, _ = start(FREDIS, EAGER, task)
-    huge_head(method.network.head)
-    batch = tiny_batch(task, range(task.num_samples), 3)
-    for epoch in range(4):
-        clock = Clock(epoch, epoch, 4, 1)
-        step = method.training_step(batch, clock)
-        loss_and_gradients_are_finite(method, step.loss)
-        with torch.no_grad():
-            method.after_step(batch, step, clock)
-        method.on_epoch_end(clock, TinyData(task))
-    assert method.candidate_sets().any(1).all() and torch.isfinite(method.confidence()).all()
-
-
-def test_stopping_and_going_on_equals_not_stopping() -> None:
-    task = tiny_task(classes=5, epochs=6, steps=2)
-    assert_stopping_changes_nothing(FREDIS, EAGER, task)
-    method, optimiser = start(FREDIS, EAGER, task)
-    run(method, task, optimiser, all_steps(task))
-    assert not torch.equal(method.candidate_sets(), task.candidates)  # the stops lay around real rounds
-
-
-@pytest.mark.parametrize("wrong", [{"dec": 0.0}, {"T": 0.0}, {"times": -1}])
-def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="fredis:"):
-        FREDIS.Config(**wrong)

@@ -14,10 +14,6 @@ from methods.idgp import IDGP
 from tests.support.tiny import tiny_batch, tiny_task
 from tests.support.tiny_epochs import (
     all_steps,
-    assert_stopping_changes_nothing,
-    assert_trains_finitely,
-    huge_head,
-    loss_and_gradients_are_finite,
     run,
     start,
 )
@@ -138,33 +134,3 @@ def test_only_visited_rows_change_and_stay_inside_their_sets() -> None:
     assert torch.equal(method.d[~seen], d[~seen]) and torch.equal(method.b[~seen], b[~seen])
     assert not method.d[~task.candidates].any() and not method.b[~task.candidates].any()
     torch.testing.assert_close(method.confidence().sum(1), torch.ones(task.num_samples))
-
-
-@pytest.mark.parametrize("config", [NEUTRAL, APART, DERIVED, IDGP.Config(normalise_weights=True)])
-def test_training_stays_finite(config: IDGP.Config) -> None:
-    assert_trains_finitely(IDGP, config, tiny_task(epochs=4, steps=2))
-
-
-@pytest.mark.parametrize("config", [NEUTRAL, APART, DERIVED, IDGP.Config()])
-@pytest.mark.parametrize("clock", PHASES)
-def test_logits_of_ten_thousand_stay_finite(config: IDGP.Config, clock: Clock) -> None:
-    task = tiny_task(classes=200)
-    method, _ = start(IDGP, config, task)
-    huge_head(method.f.head)
-    huge_head(method.g.head)
-    batch = tiny_batch(task, range(6), 3)
-    for _ in range(2):  # the second visit learns from the saturated d and b of the first
-        step = method.training_step(batch, clock)
-        loss_and_gradients_are_finite(method, step.loss)
-        with torch.no_grad():
-            method.after_step(batch, step, clock)
-
-
-@pytest.mark.parametrize("config", [NEUTRAL, APART])
-def test_stopping_and_going_on_equals_not_stopping(config: IDGP.Config) -> None:
-    assert_stopping_changes_nothing(IDGP, config, tiny_task(epochs=4, steps=2))
-
-
-def test_a_temperature_of_zero_is_refused() -> None:
-    with pytest.raises(ValueError, match="T1"):
-        IDGP.Config(T1=0)

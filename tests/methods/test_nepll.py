@@ -16,13 +16,9 @@ from tests.support import tiny
 from tests.support.tiny import tiny_batch, tiny_task
 from tests.support.tiny_epochs import (
     TinyData,
-    all_steps,
-    assert_stopping_changes_nothing,
-    assert_trains_finitely,
-    huge_head,
     loss_and_gradients_are_finite,
-    run,
     start,
+    stays_finite_with_huge_logits,
 )
 
 CONFIG = NEPLL.Config(warmup=0.2, rampup=0.4, expand=0.6)
@@ -223,37 +219,10 @@ def test_the_phases_fall_where_the_released_run_has_them() -> None:
     assert short.warming(Clock(0, 0, 3, 1)) and not short.warming(Clock(1, 1, 3, 1))
 
 
-@pytest.mark.parametrize("config", [CONFIG, READINGS, replace(CONFIG, eta=1.0), replace(CONFIG, warmup=0, expand=0)])
-def test_training_stays_finite(config: NEPLL.Config) -> None:
-    method = assert_trains_finitely(NEPLL, config, tiny_task(epochs=5, steps=2))
-    torch.testing.assert_close(method.confidence().sum(1), torch.ones(20), rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize("clock", [WARM, SELECT, EXPAND])
 @pytest.mark.parametrize("count", [0, 1, 3, 6])
 def test_logits_of_ten_thousand_stay_finite(clock: Clock, count: int) -> None:
     task = tiny_task()
     batch = tiny_batch(task, range(6))
     method, _ = selecting(count, task, batch)
-    heads: list[Any] = [network.head for network in method.networks]
-    for head in heads:
-        huge_head(head)
-    for _ in range(2):
-        step = method.training_step(batch, clock)
-        loss_and_gradients_are_finite(method, step.loss)
-        with torch.no_grad():
-            method.after_step(batch, step, clock)
-
-
-@pytest.mark.parametrize("config", [CONFIG, READINGS])
-def test_stopping_and_going_on_equals_not_stopping(config: NEPLL.Config) -> None:
-    task = tiny_task(epochs=5, steps=2)
-    assert_stopping_changes_nothing(NEPLL, config, task)
-    method, sgd = start(NEPLL, config, task)
-    steps = run(method, task, sgd, all_steps(task))
-    assert any(not s.carry["selected"].all() for s in steps[2:6])  # the stops lay in a real selection
-
-
-def test_a_share_outside_zero_to_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="eta"):
-        NEPLL.Config(eta=1.2)
+    stays_finite_with_huge_logits(method, [network.head for network in method.networks], batch, [clock, clock])

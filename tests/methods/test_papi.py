@@ -109,14 +109,3 @@ def test_soft_targets_stay_distributions_on_the_candidates_and_move_from_the_fir
     assert not torch.equal(method.targets, uniform_confidence(task.candidates))
     lengths = method.prototypes.norm(dim=1)
     assert (torch.isclose(lengths, torch.ones(4), atol=1e-5) | (lengths == 0)).all()
-
-
-@pytest.mark.parametrize("cut", [3, 8])
-def test_stopping_and_loading_changes_nothing(cut: int) -> None:
-    tiny.assert_resume_changes_nothing(PaPi, CONFIG, tiny.tiny_task(), cut, 15)
-
-
-@pytest.mark.parametrize("wrong", [{"tau": 0.0}, {"mixup_alpha": -1.0}])
-def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="papi: tau and mixup_alpha must be positive"):
-        PaPi.Config(**wrong)  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ from methods.pico import PiCO, supervised_contrastive_loss, updated_prototypes
 from tests.support.tiny import (
     TinyOptimiser,
     assert_finite,
-    assert_resume_changes_nothing,
     tiny_batch,
     tiny_task,
     train,
@@ -142,11 +141,6 @@ def test_autocast_does_not_lower_the_precision_of_the_losses(monkeypatch: pytest
     assert torch.equal(plain, mixed)
 
 
-@pytest.mark.parametrize("cut", [3, 8])
-def test_stopping_and_loading_changes_nothing(cut: int) -> None:
-    assert_resume_changes_nothing(PiCO, CONFIG, tiny_task(), cut, 15)
-
-
 def test_the_closed_form_of_the_prototypes_equals_the_loop_over_samples() -> None:
     generator = torch.Generator().manual_seed(0)
     prototypes = unit(torch.randn(5, 4, generator=generator, dtype=torch.float64))
@@ -208,7 +202,6 @@ def test_without_a_projection_the_features_are_the_embedding() -> None:
     batch = tiny_batch(task, range(6))
     keys = method.training_step(batch, LATER).carry[0]
     assert torch.allclose(keys, unit(method.key.features(batch.views[1])))
-    assert_resume_changes_nothing(PiCO, replace(CONFIG, projection=False), task, 7, 12)
 
 
 def test_the_released_queue_start_is_scaled_along_columns() -> None:

@@ -12,14 +12,9 @@ from hypothesis import strategies as st
 from methods.base import Clock
 from methods.blocks import uniform_confidence
 from methods.pop import POP, purified_weights, purify_by_difference, purify_by_ratio
-from tests.support.tiny import tiny_batch, tiny_task
+from tests.support.tiny import tiny_task
 from tests.support.tiny_epochs import (
     TinyData,
-    all_steps,
-    assert_stopping_changes_nothing,
-    assert_trains_finitely,
-    huge_head,
-    loss_and_gradients_are_finite,
     run,
     start,
 )
@@ -135,41 +130,3 @@ def test_windows_are_five_epochs_unless_training_is_short() -> None:
     method, _ = start(POP, POP.Config(), tiny_task())
     lengths = {epochs: method.window_length(Clock(0, 0, epochs, 1)) for epochs in (3, 49, 50, 500)}
     assert lengths == {3: 1, 49: 1, 50: 5, 500: 5}
-
-
-@pytest.mark.parametrize("wrong", [{"inc": 2.0}, {"theta": 1.5}, {"roll_window": 0}, {"e_end": 0.0}])
-def test_settings_that_would_empty_sets_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="pop:"):
-        POP.Config(**wrong)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("config", [EAGER, MARGIN])
-def test_training_stays_finite(config: POP.Config) -> None:
-    assert_trains_finitely(POP, config, tiny_task(epochs=5, steps=2))
-
-
-@pytest.mark.parametrize("config", [EAGER, MARGIN])
-def test_logits_of_ten_thousand_stay_finite_and_leave_a_label_in_every_set(config: POP.Config) -> None:
-    task = tiny_task(epochs=4, steps=1)
-    method, _ = start(POP, config, task)
-    huge_head(method.network.head)
-    batch = tiny_batch(task, range(task.num_samples), 3)
-    for epoch in range(4):
-        clock = Clock(epoch, epoch, 4, 1)
-        step = method.training_step(batch, clock)
-        loss_and_gradients_are_finite(method, step.loss)
-        with torch.no_grad():
-            method.after_step(batch, step, clock)
-        method.on_epoch_end(clock, TinyData(task))
-    assert method.candidate_sets().any(1).all()
-    assert method.candidate_sets().sum() < task.candidates.sum()
-    assert torch.isfinite(method.confidence()).all()
-
-
-@pytest.mark.parametrize("config", [EAGER, MARGIN])
-def test_stopping_and_going_on_equals_not_stopping(config: POP.Config) -> None:
-    task = tiny_task(classes=5, epochs=7, steps=2)
-    assert_stopping_changes_nothing(POP, config, task)
-    method, sgd = start(POP, config, task)
-    run(method, task, sgd, all_steps(task))
-    assert method.candidate_sets().sum() < task.candidates.sum()  # the stops lay around real rounds

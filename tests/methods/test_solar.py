@@ -18,8 +18,6 @@ from methods.solar import SoLar, sinkhorn, trusted, trusted_in_turn
 from tests.support.tiny import TinyOptimiser, tiny_task
 from tests.support.tiny_epochs import (
     TinyData,
-    assert_stopping_changes_nothing,
-    assert_trains_finitely,
     run,
     start,
 )
@@ -139,15 +137,6 @@ def test_the_second_stage_starts_anew_but_for_the_prior() -> None:
     assert data.resets == 1 and method.eta_rho(Clock(2, 4, 4, 2))[0] == 0.0
 
 
-@pytest.mark.parametrize("changes", [{}, {"absent_class": "skip"}, {"queue_size": 0}, {"gamma2": 1.0}])
-def test_training_stays_finite(changes: dict[str, Any]) -> None:
-    assert_trains_finitely(SoLar, replace(CONFIG, **changes), tiny_task(epochs=4, steps=2))
-
-
-def test_stopping_and_going_on_equals_not_stopping() -> None:
-    assert_stopping_changes_nothing(SoLar, CONFIG, tiny_task(epochs=4, steps=2))
-
-
 def test_the_copy_for_the_second_stage_is_saved() -> None:
     task = tiny_task(epochs=4, steps=2)
     config = replace(CONFIG, estimate=0.5)
@@ -161,9 +150,3 @@ def test_the_copy_for_the_second_stage_is_saved() -> None:
         assert torch.equal(other.state_dict()[key], value), key
     trained = {id(p) for group in TinyOptimiser(method).sgd.param_groups for p in group["params"]}
     assert trained == {id(p) for p in method.network.parameters()}
-
-
-@pytest.mark.parametrize("wrong", [{"iterations": 0}, {"estimate": 1.0}])
-def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="solar:"):
-        SoLar.Config(**wrong)

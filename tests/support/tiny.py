@@ -67,28 +67,6 @@ def train(method: Method, task: Task, optimiser: TinyOptimiser, steps: range, si
     return done
 
 
-def assert_resume_changes_nothing(method_class: type[Method], config: Any, task: Task, cut: int, end: int) -> None:
-    """Training to `end` in one go and with a stop at `cut`, state loaded into a fresh method, gives the same state."""
-    torch.manual_seed(0)
-    whole = method_class(config, task)
-    optimiser = TinyOptimiser(whole)
-    train(whole, task, optimiser, range(cut))
-    kept = {key: value.clone() for key, value in whole.state_dict().items()}
-    momentum = [b.clone() for b in (optimiser.sgd.state[p]["momentum_buffer"] for p in optimiser.sgd.state)]
-    train(whole, task, optimiser, range(cut, end))
-
-    torch.manual_seed(99)  # another initialisation: whatever is not loaded shows
-    resumed = method_class(config, task)
-    resumed.load_state_dict(kept)
-    optimiser = TinyOptimiser(resumed)
-    parameters = (p for group in optimiser.sgd.param_groups for p in group["params"])
-    for parameter, buffer in zip(parameters, momentum, strict=True):
-        optimiser.sgd.state[parameter]["momentum_buffer"] = buffer
-    train(resumed, task, optimiser, range(cut, end))
-    for key, value in whole.state_dict().items():
-        assert torch.equal(resumed.state_dict()[key], value), f"{key} differs after a resume"
-
-
 def assert_finite(method: Method, loss: Tensor) -> None:
     """Loss, gradients and state hold neither NaN nor infinity."""
     assert torch.isfinite(loss)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from methods.base import Clock, Method, Step, Task
+from methods.base import Batch, Clock, Method, Step, Task
 from tests.support.tiny import TinyOptimiser, assert_finite, tiny_batch
 
 
@@ -50,14 +51,18 @@ def start(method_class: type[Method], config: Any, task: Task, seed: int = 0) ->
     return method, TinyOptimiser(method)
 
 
-def assert_stopping_changes_nothing(method_class: type[Method], config: Any, task: Task) -> None:
-    """Stopping after any step and going on from the saved state ends in the very state of an unbroken training."""
+def assert_stopping_changes_nothing(method_class: type[Method], config: Any, task: Task) -> Any:
+    """Stopping after any step and going on from the saved state ends in the very state of an unbroken training.
+
+    Every number of that training must be finite. Returns its method.
+    """
     total = task.epochs * task.steps_per_epoch
     whole, optimiser = start(method_class, config, task)
     saved = []
     for step in range(total):
         saved.append(copy.deepcopy((whole.state_dict(), optimiser.sgd.state_dict())))
-        run(whole, task, optimiser, range(step, step + 1))
+        (done,) = run(whole, task, optimiser, range(step, step + 1))
+        assert_finite(whole, done.loss)
     for cut in range(1, total):
         resumed, optimiser = start(method_class, config, task, seed=99)  # what is not loaded shows
         resumed.load_state_dict(saved[cut][0])
@@ -65,17 +70,10 @@ def assert_stopping_changes_nothing(method_class: type[Method], config: Any, tas
         run(resumed, task, optimiser, range(cut, total))
         for key, value in whole.state_dict().items():
             assert torch.equal(resumed.state_dict()[key], value), f"{key} differs after a stop before step {cut}"
+    return whole
 
 
-def assert_trains_finitely(method_class: type[Method], config: Any, task: Task) -> Any:
-    """The whole training; returns the method."""
-    method, optimiser = start(method_class, config, task)
-    for step in run(method, task, optimiser, all_steps(task)):
-        assert_finite(method, step.loss)
-    return method
-
-
-def huge_head(head: torch.nn.Linear) -> None:
+def huge_head(head: Any) -> None:
     """Logits of about ±1e4."""
     with torch.no_grad():
         head.weight.normal_(0, 1e4)
@@ -84,6 +82,21 @@ def huge_head(head: torch.nn.Linear) -> None:
 
 def all_steps(task: Task) -> range:
     return range(task.epochs * task.steps_per_epoch)
+
+
+def stays_finite_with_huge_logits(
+    method: Any, heads: Iterable[Any], batch: Batch, clocks: list[Clock], data: TinyData | None = None
+) -> None:
+    """Take steps at these times with logits of about ±1e4; with `data` an epoch ends after each."""
+    for head in heads:
+        huge_head(head)
+    for clock in clocks:
+        step = method.training_step(batch, clock)
+        loss_and_gradients_are_finite(method, step.loss)
+        with torch.no_grad():
+            method.after_step(batch, step, clock)
+        if data is not None:
+            method.on_epoch_end(clock, data)
 
 
 def loss_and_gradients_are_finite(method: Method, loss: Tensor) -> None:

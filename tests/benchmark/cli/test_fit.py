@@ -220,7 +220,7 @@ def test_new_rows_that_do_not_fit_are_one_sentence(copy, place, tmp_path, capsys
     frames = {
         "no column `f1`": new.drop(columns="f1"),
         "column `f9` that the model was not trained on": new.assign(f9=0),
-        "NaN or infinite, the first in row 2": new.assign(f0=[np.nan if k == 2 else 0 for k in range(60)]),
+        "NaN or infinite, the first in row 3": new.assign(f0=[np.nan if k == 2 else 0 for k in range(60)]),
         "`f2` is not numeric": new.assign(f2="x"),
     }
     for problem, frame in frames.items():
@@ -256,7 +256,7 @@ def test_fit_with_wrong_words(place, tmp_path, capsys):
     assert "holds other files (thesis.txt)" in refusal(capsys, "fit", data, "--out", tmp_path, *results, code=2)
     assert "is a file" in refusal(capsys, "fit", data, "--out", tmp_path / "thesis.txt", *results, code=2)
     assert "Unknown method 'cell'" in refusal(capsys, "fit", data, "--method", "cell", *results, code=2)
-    assert "Unknown data set" in refusal(capsys, "fit", tmp_path / "none", *results, code=2)
+    assert "Unknown dataset" in refusal(capsys, "fit", tmp_path / "none", *results, code=2)
     assert "one method on one data set" in refusal(capsys, "fit", data, "--method", "cel,rc", *results, code=2)
     (tmp_path / "damaged").mkdir()
     assert "holds no model.json" in refusal(capsys, "labels", tmp_path / "damaged")

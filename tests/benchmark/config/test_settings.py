@@ -36,9 +36,9 @@ def refusal(folder: Path, text: str = TINY, **words: Any) -> str:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ({"methods": "prodn"}, "Unknown method 'prodn'. Did you mean 'proden'"),
-        ({"datasets": "digit"}, "Unknown data set 'digit'. Did you mean 'digits'"),
-        ({"datasets": "/nowhere"}, "Unknown data set '/nowhere'"),
+        ({"methods": "prodn"}, "Unknown method 'prodn' (see `list methods`). Did you mean 'proden'"),
+        ({"datasets": "digit"}, "Unknown dataset 'digit' (see `list datasets`). Did you mean 'digits'"),
+        ({"datasets": "/nowhere"}, "Unknown dataset '/nowhere'"),
         ({"methods": "proden,cc,proden"}, "'proden' is named twice"),
         ({"methods": ","}, "--methods names nothing"),
         ({"seeds": "0,1,1"}, "'1' is named twice"),

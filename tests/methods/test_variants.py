@@ -1,0 +1,134 @@
+"""Variants that the contract, which takes default settings, does not reach: exact resume, finite numbers, refused settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from methods.able import ABLE
+from methods.abs import AbsGCE
+from methods.alim import ALIM
+from methods.base import Clock, Method
+from methods.cavl import CAVL
+from methods.cel import CEL
+from methods.controls.pop_around import CCAndPOP, LWSAndPOP, RCAndPOP
+from methods.cr_dpll import CrDpll
+from methods.crosel import CroSel
+from methods.dirk import DIRK, DIRKPlain
+from methods.fredis import FREDIS
+from methods.idgp import IDGP
+from methods.nepll import NEPLL
+from methods.papi import PaPi
+from methods.pico import PiCO
+from methods.pop import POP
+from methods.solar import SoLar
+from tests.methods import (
+    test_alim,
+    test_cel,
+    test_crosel,
+    test_dirk,
+    test_fredis,
+    test_idgp,
+    test_nepll,
+    test_papi,
+    test_pico,
+    test_pop,
+    test_pop_around,
+    test_solar,
+)
+from tests.support.tiny import tiny_batch, tiny_task
+from tests.support.tiny_epochs import TinyData, assert_stopping_changes_nothing, start, stays_finite_with_huge_logits
+
+SHORT = {"epochs": 4, "steps": 2}
+FIVE = {"epochs": 5, "steps": 2}
+LONG = {"classes": 5, "epochs": 6, "steps": 2}  # enough for rounds that change candidate sets
+POP_EAGER: dict[str, Any] = test_pop_around.EAGER
+FAMILIES: list[tuple[type[Method], Any, dict[str, int], list[dict[str, Any]]]] = [
+    (ABLE, ABLE.Config(embed_dim=4), SHORT, [{"confidence_lookup": "sample"}, {"confidence_lookup": "batch_position"}]),
+    (ALIM, test_alim.CONFIG, SHORT, [{}, {"normalise": "scale"}, {"noise_rate": 1.0, "cap": False}]),
+    (CAVL, CAVL.Config(), SHORT, [{}]),
+    (CEL, test_cel.CONFIG, SHORT, [{}, {"prototype_mode": "sequential", "selection": "global"}]),
+    (CEL, test_cel.RELEASED, SHORT, [{}]),
+    (CrDpll, CrDpll.Config(), SHORT, [{"target_order": "stored"}, {"target_order": "online"}]),
+    (CroSel, test_crosel.CONFIG, FIVE, [{}]),
+    (DIRK, test_dirk.CONFIG, SHORT, [{}, {"teacher_init": "independent", "log_eps": 1e-12, "contrastive_start": 0}]),
+    (DIRKPlain, DIRKPlain.Config(), SHORT, [{}]),
+    (FREDIS, test_fredis.EAGER, LONG, [{}, {"eligible": "all", "T": 3.0}]),
+    (IDGP, test_idgp.NEUTRAL, SHORT, [{}, {"joint_warmup": False}]),
+    (IDGP, test_idgp.DERIVED, SHORT, [{}]),
+    (IDGP, IDGP.Config(), SHORT, [{"normalise_weights": True}]),
+    (NEPLL, test_nepll.CONFIG, FIVE, [{}, {"eta": 1.0}, {"warmup": 0, "expand": 0}]),
+    (NEPLL, test_nepll.READINGS, FIVE, [{}]),
+    (PaPi, test_papi.CONFIG, SHORT, [{}]),
+    (PiCO, test_pico.CONFIG, SHORT, [{}, {"projection": False}]),
+    (POP, test_pop.EAGER, LONG, [{}]),
+    (POP, test_pop.MARGIN, LONG, [{}]),
+    (RCAndPOP, RCAndPOP.Config(**POP_EAGER), LONG, [{}]),
+    (CCAndPOP, CCAndPOP.Config(**POP_EAGER), LONG, [{}]),
+    (LWSAndPOP, LWSAndPOP.Config(**POP_EAGER), LONG, [{}]),
+    (SoLar, test_solar.CONFIG, SHORT, [{}, {"absent_class": "skip"}, {"queue_size": 0}, {"gamma2": 1.0}]),
+]
+VARIANTS = [
+    pytest.param(form, replace(config, **changes), length, id=f"{form.name}-{number}")
+    for number, (form, config, length, variants) in enumerate(FAMILIES)
+    for changes in variants
+]
+
+
+@pytest.mark.parametrize(("form", "config", "length"), VARIANTS)
+def test_a_stop_anywhere_changes_nothing_and_all_numbers_are_finite(
+    form: type[Method], config: Any, length: dict[str, int]
+) -> None:
+    task = tiny_task(**length)
+    method = assert_stopping_changes_nothing(form, config, task)
+    sets, confidence = method.candidate_sets(), method.confidence()
+    assert sets is None or not torch.equal(sets, task.candidates)  # the stops lay around real rounds
+    if form is NEPLL:
+        torch.testing.assert_close(confidence.sum(1), torch.ones(task.num_samples), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("form", "config"),
+    [
+        (FREDIS, test_fredis.EAGER),
+        (POP, test_pop.EAGER),
+        (POP, test_pop.MARGIN),
+        *((IDGP, config) for config in (test_idgp.NEUTRAL, test_idgp.APART, test_idgp.DERIVED, IDGP.Config())),
+    ],
+)
+def test_logits_of_ten_thousand_stay_finite_over_whole_epochs(form: type[Method], config: Any) -> None:
+    task = tiny_task(classes=200 if form is IDGP else 3, epochs=4, steps=1)
+    method, _ = start(form, config, task)
+    heads = [method.f.head, method.g.head] if form is IDGP else [method.network.head]
+    batch = tiny_batch(task, range(task.num_samples), 3)
+    clocks = [Clock(epoch, epoch, 4, 1) for epoch in range(4)]  # later visits meet saturated state
+    stays_finite_with_huge_logits(method, heads, batch, clocks, TinyData(task))
+    assert torch.isfinite(method.confidence()).all()
+    if form is not IDGP:
+        assert method.candidate_sets().any(1).all()
+
+
+@pytest.mark.parametrize(
+    ("form", "wrong"),
+    [
+        *((AbsGCE, {"q": q}) for q in (0.0, -0.5, 1.5)),
+        (ALIM, {"noise_rate": 1.5}),
+        (ALIM, {"prior_fixed": -1.0}),
+        *((CroSel, wrong) for wrong in ({"history": 0}, {"sharpen_T": 0.0}, {"mixup_alpha": -1.0})),
+        *((FREDIS, wrong) for wrong in ({"dec": 0.0}, {"T": 0.0}, {"times": -1})),
+        (IDGP, {"T1": 0}),
+        (NEPLL, {"eta": 1.2}),
+        (PaPi, {"tau": 0.0}),
+        (PaPi, {"mixup_alpha": -1.0}),
+        *((POP, wrong) for wrong in ({"inc": 2.0}, {"theta": 1.5}, {"roll_window": 0}, {"e_end": 0.0})),
+        (SoLar, {"iterations": 0}),
+        (SoLar, {"estimate": 1.0}),
+    ],
+)
+def test_settings_out_of_range_are_refused(form: Any, wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ValueError, match=rf"{form.name}: .*{name}"):
+        form.Config(**wrong)
