@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmark.config import sections as typed
-from benchmark.config.sections import SECTIONS, Annotator, Data, Network, Train, Views
+from benchmark.config.sections import SECTIONS, Annotator, Backbone, Data, Train, Views
 from benchmark.errors import UsageError
 from methods.networks.names import DIGEST, file_digest_of
 
@@ -44,7 +44,7 @@ class RunConfig:
     dataset_settings: dict[str, Any] = field(hash=False)
     data: Data
     train: Train
-    backbone: Network  # its `weights` are the file's SHA-256
+    backbone: Backbone  # its `weights` are the file's SHA-256
     annotator: Annotator
     seed: int
     method_source: str = ""  # SHA-256 of a plug-in's file; files of the tree are versioned by the commit
@@ -92,12 +92,11 @@ class RunConfig:
         return config
 
     def check(self) -> None:
-        """Raise an error for a value of a wrong type or out of its range."""
+        """Raise ValueError for a value of a wrong type or out of its range."""
         for name, section in SECTIONS.items():
             values = dataclasses.asdict(getattr(self, name))
             for key, setting in typed.fields_of(section).items():
                 setting.check(values[key])
-            typed.check(name, values)
 
 
 def values_by_source(config: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -166,7 +165,7 @@ class RunSpec:
         return self.config.data
 
     @property
-    def backbone(self) -> Network:
+    def backbone(self) -> Backbone:
         return self.config.backbone
 
     @property
