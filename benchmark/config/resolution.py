@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.config.profile import VALUE_TABLES, Profile
-from benchmark.config.sections import AUTO, SECTIONS, Data, Views, fields_of, fit, identifying
+from benchmark.config.sections import AUTO, SECTIONS, Data, Views, check_key, fields_of, fit, identifying
 from benchmark.config.spec import RunConfig, RunSpec, digest_of, file_digest, label_of
 from benchmark.errors import UsageError
 from datasets import registry
@@ -53,13 +53,6 @@ class Override:
             scopes = [*SECTIONS, "method", "dataset", *catalogue.entries]
             raise UsageError(f"--set {argument}: unknown scope '{scope}'.{did_you_mean(scope, scopes)}")
         return cls(scope, key, text)
-
-
-def check_key(place: str, key: str, settings: Mapping[str, Setting]) -> None:
-    """Raise UsageError if there is no setting of that name."""
-    if key not in settings:
-        hint = did_you_mean(key, settings) or f" It has: {', '.join(settings) or 'no settings'}."
-        raise UsageError(f"{place} has no '{key}'.{hint}")
 
 
 def check_overrides(overrides: Sequence[Override], entries: Sequence[Entry]) -> None:

@@ -160,6 +160,13 @@ def fields_of(section: type) -> dict[str, Setting]:
     return settings
 
 
+def check_key(place: str, key: str, keys: Collection[str]) -> None:
+    """Raise UsageError if there is no setting of that name."""
+    if key not in keys:
+        hint = did_you_mean(key, keys) or f" It has: {', '.join(keys) or 'no settings'}."
+        raise UsageError(f"{place} has no '{key}'.{hint}")
+
+
 def fit(place: str, check: Callable[[Any], Any], value: Any) -> Any:
     """Return what `check` makes of a value; UsageError that says where the value stands and what would be allowed."""
     try:

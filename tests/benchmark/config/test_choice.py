@@ -22,7 +22,12 @@ def test_names_are_understood_in_any_case_and_as_tables_print_them() -> None:
 
 def test_seeds_are_a_list_or_a_range() -> None:
     assert select("quick", seeds="0-2,7").seeds == (0, 1, 2, 7)
-    for text, word in (("4-2", "backwards"), ("-1", "no whole number"), ("0-2,1", "named twice"), ("1-", "no whole")):
+    for text, word in (
+        ("4-2", "backwards"),
+        ("-1", "non-negative integer"),
+        ("0-2,1", "named twice"),
+        ("1-", "non-negative"),
+    ):
         with pytest.raises(UsageError, match=word):
             select("quick", seeds=text)
 
