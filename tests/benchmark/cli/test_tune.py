@@ -183,7 +183,7 @@ def test_a_later_tuning_keeps_the_choices_of_other_methods(tmp_path):
         (("--grid", "huge"), "unknown 'huge'"),
         (("--rates", "0.1;0.2"), "write a comma list of numbers"),
         (("--decays", "0.1,0.10"), "a value is named twice"),
-        (("--rates", "0"), "train.lr is 0.0"),
+        (("--rates", "0"), "train.lr: 0.0"),
         (("--select", "accuracy"), "unknown 'accuracy'"),
     ],
 )
