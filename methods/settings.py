@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,9 @@ class Setting:
         return self.check(_from_text(text, self.annotation))
 
     def check(self, value: Any) -> Any:
-        """The value itself if it fits the annotation (an int becomes a float where a float is wanted)."""
+        """Return the value if it fits the annotation (an int becomes a float where a float is asked for)."""
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{value} is not a finite number")
         return _fit(value, _parsed(self.annotation), self.annotation)
 
 

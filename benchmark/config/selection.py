@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmark.config.profile import Profile, load_profile
 from benchmark.config.resolution import Override, check_overrides, literal, resolve, source_digest
+from benchmark.config.sections import LARGEST_SEED, check_key, fit
 from benchmark.config.spec import RunSpec, digest_of
 from benchmark.errors import UsageError, did_you_mean
 from datasets import registry as data_registry
 from datasets.base import DataError, Source, settings_of
 from methods.registry import Catalogue, Entry, MethodError, Setting, discover
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -31,7 +36,7 @@ class Selection:
     unusable: tuple[str, ...] = ()  # broken plug-ins and methods, a sentence each; the others go on without them
 
     def known_as(self, method: str) -> str:
-        """The name of a method that somebody wrote in any case, or as tables print it."""
+        """Return the name of a method that is written in any case, or as tables print it."""
         return as_known((method,), self.catalogue.entries.values())[0]
 
     def entry(self, name: str) -> Entry:
@@ -45,7 +50,7 @@ class Selection:
 
     @property
     def altered(self) -> str:
-        """What differs from the profile's own, as a part of a file's name; nothing for the profile as it is."""
+        """Return what differs from the profile's own, as a part of a file's name; nothing for the profile as it is."""
         own = self.profile
         more = [name for name in self.methods if name not in own.all_methods]
         added = tuple(self.methods) == (*own.all_methods, *more)
@@ -56,7 +61,7 @@ class Selection:
             (self.seeds, own.seeds, short_list([f"seed{seed}" for seed in self.seeds], "seeds")),
         )
         words = [text for chosen, usual, text in kinds if tuple(chosen) != tuple(usual)]
-        words += [f"{override.scope}.{override.key}={override.text}" for override in self.overrides]
+        words += [f"{override.name}={override.text}" for override in self.overrides]
         text = "-".join(words)
         return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 9]}-{digest_of(words)[:8]}"
 
@@ -67,28 +72,19 @@ class Selection:
         variant: Mapping[str, Any] | None = None,
         extra: Sequence[Override] = (),
     ) -> list[RunSpec]:
-        """The grid of runs, seeds innermost."""
+        """Return the grid of runs, seeds innermost."""
         if methods is None and datasets is None and variant is None and not extra:
             return list(self._grid)
-        return self._resolved(methods, datasets, variant, extra)
-
-    @functools.cached_property  # asked for when arguments are checked, and again by what needs the runs
-    def _grid(self) -> list[RunSpec]:
-        return self._resolved(None, None, None, ())
-
-    def _resolved(
-        self,
-        methods: Iterable[str] | None,
-        datasets: Iterable[str] | None,
-        variant: Mapping[str, Any] | None,
-        extra: Sequence[Override],
-    ) -> list[RunSpec]:
         return [
             resolve(self.profile, self.entry(method), dataset, seed, (*self.overrides, *extra), variant)
             for dataset in (self.datasets if datasets is None else datasets)
             for method in (self.methods if methods is None else methods)
             for seed in self.seeds
         ]
+
+    @functools.cached_property  # asked for when arguments are checked, and again by what needs the runs
+    def _grid(self) -> list[RunSpec]:
+        return self.specs(self.methods)
 
 
 def short_list(names: Sequence[str], noun: str) -> str:
@@ -103,10 +99,9 @@ EVERY_METHOD = "all"
 
 
 def sources_of(plugins: Sequence[str]) -> dict[str, str]:
-    """By method, the digest of the plug-in file that defines it: what `--plugin` says about which version counts."""
-    catalogue = discover(tuple(plugins)) if plugins else None
-    own = [e for e in catalogue.entries.values() if not e.built_in] if catalogue else []
-    return {entry.name: source_digest(entry) for entry in own}
+    """Return, by method, the digest of the plug-in file that defines it: its runs are those that count."""
+    entries = discover(tuple(plugins)).entries.values() if plugins else ()
+    return {entry.name: source_digest(entry) for entry in entries if not entry.built_in}
 
 
 def select(
@@ -134,7 +129,8 @@ def select(
         raise UsageError(" ".join(broken))
     chosen_profile = load_profile(profile)
     words = as_known(_words(methods, "--methods"), catalogue.entries.values())
-    names = _with_groups(words, chosen_profile) or chosen_profile.all_methods
+    groups = [chosen_profile.with_extensions if word == EVERY_METHOD else (word,) for word in words]
+    names = tuple(dict.fromkeys(itertools.chain(*groups))) or chosen_profile.all_methods
     if plugins and methods is None:  # a plug-in named on the command line takes part
         own = [e.name for e in catalogue.entries.values() if not e.built_in]
         names = (*names, *(n for n in own if n not in names))
@@ -156,28 +152,25 @@ def select(
     )
     check_overrides(overrides, [selection.entry(name) for name in names])
     try:
-        _check_own_names(sets)
-        for name in sets:
-            _check_settings(source_of(name), chosen_profile, [o for o in overrides if o.scope == "dataset"])
+        _check_datasets(selection)
     except DataError as error:
         raise UsageError(str(error)) from None
-    _check_use(overrides, selection.specs())
+    _check_use(selection)
     return selection
 
 
-def _check_use(overrides: Sequence[Override], specs: Sequence[RunSpec]) -> None:
-    """Start weights, views or annotators that no run of the selection has a use for are an error, not a silent nothing."""
-    for override in overrides:
-        name = f"{override.scope}.{override.key}"
-        if override.scope not in ("backbone", "views", "annotator") or any(name in spec.overrides for spec in specs):
-            continue
-        encoders = ", ".join(sorted({spec.backbone.name for spec in specs}))
+def _check_use(selection: Selection) -> None:
+    """Raise UsageError for weights, views or annotators that no run of the selection has a use for."""
+    specs = selection.specs()
+    encoders = ", ".join(sorted({spec.backbone.name for spec in specs}))
+    for override in selection.overrides:
         reasons = {
             "backbone": f"no encoder here has published weights ({encoders})",
-            "annotator": "no data set here has candidate labels that an annotator makes",
+            "annotator": "no dataset here has candidate labels that an annotator makes",
             "views": f"no method here sees the view {override.key} of images",
         }
-        raise UsageError(f"--set {name}={override.text} changes nothing: {reasons[override.scope]}.")
+        if override.scope in reasons and not any(override.name in spec.overrides for spec in specs):
+            raise UsageError(f"--set {override.name}={override.text} changes nothing: {reasons[override.scope]}.")
 
 
 def source_of(name: str) -> Source:
@@ -188,37 +181,27 @@ def source_of(name: str) -> Source:
         raise UsageError(f"{error}{did_you_mean(name, data_registry.SOURCES)}") from None
 
 
-def _check_own_names(sets: Sequence[str]) -> None:
-    """Results know the user's own data by a short name, which must be one data set's alone."""
-    taken = {name: name for name in data_registry.SOURCES}
-    for given in sets:
-        name = source_of(given).name
-        if taken.setdefault(name, given) != given:
-            raise UsageError(f"{given} would be called '{name}', as {taken[name]} already is; rename it.")
-
-
-def _check_settings(source: Source, profile: Profile, overrides: Sequence[Override]) -> None:
-    """A data set's own settings are the keyword arguments of its `load`; one that it lacks is an error at once."""
-    known = {name: Setting(str(p.annotation), p.default) for name, p in settings_of(source).items()}
-    given = dict(profile.data.get(source.name, {}).get("settings", {}))
-    for entry in profile.values:
-        if entry["dataset"] in (source.name, "*"):
-            given |= entry.get("settings", {})
-    given |= {override.key: literal(override.text) for override in overrides}
-    for key, value in given.items():
-        if key not in known:
-            hint = did_you_mean(key, known) or f" It has: {', '.join(known) or 'none'}."
-            raise UsageError(f"Data set {source.name} has no setting '{key}'.{hint}")
-        if "Path" in known[key].annotation:
-            continue
-        try:
-            known[key].check(value)
-        except ValueError as error:
-            raise UsageError(f"Data set {source.name}, setting {key}: {error}.") from None
+def _check_datasets(selection: Selection) -> None:
+    """Check the datasets' own settings, the keyword arguments of `load`; each name is one dataset's alone in results."""
+    paths = {name: name for name in data_registry.SOURCES}
+    for path in selection.datasets:
+        source = source_of(path)
+        if paths.setdefault(source.name, path) != path:
+            raise UsageError(f"{path} would be called '{source.name}', as {paths[source.name]} already is; rename it.")
+        settings = {name: Setting(str(p.annotation), p.default) for name, p in settings_of(source).items()}
+        values = dict(selection.profile.data.get(source.name, {}).get("settings", {}))
+        for entry in selection.profile.values:
+            if entry["dataset"] in (source.name, "*"):
+                values |= entry.get("settings", {})
+        values |= {o.key: literal(o.text) for o in selection.overrides if o.scope == "dataset"}
+        for key, value in values.items():
+            check_key(f"Dataset {source.name}", key, settings)
+            if "Path" not in settings[key].annotation:
+                fit(f"Dataset {source.name}, setting {key}", settings[key].check, value)
 
 
 def _without_broken(names: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names that can be run, and why others cannot. A name that nothing explains is wrong usage."""
+    """Return the names that can be run, and why others cannot. A name that nothing explains is wrong usage."""
     reasons: list[str] = []
     usable = []
     for name in names:
@@ -235,20 +218,19 @@ def _without_broken(names: Sequence[str], catalogue: Catalogue) -> tuple[tuple[s
     return tuple(usable), tuple(reasons)
 
 
-def _with_groups(words: Sequence[str], profile: Profile) -> tuple[str, ...]:
-    """The names, with what `all` stands for in its place."""
-    names = [name for word in words for name in (profile.with_extensions if word == EVERY_METHOD else (word,))]
-    return tuple(dict.fromkeys(names))
-
-
 def as_known(words: Sequence[str], known: Iterable[Entry | Source]) -> tuple[str, ...]:
-    """Names in any case and as tables print them: PRODEN is proden, CIFAR-100 cifar100."""
+    """Return names that are written in any case or as tables print them: PRODEN is proden, CIFAR-100 cifar100."""
     by_name = {text.lower(): one.name for one in known for text in (one.title, one.name)}
-    names = tuple(by_name.get(word.lower(), word) for word in words)
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"'{name}' is named twice.")
-    return names
+    return _once(by_name.get(word.lower(), word) for word in words)
+
+
+def _once(items: Iterable[T]) -> tuple[T, ...]:
+    """Return the items; UsageError if one is there twice."""
+    (*items,) = items
+    for item, count in Counter(items).items():
+        if count > 1:
+            raise UsageError(f"'{item}' is named twice.")
+    return tuple(items)
 
 
 def _words(text: str | None, option: str) -> tuple[str, ...]:
@@ -257,9 +239,6 @@ def _words(text: str | None, option: str) -> tuple[str, ...]:
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     if not words:
         raise UsageError(f"{option} names nothing; write a comma list, for example {option} cel,proden.")
-    for word in words:
-        if words.count(word) > 1:
-            raise UsageError(f"{option}: '{word}' is named twice.")
     return words
 
 
@@ -268,14 +247,10 @@ def _seeds(text: str | None) -> tuple[int, ...]:
     for word in _words(text, "--seeds"):
         first, dash, last = word.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UsageError(
-                f"--seeds: '{word}' is no whole number from 0 on; write for example --seeds 0,1,2 or --seeds 0-4."
-            )
-        named = range(int(first), int(last or first) + 1)
-        if not named:
+            raise UsageError(f"--seeds: '{word}' is not a non-negative integer or a range such as 0-4.")
+        if max(len(first), len(last)) > 10 or int(last or first) > LARGEST_SEED:
+            raise UsageError(f"--seeds: {word} is too large; the largest seed is {LARGEST_SEED}.")
+        if int(last or first) < int(first):
             raise UsageError(f"--seeds: {word} runs backwards; write the smaller number first.")
-        for seed in named:
-            if seed in seeds:
-                raise UsageError(f"--seeds: {seed} is named twice.")
-            seeds.append(seed)
-    return tuple(seeds)
+        seeds += range(int(first), int(last or first) + 1)
+    return _once(seeds)

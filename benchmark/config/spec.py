@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmark.config import sections as typed
-from benchmark.config.sections import SECTIONS, Annotator, Data, Network, Train, Views
+from benchmark.config.sections import SECTIONS, Annotator, Backbone, Data, Train, Views
 from benchmark.errors import UsageError
 from methods.networks.names import DIGEST, file_digest_of
 
@@ -44,7 +44,7 @@ class RunConfig:
     dataset_settings: dict[str, Any] = field(hash=False)
     data: Data
     train: Train
-    backbone: Network  # its `weights` are the file's SHA-256
+    backbone: Backbone  # its `weights` are the file's SHA-256
     annotator: Annotator
     seed: int
     method_source: str = ""  # SHA-256 of a plug-in's file; files of the tree are versioned by the commit
@@ -52,7 +52,7 @@ class RunConfig:
     views: Views = field(default_factory=Views)
 
     def to_json(self) -> dict[str, Any]:
-        """The configuration as run.json and the identity have it."""
+        """Return the configuration as run.json and the identity have it."""
         method = {"name": self.method, "config": self.method_config}
         views = typed.to_json(self.views)  # younger than stored runs, as a whole
         own = {"sha256": self.dataset_sha256} if self.dataset_sha256 else {}
@@ -69,7 +69,7 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Back from run.json; ValueError for what this version of the program would not write."""
+        """Read it back from run.json; ValueError for what this version of the program would not write."""
         try:
             dataset = dict(values["dataset"])
             name, sha256, settings = dataset.pop("name"), dataset.pop("sha256", ""), dataset.pop("settings")
@@ -92,29 +92,28 @@ class RunConfig:
         return config
 
     def check(self) -> None:
-        """Raise an error for a value of a wrong type or out of its range."""
+        """Raise ValueError for a value of a wrong type or out of its range."""
         for name, section in SECTIONS.items():
             values = dataclasses.asdict(getattr(self, name))
             for key, setting in typed.fields_of(section).items():
                 setting.check(values[key])
-            typed.check(name, values)
 
 
 def values_by_source(config: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Every value of a stored configuration, "train.lr=0.05", under where it comes from; the defaults last."""
+    """Return every value of a stored configuration, "train.lr=0.05", under where it comes from; the defaults last."""
     stored = {key: value for key, value in config.items() if isinstance(value, dict)}
     own = {"method": stored.get("method", {}).get("config"), "dataset": stored.get("dataset", {}).get("settings")}
-    found: dict[str, list[str]] = {}
+    by_source: dict[str, list[str]] = {}
     for section, values in {**own, **_sections(stored, config)}.items():
         for key, value in values.items() if isinstance(values, dict) else ():
             name = f"{section}.{key}"
-            source = provenance.get(name) or ("the data set's settings" if section == "dataset" else "default")
-            found.setdefault(str(source), []).append(f"{name}={value}")
-    return found | ({"default": found.pop("default")} if "default" in found else {})
+            source = provenance.get(name) or ("the dataset's settings" if section == "dataset" else "default")
+            by_source.setdefault(str(source), []).append(f"{name}={value}")
+    return by_source | ({"default": by_source.pop("default")} if "default" in by_source else {})
 
 
 def _sections(stored: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The typed sections with every field; of another version of the program, the fields that are stored."""
+    """Return the typed sections with every field; of another version of the program, the fields that are stored."""
     try:
         whole = RunConfig.from_json(config)
     except ValueError:
@@ -124,7 +123,7 @@ def _sections(stored: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str,
 
 
 def label_of(method: str, overrides: Mapping[str, Any]) -> str:
-    """The method with what was overridden, "cel[alpha=0.1]"."""
+    """Return the method with what was overridden, "cel[alpha=0.1]"."""
     words = (f"{key}={f'{value:g}' if isinstance(value, float) else value}" for key, value in overrides.items())
     return f"{method}[{','.join(words)}]" if overrides else method
 
@@ -167,7 +166,7 @@ class RunSpec:
         return self.config.data
 
     @property
-    def backbone(self) -> Network:
+    def backbone(self) -> Backbone:
         return self.config.backbone
 
     @property
@@ -180,18 +179,18 @@ class RunSpec:
         return digest_of(self.config.to_json())
 
     def weight_file(self) -> str:
-        """The file that stands in for published weights, or nothing; refused if it is not the one of the plan."""
+        """Return the file that stands in for published weights, or nothing; refused if it is not the one of the plan."""
         path = self.paths.get("weights", "")
         if path and file_digest(path) != self.backbone.weights:
             raise UsageError(f"{path} has changed since the runs were planned; give the command again.")
         return path
 
     def network_file(self) -> str:
-        """`FILE.py:CLASS` of a network of the user's, or nothing; refused if the file is not the one of the plan."""
+        """Return `FILE.py:CLASS` of a network of the user's, or nothing; refused if the file is not the one of the plan."""
         return self._user_network("network", self.backbone.name)
 
     def annotator_file(self) -> str:
-        """The same for the annotator's network."""
+        """Return the same for the annotator's network."""
         return self._user_network("annotator", self.annotator.network)
 
     def _user_network(self, key: str, name: str) -> str:
@@ -207,12 +206,12 @@ class RunSpec:
         return any(self.paths.get(key) for key in ("plugin", "network", "annotator"))
 
     def with_train(self, **changes: Any) -> RunSpec:
-        """The same run with other training settings."""
+        """Return the same run with other training settings."""
         train = dataclasses.replace(self.train, **changes)
         return dataclasses.replace(self, config=dataclasses.replace(self.config, train=train))
 
     def plain(self) -> dict[str, Any]:
-        """Plain values, for a process that may not have this program on its path."""
+        """Return plain values, for a process that may not have this program on its path."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -224,7 +223,7 @@ class RunSpec:
 
 
 def file_digest(path: str) -> str:
-    """SHA-256 of a file of the user's."""
+    """Return the SHA-256 of a file of the user's."""
     try:
         facts = os.stat(path)
         return _digest_of_version(path, facts.st_mtime_ns, facts.st_size)

@@ -27,7 +27,7 @@ def settings_table() -> str:
         for field in dataclasses.fields(section):
             rule, kind = field.metadata.get("rule"), known[field.name].annotation
             choices = re.fullmatch(r"Literal\[(.*)\]", kind)
-            wanted = f"one of {choices[1]}".replace("'", "") if choices else rule.wanted if rule else kind
+            wanted = f"one of {choices[1]}".replace("'", "") if choices else rule.text if rule else kind
             default = (
                 "empty"
                 if field.default == ""

@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from benchmark.config.sections import AUTO, Network
+from benchmark.config.sections import AUTO
+from benchmark.config.sections import Backbone as BackboneSettings
 from benchmark.config.spec import RunSpec
 from benchmark.errors import warn
 from benchmark.trainer.annotating import Keeper, Reader
@@ -90,7 +91,7 @@ def annotator_of(spec: RunSpec, dataset: Dataset, device: str) -> Annotator:
     return Annotator(network, recipe, views.test, augment, device)
 
 
-def frozen_name(settings: Network, dataset: Dataset) -> str:
+def frozen_name(settings: BackboneSettings, dataset: Dataset) -> str:
     """What makes the maps that a frozen annotator learns from, beside encoder and weights."""
     side = dataset.recipe.size if dataset.recipe else 0
     return f"frozen-{side}px-{settings.draws}-draws-{settings.cells}-cells-{settings.adapter}"

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmark.config.sections import Network
+from benchmark.config.sections import Backbone as BackboneSettings
 from benchmark.config.spec import RunSpec
 from datasets.base import DataError, Dataset, Split
 from datasets.candidates.annotator import Annotator
@@ -50,7 +50,7 @@ class Frozen:
     network: Backbone
     dataset: Dataset
     recipe: Recipe
-    settings: Network
+    settings: BackboneSettings
     name: str
     device: torch.device
 

@@ -170,7 +170,7 @@ def test_scikit_learn_can_clone_and_cross_validate():
     ("parameters", "message"),
     [
         ({"method": "prodenn"}, "Did you mean 'proden'"),
-        ({"lr": -1.0}, "train.lr is -1.0"),
+        ({"lr": -1.0}, "train.lr: -1.0"),
         ({"settings": {"proden.alpha": 1}}, "proden has no 'alpha'"),
         ({"settings": {"train.epoch": 1}}, "train has no 'epoch'"),
         ({"network": "mlpp"}, "Unknown backbone 'mlpp'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from benchmark.cli.main import main
-from benchmark.config.sections import Data, check
-from benchmark.errors import UsageError
+from benchmark.config.sections import Data, fields_of
 from benchmark.exhibits.parts import card as cards
 from datasets import glyphs
 from datasets.base import DataError, Dataset
@@ -365,10 +364,10 @@ def test_a_generator_is_one_entry(dataset: Dataset, tmp_path: Path, monkeypatch:
 
 
 def test_settings_and_the_list_know_every_generator(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in generators.GENERATORS:
-        check("data", asdict(Data(generator=name)))
-    with pytest.raises(UsageError, match=r"one of instance.*uniform.*Did you mean 'uniform'"):
-        check("data", asdict(Data(generator="unifrom")))
+    setting = fields_of(Data)["generator"]
+    assert all(setting.check(name) == name for name in generators.GENERATORS)
+    with pytest.raises(ValueError, match=r"one of instance.*uniform.*Did you mean 'uniform'"):
+        setting.check("unifrom")
     assert main(["list", "generators", "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(generators.GENERATORS)
 

@@ -174,7 +174,7 @@ def test_a_winner_at_the_edge_of_the_grid_is_warned_of(capfd):
         (("--grid", "huge"), "'huge'"),
         (("--lr", "0.1;0.2"), "write a comma list of numbers"),
         (("--weight-decay", "0.1,0.10"), "a value is named twice"),
-        (("--lr", "0"), "train.lr is 0.0"),
+        (("--lr", "0"), "train.lr: 0.0"),
         (("--rates", "0.1"), "use --lr"),
         (("--select", "accuracy"), "'accuracy'"),
     ],

@@ -134,3 +134,17 @@ def test_a_checkpoint_that_takes_long_is_waited_for_as_long_as_asked(grace: floa
     session._stop_workers()
     assert bool(progress.running) != saved
     saving.join()
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "2/cpu", "1/gpu", "", "²", "1.5"])
+def test_jobs_that_mean_nothing_are_one_sentence(text: str) -> None:
+    with pytest.raises(UsageError, match="--jobs"):
+        devices.parse_jobs(text, ["cpu"])
+
+
+def test_jobs_are_spread_over_devices() -> None:
+    two = ["cuda:0", "cuda:1"]
+    assert devices.parse_jobs(None, two) == two
+    assert devices.parse_jobs("3", two) == ["cuda:0", "cuda:1", "cuda:0"]
+    assert devices.parse_jobs("2/gpu", two) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+    assert devices.parse_jobs("4", ["cpu"]) == ["cpu"] * 4

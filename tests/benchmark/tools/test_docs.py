@@ -126,7 +126,7 @@ def test_every_command_can_be_typed(page: Path) -> None:
 def test_every_setting_that_the_docs_name_exists_and_takes_the_value() -> None:
     scopes = {name: fields_of(section) for name, section in SECTIONS.items()}
     scopes |= {name: dict(entry.config) for name, entry in discover().entries.items()}
-    pattern = re.compile(r"`(?:--set )?(" + "|".join(map(re.escape, scopes)) + r")\.(\w+)=([^`\s]+)`")
+    pattern = re.compile(r"`(?:--set )?(" + "|".join(map(re.escape, scopes)) + r")\.(\w+)=([^`\s…]+)`")
     checked = 0
     for page in PAGES:
         for scope, key, value in pattern.findall(page.read_text(encoding="utf-8")):

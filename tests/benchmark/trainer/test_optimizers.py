@@ -136,7 +136,7 @@ def test_fields_younger_than_stored_runs_are_in_the_identity_only_where_they_dif
 @pytest.mark.parametrize(("key", "text", "hint"), [("optimizer", "adamm", "'adam'"), ("schedule", "cosin", "'cosine'")])
 def test_an_unknown_name_is_one_sentence_with_the_known_ones(key: str, text: str, hint: str) -> None:
     entry = discover().get("proden")
-    with pytest.raises(UsageError, match=f"train.{key} is {text}; it must be one of .* Did you mean {hint}"):
+    with pytest.raises(UsageError, match=f"train.{key}: '{text}' .* one of .* Did you mean {hint}"):
         resolve(load_profile("quick"), entry, "digits", 0, [Override("train", key, text)])
 
 

@@ -1,4 +1,4 @@
-"""From a profile and the command line to exact configurations, or to one sentence that says what is wrong."""
+"""From a profile and the command line to exact configurations and identities, or to one sentence about what is wrong."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmark.exhibits.parts.variants import sweep_of
 
 from benchmark.config.profile import load_profile, profile_names
 from benchmark.config.resolution import resolve
@@ -13,9 +14,10 @@ from benchmark.config.sections import Train, fields_of
 from benchmark.config.selection import select
 from benchmark.config.spec import canonical
 from benchmark.errors import UsageError
-from benchmark.runner.devices import parse_jobs
 from methods.registry import discover
 from tests.conftest import TINY
+
+ENTRY = '[[values]]\nmethod = "*"\ndataset = "*"\nsource = "me"\n'
 
 
 def choose(folder: Path, text: str = TINY, **words: Any) -> Any:
@@ -39,40 +41,50 @@ def refusal(folder: Path, text: str = TINY, **words: Any) -> str:
         ({"methods": "prodn"}, "Unknown method 'prodn' (see `list methods`). Did you mean 'proden'"),
         ({"datasets": "digit"}, "Unknown dataset 'digit' (see `list datasets`). Did you mean 'digits'"),
         ({"datasets": "/nowhere"}, "Unknown dataset '/nowhere'"),
-        ({"methods": "proden,cc,proden"}, "'proden' is named twice"),
+        ({"methods": "PRODEN,proden"}, "'proden' is named twice"),
         ({"methods": ","}, "--methods names nothing"),
-        ({"seeds": "0,1,1"}, "'1' is named twice"),
-        ({"seeds": "0,00"}, "0 is named twice"),
-        ({"seeds": "-1"}, "'-1' is no whole number"),
-        ({"seeds": "²"}, "is no whole number"),
+        ({"seeds": "0,00"}, "'0' is named twice"),
+        ({"seeds": "0-2,1"}, "'1' is named twice"),
+        ({"seeds": "4-2"}, "backwards"),
+        ({"seeds": "1-"}, "'1-' is not a non-negative integer"),
+        ({"seeds": "-1"}, "'-1' is not a non-negative integer"),
+        ({"seeds": "4294967296"}, "the largest seed is 4294967295"),
+        ({"seeds": "9" * 5000}, "the largest seed is 4294967295"),
+        ({"settings": ["data.seed=4294967296"]}, "from 0 to 4294967295"),
+        ({"settings": ["data.seed=-2"]}, "or -1 for the run's own"),
+        ({"seeds": "²"}, "is not a non-negative integer"),
         ({"settings": ["train.lrr=1"]}, "train has no 'lrr'. Did you mean 'lr'"),
         ({"settings": ["trian.lr=1"]}, "unknown scope 'trian'. Did you mean 'train'"),
         ({"settings": ["lr=1"]}, "write it as scope.key=value"),
         ({"settings": ["train.lr"]}, "write it as scope.key=value"),
         ({"settings": ["train.lr=fast"]}, "'fast' does not fit float"),
-        ({"settings": ["train.lr=-1"]}, "train.lr is -1.0; it must be a positive number"),
-        ({"settings": ["train.lr=1e999"]}, "train.lr is inf; it must be a finite number"),
+        ({"settings": ["train.lr=-1"]}, "--set train.lr: -1.0 is not allowed; it must be a positive number"),
+        ({"settings": ["train.lr=1e999"]}, "train.lr: inf is not a finite number"),
         ({"settings": ["train.batch=1"]}, "at least 2"),
         ({"settings": ["train.epochs=2.5"]}, "2.5 does not fit int"),
-        ({"settings": ["train.momentum=1"]}, "train.momentum is 1.0"),
+        ({"settings": ["train.momentum=1"]}, "train.momentum: 1.0"),
         ({"settings": ["train.schedule=linear"]}, "must be one of cosine, constant"),
         ({"settings": ["views.weak=cropflip"]}, "must be one of simclr, crop-flip, plain. Did you mean 'crop-flip'"),
-        ({"settings": ["data.rate=2"]}, "data.rate is 2.0; it must be in [0, 1]"),
-        ({"settings": ["data.noise=1"]}, "data.noise is 1.0; it must be in [0, 1)"),
-        ({"settings": ["data.noise=-0.1"]}, "data.noise is -0.1; it must be in [0, 1)"),
-        ({"settings": ["data.imbalance=0.5"]}, "data.imbalance is 0.5; it must be at least 1"),
-        ({"settings": ["data.imbalance=10"], "datasets": "lost"}, "data.imbalance is for candidate sets that are made"),
-        ({"settings": ["data.missing_truth=drop"]}, "'drop'"),
+        ({"settings": ["data.rate=2"]}, "it must be in [0, 1]"),
+        ({"settings": ["data.noise=1"]}, "data.noise: 1.0 is not allowed; it must be in [0, 1)"),
+        ({"settings": ["data.imbalance=0.5"]}, "it must be at least 1"),
         (
             {"settings": ["data.noise=0.1"], "datasets": "lost"},
             "data.noise is for candidate sets that are made, and lost",
         ),
         ({"settings": ["proden.updte=never"]}, "method proden has no 'updte'. Did you mean 'update'"),
         ({"settings": ["method.update=never"]}, "method cc has no 'update'"),
-        ({"settings": ["dataset.tset=20"]}, "digits has no setting 'tset'. Did you mean 'test'"),
+        ({"settings": ["dataset.tset=20"]}, "Dataset digits has no 'tset'. Did you mean 'test'"),
         ({"settings": ["dataset.test=many"]}, "'many' does not fit int"),
         ({"settings": ["backbone.weights=/nowhere.pth"]}, "/nowhere.pth cannot be read"),
-        ({"epochs": 0}, "train.epochs is 0; it must be at least 1"),
+        ({"epochs": 0}, "train.epochs: 0"),
+        ({"methods": "proden", "settings": ["cel.alpha=3"]}, "cel is not among the methods (proden)"),
+        ({"settings": ["train.lr=1", "train.lr=2"]}, "lr is given twice, 1 and 2"),
+        ({"methods": "pop", "settings": ["views.weak=crop-flip"]}, "no method here sees the view weak"),
+        (
+            {"methods": "proden", "datasets": "lost", "settings": ["views.weak=plain"]},
+            "no method here sees the view weak",
+        ),
         ({"plugins": ["/nowhere.py"]}, "Plug-in /nowhere.py does not exist"),
     ],
 )
@@ -83,22 +95,27 @@ def test_a_slip_of_the_keyboard_is_one_sentence(tmp_path: Path, words: dict[str,
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("title =", "titel =", "unknown key 'titel'. Did you mean 'title'"),
+        ("title =", "titel =", "has no 'titel'. Did you mean 'title'"),
         ("seeds = [0, 1]", "seeds = [0, 0]", "seeds has 0 twice"),
-        ("seeds = [0, 1]", "seeds = [-1]", "seed -1 is negative"),
-        ("seeds = [0, 1]", 'seeds = "01"', "must be a list of whole numbers"),
-        ("seeds = [0, 1]", "seeds = [true]", "must be a list of whole numbers"),
+        ("seeds = [0, 1]", "seeds = [-1]", "-1 is not a seed"),
+        ("seeds = [0, 1]", "seeds = [4294967296]", "4294967296 is not a seed"),
+        ("seeds = [0, 1]", 'seeds = "01"', "must be a list of integers"),
+        ("seeds = [0, 1]", "seeds = [true]", "must be a list of integers"),
+        ('title = "tiny"', "title = 3", "'title' must be text"),
+        ('title = "tiny"', "values = 3", "must be a list of tables"),
         ('methods = ["proden", "cc"]', 'methods = "proden"', "must be a list of names"),
         ('methods = ["proden", "cc"]', 'methods = ["proden", "ccc"]', "Unknown method 'ccc'"),
         ("epochs = 3", 'epochs = "three"', "'three' does not fit int"),
         ("epochs = 3", "epoch = 3", "train has no 'epoch'. Did you mean 'epochs'"),
-        ("rate = 0.2", "rat = 0.2", "data.digits has no key 'rat'. Did you mean 'rate'"),
-        ("rate = 0.2", "rate = nan", "data.rate is nan"),
+        ("rate = 0.2", "rat = 0.2", "data.digits has no 'rat'. Did you mean 'rate'"),
+        ("rate = 0.2", "rate = nan", "data.rate: nan"),
         ("settings = { test = 1500 }", "settings = 3", "must be a table"),
-        ("settings = { test = 1500 }", "settings = { tst = 1500 }", "digits has no setting 'tst'"),
+        ("settings = { test = 1500 }", "settings = { tst = 1500 }", "Dataset digits has no 'tst'"),
         ("[train]", "[[train]]", "'train' must be a table"),
         ("[train]", "[train", "is not valid TOML"),
         ("[train]", '[[values]]\nmethod = "cc"\n[train]', "needs 'dataset'"),
+        ("[train]", f"{ENTRY}backbone = 3\n[train]", "'backbone' must be a table"),
+        ("[train]", f"{ENTRY}settings = 3\n[train]", "'settings' must be a table"),
         ('title = "tiny"', 'include = ["tiny.toml"]', "Unknown profile 'tiny.toml'"),
         ('title = "tiny"', "include = [1]", "'include' must be a list of names"),
         ('title = "tiny"', f'include = ["{"x" * 100_000}"]', "Unknown profile 'xxx"),
@@ -112,20 +129,6 @@ def test_a_wrong_profile_is_one_sentence(tmp_path: Path, old: str, new: str, sen
 def test_a_profile_that_includes_itself_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "tiny.toml"
     assert "includes itself" in refusal(tmp_path, TINY.replace('title = "tiny"', f'include = ["{path}"]'))
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "two", "2/cpu", "1/gpu", "", "²", "1.5"])
-def test_jobs_that_mean_nothing_are_one_sentence(text: str) -> None:
-    with pytest.raises(UsageError, match="--jobs"):
-        parse_jobs(text, ["cpu"])
-
-
-def test_jobs_are_spread_over_devices() -> None:
-    two = ["cuda:0", "cuda:1"]
-    assert parse_jobs(None, two) == two
-    assert parse_jobs("3", two) == ["cuda:0", "cuda:1", "cuda:0"]
-    assert parse_jobs("2/gpu", two) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
-    assert parse_jobs("4", ["cpu"]) == ["cpu"] * 4
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -209,5 +212,81 @@ def test_the_data_s_seed_is_no_part_of_a_run_that_does_not_use_it(tmp_path: Path
     assert (same.digest, same.label) == (plain[0].digest, "proden")
     assert (other.data_seed, other.seed, other.label) == (0, 1, "proden[data.seed=0]")
     assert other.digest not in {spec.digest for spec in plain}
-    with pytest.raises(UsageError, match="a seed, or -1"):
-        choose(tmp_path, settings=["data.seed=-2"])
+
+
+def test_network_and_data_of_one_method_leave_the_others_alone() -> None:
+    profile = load_profile("realworld-k25")
+    cel, proden = (resolve(profile, discover().get(name), "lost", 0) for name in ("cel-linear", "proden"))
+    assert (cel.backbone.features, proden.backbone.features) == (128, 0)
+    assert cel.config.dataset_settings["strong_noise"] == 0.01 and "strong_noise" not in proden.config.dataset_settings
+    assert cel.config.dataset_settings["split"] == proden.config.dataset_settings["split"] == "stratified"
+    assert "cel_2025.py" in cel.provenance["backbone.features"]
+    assert "cel_2025.py" in cel.provenance["dataset.strong_noise"]
+
+
+def test_new_fields_of_the_network_stay_out_of_old_identities() -> None:
+    spec = resolve(load_profile("quick"), discover().get("proden"), "digits", 0)
+    assert set(spec.config.to_json()["backbone"]) == {"name", "pretrained", "weights"}
+    assert "views" not in spec.config.to_json()
+
+
+def test_views_are_part_of_the_identity_of_the_runs_that_see_them() -> None:
+    usual, own = (
+        {s.method: s for s in select(name).specs(datasets=("cifar100",)) if s.seed == 0}
+        for name in ("paper", "paper-own-views")
+    )
+    assert own["proden"].config.to_json()["views"] == {"weak": "plain"}
+    assert own["proden"].provenance["views.weak"] == "released code: no augmentation"
+    assert own["pop"].config.to_json()["views"] == {"strong": "autoaugment"}
+    same = {name for name in usual if usual[name].digest == own[name].digest}
+    assert same == {"cel", "proden-2v", "dirk", "dirk-plain", "pico", "able"}
+
+
+def test_a_view_that_a_run_does_not_see_leaves_its_identity_alone() -> None:
+    def digests(**words: Any) -> dict[str, str]:
+        return {s.label: s.digest for s in select("quick", seeds="0", datasets="digits", **words).specs()}
+
+    changed = digests(methods="proden,pop", settings=("views.weak=crop-flip",))
+    assert list(changed) == ["proden[views.weak=crop-flip]", "pop"]
+    assert changed["pop"] == digests(methods="pop")["pop"]
+
+
+def test_names_are_understood_in_any_case_and_as_tables_print_them() -> None:
+    chosen = select("paper", methods="PRODEN,Cr-DPLL,PiCO", datasets="CIFAR-100,cub200")
+    assert chosen.methods == ("proden", "cr-dpll", "pico")
+    assert chosen.datasets == ("cifar100", "cub200")
+    assert chosen.known_as("PRODEN-2V") == "proden-2v"
+    assert select("quick", seeds="0-2,7").seeds == (0, 1, 2, 7)
+
+
+def test_a_named_plug_in_that_cannot_be_loaded_stops_the_command(tmp_path: Path) -> None:
+    (tmp_path / "proden.py").write_text("import nothing_like_this(")
+    with pytest.raises(UsageError, match="proden"):
+        select("quick", methods="proden", plugins=(str(tmp_path / "proden.py"),))
+
+
+def test_what_differs_from_the_profile_names_its_files() -> None:
+    assert select("quick").altered == ""
+    assert select("quick", methods="cel,proden", seeds="0").altered == "cel-proden-seed0"
+    assert select("quick", settings=("train.lr=0.3",)).altered == "train.lr=0.3"
+    many = [select("quick", methods=f"cel,dirk,proden,valen,{last}").altered for last in ("pico", "idgp")]
+    assert all(name.startswith("5methods-") and len(name) < 20 for name in many) and many[0] != many[1]
+    assert select("quick", methods="all").altered.startswith("with-")
+    long = [select("quick", methods="all", seeds=f"0-{last}").altered for last in (30, 31)]
+    assert len(long[0]) <= 60 and long[0] != long[1]
+
+
+def test_a_sweep_is_every_value_of_a_setting_and_the_profiles_own_is_the_plain_run() -> None:
+    selection = select("quick", methods="cel,proden", seeds="0")
+    sweep = sweep_of("cel.alpha=0.1,0.5", selection)
+    need = sweep.need(selection)
+    assert sweep.methods == ("cel",) and len(need.specs) == 2 * len(selection.datasets)
+    plain = {spec.digest for spec in selection.specs(["cel"])}
+    assert plain & {spec.digest for spec in need.specs}, "alpha is 0.5 unless somebody says otherwise"
+    assert sweep_of("train.lr=0.1,0.2", selection).methods == ("cel", "proden")
+    for text in ("cel.alpha=1", "cel.alpha", "cel.alpha=1,1", "cel.nothing=1,2", "nothing.alpha=1,2"):
+        with pytest.raises(UsageError):
+            sweep_of(text, selection)
+    assert sweep_of("pop.theta=0.001,0.01", selection).methods == ("pop",)  # a sweep names its method itself
+    with pytest.raises(UsageError, match="not among the methods"):
+        sweep_of("pop.theta=0.001,0.01", selection, named=True)
