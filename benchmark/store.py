@@ -30,13 +30,10 @@ from typing import TYPE_CHECKING, Any
 from benchmark import artifacts
 from benchmark.accuracy import ACCURACIES
 from benchmark.config.profile import load_profile, profile_name, profile_names
-from benchmark.config.resolution import resolve
-from benchmark.config.selection import sources_of
 from benchmark.config.spec import SCHEMA, RunSpec, canonical, digest_of, identity_of
 from benchmark.errors import CandidError, UsageError, warn
 from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, read_regular, set_aside
 from datasets.base import plural
-from datasets.registry import SOURCES
 from methods.registry import discover
 
 if TYPE_CHECKING:
@@ -545,6 +542,9 @@ def _plan_of(
 
     `trained` are the methods and datasets of the runs under its name; they have a place in the plan, listed or not.
     """
+    from benchmark.config.resolution import resolve  # imports NumPy, which `--help` does without
+    from datasets.registry import SOURCES
+
     if name not in profile_names() and not name.endswith(".toml"):
         return {}, ()  # somebody else's, known here only by its runs
     profile, entries = load_profile(name), discover(tuple(plugins), tolerant=True).entries
@@ -612,6 +612,8 @@ def current_runs(
 
     With `tuning` also the runs of grid searches, of a profile those that were trained under its name.
     """
+    from benchmark.config.selection import sources_of
+
     store = Store(existing(results))
     stored = store.of_profile(profile, plugins) + (store.tuning_runs(profile) if tuning else [])
     current, older = of_current_sources(stored, sources_of(plugins))

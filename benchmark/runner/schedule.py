@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from benchmark.config.spec import canonical
 from benchmark.files import is_locked
-from datasets import registry
 
 if TYPE_CHECKING:
     from benchmark.config.spec import RunSpec
@@ -159,5 +158,7 @@ def passes_of(entry: Entry) -> float:
 
 def images_of(spec: RunSpec) -> float:
     """Return the training images of a run, as far as that is known without loading them."""
+    from datasets import registry  # imports NumPy, which `--help` does without
+
     source = registry.get(spec.paths.get("dataset") or spec.dataset)
     return float(spec.config.dataset_settings.get("train") or source.train_size or 1000)

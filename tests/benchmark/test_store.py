@@ -123,7 +123,17 @@ def test_tuning_runs_are_no_results_and_their_test_accuracy_is_not_shown(
     tiny_benchmark: TinyBenchmark, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench = tiny_benchmark
-    tune = ("tune", "--methods", "proden", "--rates", "0.05,0.02", "--decays", "0.0005", "--set", "train.holdout=0.1")
+    tune = (
+        "tune",
+        "--methods",
+        "proden",
+        "--lr",
+        "0.05,0.02",
+        "--weight-decay",
+        "0.0005",
+        "--set",
+        "train.holdout=0.1",
+    )
     assert main(bench.arguments(*tune)[3:]) == 0
     output = capsys.readouterr().out
     assert output.count(": trained in") == 2 and not re.search(r"test \d", output)

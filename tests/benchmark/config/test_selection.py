@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmark.exhibits.parts.variants import sweep_of
 
 from benchmark.config.profile import load_profile, profile_names
 from benchmark.config.resolution import resolve
@@ -14,6 +13,7 @@ from benchmark.config.sections import Train, fields_of
 from benchmark.config.selection import select
 from benchmark.config.spec import canonical
 from benchmark.errors import UsageError
+from benchmark.exhibits.parts.sweep import sweep_of
 from methods.registry import discover
 from tests.conftest import TINY
 
@@ -279,7 +279,7 @@ def test_what_differs_from_the_profile_names_its_files() -> None:
 def test_a_sweep_is_every_value_of_a_setting_and_the_profiles_own_is_the_plain_run() -> None:
     selection = select("quick", methods="cel,proden", seeds="0")
     sweep = sweep_of("cel.alpha=0.1,0.5", selection)
-    need = sweep.need(selection)
+    need = sweep.required_runs(selection)
     assert sweep.methods == ("cel",) and len(need.specs) == 2 * len(selection.datasets)
     plain = {spec.digest for spec in selection.specs(["cel"])}
     assert plain & {spec.digest for spec in need.specs}, "alpha is 0.5 unless somebody says otherwise"
