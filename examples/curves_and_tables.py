@@ -1,0 +1,65 @@
+"""Draw curves and make tables of stored runs with pandas, without the project's own tables and figures.
+
+    ./reproduce.sh python examples/curves_and_tables.py results/reference quick out
+
+It writes out/accuracy.csv, out/accuracy.md and out/curves.png.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import matplotlib
+import pandas as pd
+
+from benchmark import store
+
+BEST = 3  # methods in a panel
+
+
+def accuracy_table(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return mean, standard deviation and number of seeds per method (rows) and dataset (columns)."""
+    cells = runs.groupby(["label", "dataset"]).accuracy.agg(["mean", "std", "count"])
+    return cells.unstack("dataset").swaplevel(axis=1).sort_index(axis=1).round(2)
+
+
+def draw_curves(epochs: pd.DataFrame, path: Path) -> None:
+    """Draw the mean test accuracy of the best methods of each dataset, with a band from min to max over seeds."""
+    import matplotlib.pyplot as plt
+
+    evaluated = epochs.dropna(subset="test_accuracy")  # runs are not evaluated after every epoch
+    datasets = sorted(evaluated.dataset.unique())
+    figure, axes = plt.subplots(1, len(datasets), figsize=(5 * len(datasets), 4), squeeze=False)
+    for ax, dataset in zip(axes[0], datasets, strict=True):
+        curves = evaluated[evaluated.dataset == dataset].groupby(["label", "epoch"]).test_accuracy
+        band = curves.agg(["mean", "min", "max"])
+        for label in band["mean"].groupby("label").last().nlargest(BEST).index:
+            curve = band.loc[label]
+            ax.plot(curve.index, curve["mean"], label=label)
+            ax.fill_between(curve.index, curve["min"], curve["max"], alpha=0.2)
+        ax.set(title=dataset, xlabel="epoch", ylabel="test accuracy (%)")
+        ax.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+
+
+def main(results: str, profile: str, out: str) -> None:
+    matplotlib.use("Agg")
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    runs = store.runs(results, profile).query("status == 'done'")
+    table = accuracy_table(runs)
+    table.to_csv(folder / "accuracy.csv")
+    means = table.xs("mean", axis=1, level=1)
+    lines = [["method", *means.columns], ["---", *["--:"] * len(means.columns)]]
+    lines += [[str(label), *(f"{value:.2f}" for value in row)] for label, row in zip(means.index, means.to_numpy())]
+    (folder / "accuracy.md").write_text("".join(f"| {' | '.join(line)} |\n" for line in lines), encoding="utf-8")
+    draw_curves(store.load(results, profile), folder / "curves.png")
+    print(means.to_string())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: ./reproduce.sh python examples/curves_and_tables.py RESULTS PROFILE OUT")
+    main(*sys.argv[1:])

@@ -1,0 +1,101 @@
+"""Every script of examples/ runs and shows what its docstring says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from methods.base import Clock, Task
+from methods.registry import discover, load
+from tests.conftest import ROOT, TinyBenchmark
+from tests.support.fake_store import write_store
+from tests.support.tiny import TinyOptimiser, tiny_batch, tiny_task, train
+
+EXAMPLES = ROOT / "examples"
+REFERENCE = ROOT / "results" / "reference"
+
+
+def run(name: str, *words: object) -> subprocess.CompletedProcess[str]:
+    call = [sys.executable, str(EXAMPLES / name), *map(str, words)]
+    return subprocess.run(call, text=True, capture_output=True, timeout=120)
+
+
+def test_the_list_is_complete() -> None:
+    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    for path in EXAMPLES.glob("*.py"):
+        assert f"[`{path.name}`]({path.name})" in text
+
+
+def test_ema_teacher_passes_the_check() -> None:
+    words = [sys.executable, "-m", "benchmark", "check", str(EXAMPLES / "ema_teacher.py")]
+    done = subprocess.run(words, cwd=ROOT, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ema_teacher_has_the_batch_norm_statistics_of_its_student() -> None:
+    task: Task = tiny_task()
+    entry = discover((EXAMPLES / "ema_teacher.py",)).entries["ema-teacher"]
+    cls = load(entry)
+    method = cls(cls.Config(), task)
+    train(method, task, TinyOptimiser(method), range(10))
+    teacher, student = method.teacher, method.student
+    for name, buffer in teacher.named_buffers():
+        assert torch.equal(buffer, student.get_buffer(name)), name
+    assert any(not torch.equal(p, q) for p, q in zip(teacher.parameters(), student.parameters(), strict=True))
+    assert not torch.equal(teacher.backbone.layers[1].running_var, torch.ones(8))
+    method.training_step(tiny_batch(task, range(8)), Clock(3, 15, 4, 5))
+    assert not teacher.training and student.training
+
+
+def test_curves_and_tables_agree_with_the_stored_runs(tmp_path: Path) -> None:
+    done = run("curves_and_tables.py", REFERENCE, "quick", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(tmp_path / "out" / "accuracy.csv", header=[0, 1], index_col=0)
+    lines = (tmp_path / "out" / "accuracy.md").read_text().splitlines()
+    assert len(lines) == len(table) + 2 and "| proden | " in "\n".join(lines)
+    assert (tmp_path / "out" / "curves.png").stat().st_size > 10_000
+    assert table.loc["cel", ("glyphs", "mean")] == 65.23  # the cell of Table 2
+
+
+def test_own_data_reaches_a_high_accuracy() -> None:
+    done = run("own_data.py")
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("test accuracy")]
+    assert float(line.split()[2]) > 90
+
+
+@pytest.mark.parametrize(("network", "dataset"), [("SmallResNet", "digits"), ("Table", "table.csv")])
+def test_own_network_trains(tiny_benchmark: TinyBenchmark, network: str, dataset: str) -> None:
+    rows = "".join(f"{k % 7},{k % 5},{'cat|lynx' if k % 2 else 'dog|fox'}\n" for k in range(60))
+    (tiny_benchmark.folder / "table.csv").write_text("a,b,candidates\n" + rows)
+    name = f"backbone.name={EXAMPLES / 'own_network.py'}:{network}"
+    if dataset == "digits":
+        words = ["run", "--methods", "proden", "--seeds", "0", "--epochs", "1"]
+    else:
+        words = ["fit", "table.csv", "--method", "proden", "--epochs", "1"]
+    done = tiny_benchmark.run(*words, "--set", name, folder=tiny_benchmark.folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (document,) = tiny_benchmark.documents()
+    assert document["status"] == "done" and f"own_network.py:{network}" in document["label"]
+
+
+def test_compare_results_names_differences_and_what_one_folder_lacks(tmp_path: Path) -> None:
+    words = {"profile": "quick", "datasets": ["fashion"], "seeds": (0, 1)}
+    write_store(tmp_path / "ours", methods=["cel", "proden"], **words)
+    write_store(tmp_path / "theirs", methods=["cel"], **words)
+    done = run("compare_results.py", tmp_path / "ours", tmp_path / "theirs")
+    assert done.returncode == 0, done.stderr
+    (row,) = [line.split() for line in done.stdout.splitlines() if line.split()[-1:] == ["2"] and "cel" in line]
+    assert [float(word) for word in row[-3:]] == [0, 0, 2]  # mean and largest difference; both seeds are equal
+    assert "ours: 2 runs" in done.stdout and "theirs: 0 runs" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["curves_and_tables.py", "compare_results.py", "move_runs.py"])
+def test_without_arguments_it_says_its_usage(name: str) -> None:
+    done = run(name)
+    assert done.returncode == 1 and done.stderr.startswith("usage: ")
