@@ -19,9 +19,8 @@ BEST = 3  # methods in a panel
 
 
 def accuracy_table(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return mean, standard deviation and number of seeds per method (rows) and dataset (columns)."""
-    cells = runs.groupby(["label", "dataset"]).accuracy.agg(["mean", "std", "count"])
-    return cells.unstack("dataset").swaplevel(axis=1).sort_index(axis=1).round(2)
+    """Return mean, standard deviation and number of seeds of every method (rows) on every dataset (columns)."""
+    return runs.pivot_table("accuracy", "label", "dataset", aggfunc=["mean", "std", "count"]).round(2)
 
 
 def draw_curves(epochs: pd.DataFrame, path: Path) -> None:
@@ -51,7 +50,7 @@ def main(results: str, profile: str, out: str) -> None:
     runs = store.runs(results, profile).query("status == 'done'")
     table = accuracy_table(runs)
     table.to_csv(folder / "accuracy.csv")
-    means = table.xs("mean", axis=1, level=1)
+    means = table["mean"]
     lines = [["method", *means.columns], ["---", *["--:"] * len(means.columns)]]
     lines += [[str(label), *(f"{value:.2f}" for value in row)] for label, row in zip(means.index, means.to_numpy())]
     (folder / "accuracy.md").write_text("".join(f"| {' | '.join(line)} |\n" for line in lines), encoding="utf-8")
