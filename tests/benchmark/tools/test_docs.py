@@ -20,6 +20,7 @@ import click
 import pytest
 
 from benchmark import store
+from benchmark.cli.main import MOVED, REMOVED
 from benchmark.cli.tables import every_one, needs_of
 from benchmark.config.profile import PROFILES
 from benchmark.config.sections import SECTIONS, fields_of
@@ -294,3 +295,20 @@ def test_the_page_on_sharing_packs_verifies_merges_and_compares(tiny_benchmark: 
     *_, verified, merged, compared = run_blocks(ROOT / "docs" / "share.md", tiny_benchmark)
     assert "verification passed for 'results'" in verified and "Copied 0 runs" in merged
     assert re.search(r"digits +proden\S* +0\.0 +0\.0 +2", compared), compared
+
+
+# Files around the project ---------------------------------------------------------------------------------------------
+def test_the_changelog_names_every_removed_command_and_option() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    for name in (*REMOVED, *MOVED):
+        assert re.search(rf"`(?:\w+ )?{name}(?: N)?`", text), name
+
+
+def test_the_workflow_and_the_citation_fit_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    assert "run: ./reproduce.sh test\n" in workflow
+    lower, upper = (int(minor) for minor in re.findall(r"3\.(\d+)", project["requires-python"]))
+    assert all(lower <= int(minor) < upper for minor in re.findall(r'"3\.(\d+)"', workflow))
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {project['version']}\n" in citation and f"\nlicense: {project['license']}\n" in citation
