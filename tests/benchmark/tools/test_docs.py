@@ -292,8 +292,9 @@ def test_the_pages_on_results_and_reproducing_run_and_name_every_column(shared: 
 
 def test_the_page_on_sharing_packs_verifies_merges_and_compares(tiny_benchmark: TinyBenchmark) -> None:
     tiny_benchmark.run("run", "--methods", "proden", "--epochs", "1", check=True)
-    *_, verified, merged, compared = run_blocks(ROOT / "docs" / "share.md", tiny_benchmark)
+    *_, verified, merged, scripted, compared = run_blocks(ROOT / "docs" / "share.md", tiny_benchmark)
     assert "verification passed for 'results'" in verified and "Copied 0 runs" in merged
+    assert "Only in results: 0 runs" in scripted
     assert re.search(r"digits +proden\S* +0\.0 +0\.0 +2", compared), compared
 
 
@@ -312,3 +313,13 @@ def test_the_workflow_and_the_citation_fit_the_project() -> None:
     assert all(lower <= int(minor) < upper for minor in re.findall(r'"3\.(\d+)"', workflow))
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {project['version']}\n" in citation and f"\nlicense: {project['license']}\n" in citation
+
+
+def test_the_modules_that_the_architecture_page_names_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    names = {name.strip("/") for name in re.findall(r"`([a-z_]+/[a-z_0-9/.]*)`", page)}
+    assert len(names) > 30
+    for name in sorted(names):
+        places = [folder / f"{name}{suffix}" for folder in (ROOT, ROOT / "benchmark") for suffix in ("", ".py")]
+        places += [ROOT / package / name for package in ("methods", "datasets")]
+        assert any(place.exists() for place in places), f"docs/architecture.md names {name}"
