@@ -1,10 +1,11 @@
-"""The profile `paper-trial`: the whole path of `paper` in short."""
+"""The profiles `paper-trial` and `paper-day`: `paper` in short."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from benchmark.config.selection import select
+from benchmark.trainer.trainer import evaluations
 from tests.conftest import make_tiny
 from tests.datasets.test_datasets import cifar
 
@@ -20,6 +21,15 @@ def test_the_trial_is_paper_with_few_rows_and_steps_of_one_seed() -> None:
             whole.config.method_config, whole.data, whole.backbone,
         )  # fmt: skip
     assert select("paper-trial").seeds == (0,)
+
+
+def test_a_day_is_paper_in_bfloat16_with_fewer_epochs_and_seeds() -> None:
+    paper, day = (select(name, methods="all", seeds="0").specs() for name in ("paper-bf16", "paper-day"))
+    for whole, short in zip(paper, day, strict=True):
+        assert short.with_train(epochs=500, eval_every=5).digest == whole.digest
+        # An evaluation is a third of an epoch at most: a forward of a test set that is no larger than the training set.
+        assert evaluations(short.train) / 3 < 0.05 * short.train.epochs
+    assert select("paper-day").seeds == (0, 1)
 
 
 def test_a_trial_goes_from_the_files_of_cifar_to_the_table(tmp_path: Path) -> None:
