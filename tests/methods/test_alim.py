@@ -56,13 +56,3 @@ def test_a_given_rate_or_prior_is_taken_as_it_is_from_its_epoch_on(changes: dict
         seen.append(method.diagnostics()["prior"])
         run(method, task, optimiser, range(2 * epoch, 2 * epoch + 2))
     assert seen == pytest.approx([0.0, 0.0, prior, prior])
-
-
-def test_targets_may_leave_the_set_only_once_there_is_a_prior() -> None:
-    task = tiny_task(epochs=3, steps=4)
-    method, optimiser = start(ALIM, replace(CONFIG, prior_start=0.34, prior_fixed=1.0), task)
-    run(method, task, optimiser, range(4))
-    assert not method.confidence()[~task.candidates].any()
-    run(method, task, optimiser, range(4, 12))
-    assert method.confidence()[~task.candidates].any()
-    torch.testing.assert_close(method.confidence().sum(1), torch.ones(task.num_samples))

@@ -38,6 +38,7 @@ from tests.methods import (
     test_pop,
     test_pop_around,
     test_solar,
+    test_valen,
 )
 from tests.support.tiny import tiny_batch, tiny_task
 from tests.support.tiny_epochs import TinyData, assert_stopping_changes_nothing, start, stays_finite_with_huge_logits
@@ -70,6 +71,7 @@ FAMILIES: list[tuple[type[Method], Any, dict[str, int], list[dict[str, Any]]]] =
     (CCAndPOP, CCAndPOP.Config(**POP_EAGER), LONG, [{}]),
     (LWSAndPOP, LWSAndPOP.Config(**POP_EAGER), LONG, [{}]),
     (SoLar, test_solar.CONFIG, SHORT, [{}, {"absent_class": "skip"}, {"queue_size": 0}, {"gamma2": 1.0}]),
+    *((form, config, SHORT, [{}]) for form, config in test_valen.FORMS),
 ]
 VARIANTS = [
     pytest.param(form, replace(config, **changes), length, id=f"{form.name}-{number}")
