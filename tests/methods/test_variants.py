@@ -71,8 +71,8 @@ FAMILIES: list[tuple[type[Method], Any, dict[str, int], list[dict[str, Any]]]] =
     (CCAndPOP, CCAndPOP.Config(**POP_EAGER), LONG, [{}]),
     (LWSAndPOP, LWSAndPOP.Config(**POP_EAGER), LONG, [{}]),
     (SoLar, test_solar.CONFIG, SHORT, [{}, {"absent_class": "skip"}, {"queue_size": 0}, {"gamma2": 1.0}]),
-    *((form, config, SHORT, [{}]) for form, config in test_valen.FORMS),
 ]
+FAMILIES += [(form, config, SHORT, [{}]) for form, config in test_valen.FORMS]
 VARIANTS = [
     pytest.param(form, replace(config, **changes), length, id=f"{form.name}-{number}")
     for number, (form, config, length, variants) in enumerate(FAMILIES)
