@@ -11,10 +11,7 @@ from torch import Tensor
 from methods import cr_dpll
 from methods.base import Batch, Clock, Task
 from methods.blocks import uniform_confidence
-from tests.conformance.trajectory import Given, Identity, PlainSGD, with_gradient
-
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
+from tests.conformance.trajectory import Given, Identity, Inputs, Params, PlainSGD, with_gradient
 
 
 def conformal_init(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -97,15 +94,3 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         losses.append(total / len(order))
     head = method.network.head
     return {"epoch_loss": np.array(losses), "weight": head.weight, "bias": head.bias, "target": method.target}
-
-
-OPS = {
-    "conformal_init": conformal_init,
-    "conformal_update": conformal_update,
-    "supervised_loss": supervised_loss,
-    "consistency_loss": consistency_loss,
-    "consistency_online": consistency_online,
-    "balance_schedule": balance_schedule,
-    "step": step,
-    "trajectory": trajectory,
-}

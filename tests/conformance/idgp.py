@@ -12,10 +12,8 @@ from methods import idgp
 from methods.base import Batch, Clock, Task
 from methods.blocks import linear_ramp
 from methods.idgp import IDGP
-from tests.conformance.trajectory import Backward, Identity, set_head
+from tests.conformance.trajectory import Backward, Identity, Inputs, Params, set_head
 
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
 VIEWS = ("o", "w", "s")
 
 
@@ -50,7 +48,7 @@ def f_likelihood_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]
     return {"loss": loss, "weights": rho} | gradients(loss, z)
 
 
-def g_likelihood_loss(form: idgp.GLikelihood) -> Any:
+def likelihood_of_g(form: idgp.GLikelihood) -> Any:
     def op(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         z = leaves(x, "f_logits", "g_logits")
         rest = x["candidates"], params["T1"], params["T2"], params["reduction"], form
@@ -204,19 +202,6 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return train(method, params, x, lambda e: x["x"], TwoSGD(method, params), record)
 
 
-OPS = {
-    "f_prior_loss": f_prior_loss,
-    "g_prior_loss": g_prior_loss,
-    "f_likelihood_loss": f_likelihood_loss,
-    "f_likelihood_loss_noflip": f_likelihood_loss,
-    "f_likelihood_loss_extreme": f_likelihood_loss,
-    "g_likelihood_loss": g_likelihood_loss("released"),
-    "g_likelihood_loss_jensen": g_likelihood_loss("jensen"),
-    "marginal_nll": marginal_nll,
-    "consistency": consistency,
-    "state_update": state_update,
-    "ramp": ramp,
-    "step": step,
-    "trajectory": trajectory,
-    "linear_training": linear_training,
-}
+f_likelihood_loss_noflip = f_likelihood_loss_extreme = f_likelihood_loss
+g_likelihood_loss = likelihood_of_g("released")
+g_likelihood_loss_jensen = likelihood_of_g("jensen")

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from methods.base import Backbone, Batch, Clock, Method, Task
 from methods.blocks import uniform_confidence
 
+Inputs = dict[str, Tensor]
+Params = dict[str, Any]
+
 
 class Identity(Backbone):
     """Features as they are: with a linear head, a linear model."""
