@@ -1,4 +1,4 @@
-"""ABLE beyond its golden numbers: edge cases, precision, resume, the two look-ups."""
+"""ABLE beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 

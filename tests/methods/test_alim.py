@@ -1,4 +1,4 @@
-"""ALIM beyond its golden numbers: the prior, the estimated noise rate, edge cases, resume, learning from noisy sets."""
+"""ALIM beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CEL beyond its golden numbers: the fast losses against plain loops, edge cases, precision, resume, the ablation."""
+"""CEL beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DIRK beyond its golden numbers: what rectification promises, the queue, edge cases, precision, resume."""
+"""DIRK beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FREDIS beyond its golden numbers: sets that lose and gain labels but never empty, thresholds, edge cases, resume."""
+"""FREDIS beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 

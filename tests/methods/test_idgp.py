@@ -1,4 +1,4 @@
-"""IDGP beyond its golden numbers: large sets, warm-ups, edge cases, precision, resume."""
+"""IDGP beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NEPLL beyond its golden numbers: guards, the draw, edge cases, precision, resume, dry run."""
+"""NEPLL beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 

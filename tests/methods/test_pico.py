@@ -1,4 +1,4 @@
-"""PiCO beyond its golden numbers: the queue, edge cases, precision, resume."""
+"""PiCO beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POP beyond its golden numbers: sets that shrink but never empty, the threshold, edge cases, precision, resume."""
+"""POP beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SoLar beyond its golden numbers: transport, trust, mixing in turn, two stages, edge cases, resume."""
+"""SoLar beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 

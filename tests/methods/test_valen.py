@@ -1,4 +1,4 @@
-"""VALEN beyond its golden numbers: the neighbour search, the transition, extreme inputs, mixed precision, resuming."""
+"""VALEN beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from methods.able import ABLE
-from methods.abs import AbsGCE
+from methods.abs import AbsGCE, AbsMAE
 from methods.alim import ALIM
 from methods.base import Clock, Method
 from methods.cavl import CAVL
@@ -40,7 +40,7 @@ from tests.methods import (
     test_solar,
     test_valen,
 )
-from tests.support.tiny import tiny_batch, tiny_task
+from tests.support.tiny import TinyOptimiser, tiny_batch, tiny_task
 from tests.support.tiny_epochs import TinyData, assert_stopping_changes_nothing, start, stays_finite_with_huge_logits
 
 SHORT = {"epochs": 4, "steps": 2}
@@ -134,3 +134,32 @@ def test_settings_out_of_range_are_refused(form: Any, wrong: dict[str, Any]) -> 
     (name,) = wrong
     with pytest.raises(ValueError, match=rf"{form.name}: .*{name}"):
         form.Config(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("form", "config", "passes"),
+    [
+        (CAVL, CAVL.Config(second_forward_bn="update"), 2),
+        (CAVL, CAVL.Config(second_forward_bn="frozen"), 1),
+        (CrDpll, CrDpll.Config(), 3),
+        (CroSel, test_crosel.CONFIG, 3),
+        (PaPi, test_papi.CONFIG, 4),
+    ],
+)
+def test_batch_norm_counts_every_forward_pass_of_a_step(form: Any, config: Any, passes: int) -> None:
+    task = tiny_task()
+    method = form(config, task).train()
+    method.update(tiny_batch(task, range(4), len(form.views)), TinyOptimiser(method), Clock(3, 15, 4, 5))
+    counts = {int(value) for name, value in method.state_dict().items() if name.endswith("num_batches_tracked")}
+    assert counts == {passes}
+
+
+@pytest.mark.parametrize("form", [AbsMAE, AbsGCE])
+def test_bfloat16_does_not_lower_the_precision_of_the_average_losses(form: Any) -> None:
+    method = form(form.Config(), tiny_task())
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    candidates = torch.tensor([[True, True, False]]).expand(4, -1)
+    plain = method.loss(logits, candidates)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(method.loss(logits, candidates), plain)
+        assert method.loss(logits.bfloat16(), candidates).dtype == torch.float32
