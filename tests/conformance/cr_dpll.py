@@ -11,7 +11,7 @@ from torch import Tensor
 from methods import cr_dpll
 from methods.base import Batch, Clock, Task
 from methods.blocks import uniform_confidence
-from tests.conformance.trajectory import Given, Identity, Inputs, Params, PlainSGD, with_gradient
+from tests.conformance.trajectory import Identity, Inputs, Params, PlainSGD, Scripted, with_gradient
 
 
 def conformal_init(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     epochs = max(2 * int(params["ramp_epochs"]), epoch + 1)
     method = build(params, candidates, 1, epochs)
     method.target.copy_(x["target"])
-    method.network = Given(logits)  # type: ignore[assignment]
+    method.network = Scripted(*logits)  # type: ignore[assignment]
     clock = Clock(epoch, epoch, epochs, 1)
     batch = Batch((torch.zeros(len(index), 1),) * len(logits), candidates[index], index)
     done = method.training_step(batch, clock)

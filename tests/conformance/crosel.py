@@ -11,8 +11,8 @@ from methods import crosel
 from methods.base import Batch, Clock, Task
 from methods.cc import candidate_likelihood_loss
 from methods.crosel import CroSel
-from tests.conformance.nepll import PlainData, Scripted
-from tests.conformance.trajectory import Identity, Inputs, Params, PlainSGD
+from tests.conformance.nepll import PlainData
+from tests.conformance.trajectory import Identity, Inputs, Params, PlainSGD, Scripted
 
 SWITCHES = ("sharpen", "sharpen_T", "lambda_cr")
 

@@ -12,7 +12,7 @@ from methods import idgp
 from methods.base import Batch, Clock, Task
 from methods.blocks import linear_ramp
 from methods.idgp import IDGP
-from tests.conformance.trajectory import Backward, Identity, Inputs, Params, set_head
+from tests.conformance.trajectory import Backward, Identity, Inputs, Params, PlainSGD, set_head
 
 VIEWS = ("o", "w", "s")
 
@@ -105,18 +105,11 @@ def read_out_logits(method: IDGP, classes: int) -> None:
     set_head(method.g.head, torch.cat([zero, eye], 1))
 
 
-class TwoSGD:
-    """The release's two optimisers as one with two groups; a network without gradient is left alone."""
-
-    def __init__(self, method: IDGP, params: Params) -> None:
-        f = {"params": list(method.f.parameters()), "lr": params["lr"], "weight_decay": params["weight_decay"]}
-        g = {"params": list(method.g.parameters()), "lr": params["lr_g"], "weight_decay": params["weight_decay_g"]}
-        self.sgd = torch.optim.SGD([f, g], momentum=params["momentum"])
-
-    def minimise(self, loss: Tensor) -> None:
-        self.sgd.zero_grad()
-        loss.backward()
-        self.sgd.step()
+def two_groups(method: IDGP, params: Params) -> PlainSGD:
+    """Return the release's two optimisers as one with two groups; a network without gradient is left alone."""
+    f = {"params": list(method.f.parameters())}
+    g = {"params": list(method.g.parameters()), "lr": params["lr_g"], "weight_decay": params["weight_decay_g"]}
+    return PlainSGD(method, params, [f, g])
 
 
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -199,7 +192,7 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         "g_weight": g.weight,
         "g_bias": g.bias,
     }
-    return train(method, params, x, lambda e: x["x"], TwoSGD(method, params), record)
+    return train(method, params, x, lambda e: x["x"], two_groups(method, params), record)
 
 
 f_likelihood_loss_noflip = f_likelihood_loss_extreme = f_likelihood_loss

@@ -12,22 +12,9 @@ from methods import nepll
 from methods.base import Batch, Clock, Task
 from methods.blocks import linear_ramp
 from methods.nepll import NEPLL
-from tests.conformance.trajectory import Identity, Inputs, Params, PlainSGD
+from tests.conformance.trajectory import Identity, Inputs, Params, PlainSGD, Scripted
 
 FINE = 1_000_000  # a long training, in which any ramp value falls on an epoch
-
-
-class Scripted(nn.Module):
-    """Answers its calls with given logits, in order, and remembers what it was shown."""
-
-    def __init__(self, *outputs: Tensor) -> None:
-        super().__init__()
-        self.outputs = list(outputs)
-        self.seen: list[Tensor] = []
-
-    def forward(self, images: Tensor) -> Tensor:
-        self.seen.append(images)
-        return self.outputs.pop(0)
 
 
 class GivenMix(NEPLL):

@@ -17,7 +17,7 @@ from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidenc
 from methods.controls import valen_paper
 from methods.networks import knn
 from methods.networks.knn import nearest_neighbours
-from tests.conformance.trajectory import Given, Identity, Inputs, Params, with_gradient
+from tests.conformance.trajectory import Identity, Inputs, Params, Scripted, with_gradient
 
 CLOCK = Clock(epoch=5, step=5, epochs=10, steps_per_epoch=1)  # in the second stage
 
@@ -118,7 +118,7 @@ def second_stage(params: Params, x: Inputs, logits: list[Tensor], encoded: list[
     method.label_distribution.copy_(x["label_distribution"])
     method.neighbours = x["neighbours"]
     method.decoder = given_decoder(x)
-    method.network, method.encoder = Given(logits), Given(encoded)  # type: ignore[assignment]
+    method.network, method.encoder = Scripted(*logits), Scripted(*encoded)  # type: ignore[assignment]
     return method, Batch((x["x"],) * len(logits), x["candidates"].bool(), x["index"])
 
 

@@ -32,15 +32,6 @@ def test_nothing_is_selected_from_a_bank_that_is_not_full() -> None:
         assert select(bank, classes, FULL, 0.4).item() == expected
 
 
-def test_co_mix_has_no_weight_when_everything_is_selected() -> None:
-    task = tiny.tiny_task()
-    method = CroSel(CONFIG, task).train()
-    method.labels.fill_(1)
-    method.ratio.fill_(1.0)
-    logs = method.training_step(tiny.tiny_batch(task, range(4), views=3), LATER).logs
-    assert logs["network1"] == logs["labelled1"] and logs["comix1"] > 0
-
-
 def test_the_warm_up_fills_the_banks_however_short_unless_it_is_switched_off() -> None:
     task, clocks = tiny.tiny_task(), [Clock(epoch, 5 * epoch, 4, 5) for epoch in range(4)]
     assert [CroSel(replace(CONFIG, warmup=0.01), task).warming(clock) for clock in clocks] == [True, True, False, False]

@@ -82,16 +82,6 @@ def test_the_plain_control_is_dirk_without_the_contrast() -> None:
         assert torch.equal(ours, theirs)
 
 
-def test_the_released_three_passes_at_weight_zero_only_move_statistics_and_queue() -> None:
-    task = tiny_task()
-    torch.manual_seed(0)
-    method = DIRK(replace(CONFIG, weight=0.0, always_three_views=True), task)
-    step = method.update(tiny_batch(task, range(6), 3), TinyOptimiser(method), LATER)
-    assert set(step.logs) == {"teach"}
-    assert method.queue_candidates.any(1).sum() == 6
-    assert method.student.backbone.layers[1].num_batches_tracked == 2
-
-
 def test_only_the_student_is_trained_and_the_teacher_follows_it() -> None:
     task = tiny_task()
     method = DIRK(replace(CONFIG, momentum=0.75), task)

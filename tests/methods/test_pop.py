@@ -14,7 +14,6 @@ from methods.pop import POP, purified_weights, purify_by_difference, purify_by_r
 from tests.support.tiny import tiny_task
 from tests.support.tiny_epochs import (
     TinyData,
-    run,
     start,
 )
 
@@ -50,22 +49,6 @@ def test_labels_tied_for_the_best_all_stay() -> None:
 def test_weights_that_vanish_on_what_is_left_become_uniform() -> None:
     weights, left = torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[True, True, False]])
     assert purified_weights(weights, left).tolist() == [[0.5, 0.5, 0.0]]
-
-
-@pytest.mark.parametrize("config", [EAGER, MARGIN])
-def test_removed_labels_never_return(config: POP.Config) -> None:
-    task = tiny_task(classes=5, epochs=8, steps=4)
-    method, sgd = start(POP, config, task)
-    before = task.candidates
-    for epoch in range(task.epochs):
-        run(method, task, sgd, range(epoch * 4, epoch * 4 + 4))
-        left = method.candidate_sets().clone()
-        assert not (left & ~before).any() and left.any(1).all()
-        assert not method.confidence()[~left].any()
-        torch.testing.assert_close(method.confidence().sum(1), torch.ones(task.num_samples))
-        assert method.diagnostics()["removed"] == before.sum() - left.sum()
-        before = left
-    assert before.sum() < task.candidates.sum()
 
 
 def test_a_threshold_that_starts_at_its_top_does_not_grow() -> None:
