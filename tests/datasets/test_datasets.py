@@ -139,14 +139,6 @@ def test_a_file_in_the_folder_is_a_data_set(tmp_path, monkeypatch):
         registry._collect()
 
 
-def test_listing_and_finding_data_sets_needs_no_torch(tmp_path):
-    code = (
-        "import sys; from pathlib import Path; from datasets.registry import SOURCES; "
-        "[s.find(Path(sys.argv[1])) for s in SOURCES.values()]; assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=PROJECT)
-
-
 def test_every_source_is_missing_in_an_empty_folder_and_says_how_to_get_it(tmp_path):
     for name in ("cifar100", "cifar100h", *TREES, "lost", "malagasy"):
         found = registry.get(name).find(tmp_path)

@@ -42,15 +42,3 @@ def test_look_ups_agree_on_the_first_rows_and_only_there() -> None:
 
     assert contrast("sample", range(6)) == contrast("batch_position", range(6))
     assert contrast("sample", range(10, 16)) != pytest.approx(contrast("batch_position", range(10, 16)))
-
-
-def test_autocast_does_not_lower_the_precision_of_the_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = tiny_task()
-    method = ABLE(CONFIG, task).train()
-    logits, features = (torch.randn(12, width, generator=torch.Generator().manual_seed(2)) for width in (3, 4))
-    monkeypatch.setattr(method.network, "both", lambda images: (logits, features))
-    batch = tiny_batch(task, range(6))
-    plain = method.training_step(batch, CLOCK).loss
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = method.training_step(batch, CLOCK).loss
-    assert torch.equal(plain, mixed)

@@ -72,19 +72,6 @@ def test_extreme_logits_and_empty_projections_stay_finite(clock: Clock, eps: flo
     assert batch.candidates.gather(1, method.queue_labels[:4, None]).all(), "a pseudo-label left its candidate set"
 
 
-def test_autocast_does_not_lower_the_precision_of_the_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = tiny_task()
-    method = PiCO(CONFIG, task).train()
-    logits, queries, keys = (torch.randn(6, width, generator=torch.Generator().manual_seed(2)) for width in (3, 4, 4))
-    monkeypatch.setattr(method.query, "both", lambda images: (logits, queries))
-    monkeypatch.setattr(method.key, "embed", lambda images: keys)
-    batch = tiny_batch(task, range(6))
-    plain = method.training_step(batch, LATER).loss
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = method.training_step(batch, LATER).loss
-    assert torch.equal(plain, mixed)
-
-
 def test_an_averaged_network_follows_after_both_have_moved_or_been_loaded() -> None:
     target, source = nn.Linear(3, 2), nn.Linear(3, 2)
     ema_update(target, source, 0.5)

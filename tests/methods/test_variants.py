@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -163,3 +164,20 @@ def test_bfloat16_does_not_lower_the_precision_of_the_average_losses(form: Any) 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(method.loss(logits, candidates), plain)
         assert method.loss(logits.bfloat16(), candidates).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("form", "config", "network"), [(ABLE, ABLE.Config(embed_dim=4), "network"), (PiCO, test_pico.CONFIG, "query")]
+)
+def test_autocast_does_not_lower_the_precision_of_contrastive_losses(form: Any, config: Any, network: str) -> None:
+    task = tiny_task()
+    method = form(config, task).train()
+    views = 2 if form is ABLE else 1  # ABLE passes both through one network, PiCO the second through the key network
+    outputs = [torch.randn(6, n, generator=torch.Generator().manual_seed(n)).repeat(views, 1) for n in (3, 4)]
+    getattr(method, network).both = lambda images: outputs
+    if form is PiCO:
+        method.key.embed = lambda images: outputs[1].flip(0)
+    step = partial(method.training_step, tiny_batch(task, range(6)), Clock(2, 10, 4, 5))
+    plain = step().loss
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(step().loss, plain)
