@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from benchmark.config.spec import RunSpec
     from benchmark.trainer.model import Model
 
-SHORT = {"epochs": "train", "batch": "train", "lr": "train", "weight_decay": "train", "holdout": "train"}
+TRAIN = ("epochs", "batch", "lr", "weight_decay", "holdout")  # parameters that are settings of the training
 PROFILE = "own"
 
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """This program's errors as the ValueError that users of scikit-learn catch."""
+    """Raise this program's errors as the ValueError that users of scikit-learn catch."""
     try:
         yield
     except (CandidError, DataError, MethodError) as error:
@@ -101,7 +101,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         import torch
 
         from benchmark.trainer.guard import Diverged
-        from benchmark.trainer.model import model_files, model_from
+        from benchmark.trainer.model import model_files
         from benchmark.trainer.trainer import Trainer
         from methods.registry import load
 
@@ -128,45 +128,43 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
                 raise ValueError(f"The training diverged: {error}; choose a smaller lr.") from None
             finally:
                 torch.set_num_threads(threads)
-            self._model: Model | None = model_from(self._files, self._own_files, self.device)
+            self._model: Model | None = self._build_model()
             self.classes_ = labels
-            self.measures_ = {
-                k: v for k, v in record["result"].items() if k in ("covering_rate", "approximated_accuracy")
-            }
+            measures = ("covering_rate", "approximated_accuracy")
+            self.measures_ = {key: value for key, value in record["result"].items() if key in measures}
         return self
 
-    @property
-    def _plugins(self) -> tuple[str, ...]:
-        return (self.plugin,) if self.plugin else ()
+    def _build_model(self) -> Model:
+        """Build the model from its files; code of the user's own comes from the files that the parameters name."""
+        from benchmark.trainer.model import model_from
 
-    @property
-    def _own_files(self) -> tuple[str, ...]:
-        """The method's and the network's, where they are the user's."""
         network = own_file(self.network or "")
-        return (*self._plugins, *([network[0]] if network else []))
+        named = (*([self.plugin] if self.plugin else []), *([network[0]] if network else []))
+        return model_from(self._files, named, self.device)
 
     def _spec(self) -> tuple[RunSpec, Any]:
-        """The run of the profile `own` with what was set."""
+        """Return the specification of a run of the profile `own` with the settings, and the method's entry."""
         from benchmark.config.profile import load_profile
         from benchmark.config.resolution import Override, check_overrides, resolve
         from methods.registry import discover
 
         if not isinstance(self.random_state, int | np.integer) or self.random_state < 0:
-            raise ValueError(f"random_state is {self.random_state!r}; it must be a whole number from 0 on.")
-        catalogue = discover(self._plugins)
+            raise ValueError(f"random_state is {self.random_state!r}; it must be a non-negative integer.")
+        catalogue = discover((self.plugin,) if self.plugin else ())
         try:
             entry = catalogue.get(self.method)
         except MethodError as error:
             raise MethodError(f"{error}{did_you_mean(self.method, catalogue.entries)}") from None
-        given = {f"{scope}.{key}": getattr(self, key) for key, scope in SHORT.items() if getattr(self, key) is not None}
-        given |= {"backbone.name": self.network} if self.network else {}
-        given |= dict(self.settings or {})
-        overrides = [Override.parse(f"{key}={text_of(value)}", catalogue) for key, value in given.items()]
+        settings = {f"train.{key}": getattr(self, key) for key in TRAIN if getattr(self, key) is not None}
+        settings |= {"backbone.name": self.network} if self.network else {}
+        settings |= self.settings or {}
+        words = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
+        overrides = [Override.parse(f"{key}={word}", catalogue) for key, word in words.items()]
         check_overrides(overrides, [entry])
         return resolve(load_profile(PROFILE), entry, "arrays", int(self.random_state), overrides), entry
 
     def _inputs(self, X: Any, fitting: bool = False) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Features float64 or images uint8 as NumPy, and the names of a frame's columns."""
+        """Return features float64 or images uint8 as NumPy, and the names of a frame's columns."""
         values = X.detach().cpu().numpy() if hasattr(X, "detach") else X
         if hasattr(values, "columns") and hasattr(values, "dtypes"):
             if fitting:
@@ -194,35 +192,32 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         """The trained model, built from its files when it is first needed."""
         check_is_fitted(self, "classes_")
         if self._model is None:
-            from benchmark.trainer.model import model_from
-
             with sentences():
-                self._model = model_from(self._files, self._own_files, self.device)
+                self._model = self._build_model()
         return self._model
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(N, C) probabilities, in the order of `classes_`."""
-        check_is_fitted(self, "classes_")
+        """Return probabilities (N, C) in the order of `classes_`."""
         with sentences():
             return self.model_.probabilities(self._inputs(X)[0])
 
     def predict(self, X: Any) -> np.ndarray:
-        """(N,) labels."""
-        check_is_fitted(self, "classes_")
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        """Return labels (N,)."""
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of predictions that are right; of candidate sets: that lie in their set."""
+        """Return the share of predictions that are right; for candidate sets, of those that lie in their set."""
         if one_label_each(y):
             return super().score(X, y, sample_weight)
         check_is_fitted(self, "classes_")
         with sentences():
             _, matrix = candidates_of(y, self.classes_)
-        said = self.predict_proba(X).argmax(1)
-        return float(np.average(matrix[np.arange(len(said)), said], weights=sample_weight))
+        best = self.predict_proba(X).argmax(1)
+        return float(np.average(matrix[np.arange(len(best)), best], weights=sample_weight))
 
     def disambiguate(self) -> np.ndarray:
-        """(N,) the label that was made out for every training row."""
+        """Return the label identified for every training row (N,)."""
         return self.classes_[self.belief_.argmax(1)]
 
     @property
@@ -259,24 +254,22 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
 
 
 def load(path: str | Path, plugin: str | None = None, device: str = "cpu") -> PartialLabelClassifier:
-    """A model from a folder that `save` or `./reproduce.sh fit` has written. Nothing in it is run."""
+    """Load a model from a folder that `save` or `./reproduce.sh fit` has written. Nothing in it is run."""
     from benchmark.trainer.model import read_document, read_model
 
     folder = Path(path)
     with sentences():
         document = read_document(folder)
         model = read_model(folder, (plugin,) if plugin else (), device)
-        said = document.get("estimator") or {"parameters": {"method": document["method"]["name"]}, "classes": "U"}
-        known = set(PartialLabelClassifier().get_params())
-        parameters = said.get("parameters")
-        if not isinstance(parameters, dict) or not set(parameters) <= known:
+        stored = document.get("estimator") or {"parameters": {"method": document["method"]["name"]}, "classes": "U"}
+        parameters = stored.get("parameters")
+        if not isinstance(parameters, dict) or not parameters.keys() <= PartialLabelClassifier().get_params().keys():
             raise ValueError(f"{folder / artifacts.MODEL} has parameters that the estimator does not know.")
         loaded = PartialLabelClassifier(**parameters | {"plugin": plugin, "device": device})
         names = np.array(document["classes"])
-        loaded.classes_ = names if said.get("classes") == "U" else names.astype(np.int64)
-        loaded._files = {name: (folder / name).read_bytes() for name in (artifacts.MODEL, artifacts.TENSORS)}
-        if (folder / artifacts.LABELS).is_file():
-            loaded._files[artifacts.LABELS] = (folder / artifacts.LABELS).read_bytes()
+        loaded.classes_ = names if stored.get("classes") == "U" else names.astype(np.int64)
+        files = [name for name in artifacts.MODEL_FILES if name != artifacts.LABELS or (folder / name).is_file()]
+        loaded._files = {name: (folder / name).read_bytes() for name in files}
         loaded._model = model
         if model.width is not None:
             loaded.n_features_in_ = model.width
@@ -288,13 +281,8 @@ def load(path: str | Path, plugin: str | None = None, device: str = "cpu") -> Pa
 # Candidates in their forms --------------------------------------------------------------------------------------------
 
 
-def text_of(value: Any) -> str:
-    """A setting as the command line has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def plain(y: Any) -> Any:
-    """Tensors, frames and whatever else is an array as NumPy; lists as they are."""
+    """Return tensors, frames and other arrays as NumPy, and lists as they are."""
     y = y.detach().cpu() if hasattr(y, "detach") else y
     return np.asarray(y) if hasattr(y, "__array__") else y
 
@@ -312,65 +300,63 @@ def is_set(value: Any) -> bool:
 
 
 def candidates_of(y: Any, classes: Iterable[Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Classes (C,) and the candidate matrix (N, C) bool, from any of the forms that `fit` takes."""
+    """Return classes (C,) and the candidate matrix (N, C) bool, from any of the forms that `fit` takes."""
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None: give it the candidates.")
     values = plain(y)
-    if getattr(values, "ndim", 1) == 2 and values.shape[1] > 1:
-        return _matrix(y, values, classes)
-    if getattr(values, "ndim", 1) == 2:
+    shape: tuple[int, ...] = getattr(values, "shape", (len(values),))
+    dtype = getattr(values, "dtype", None)
+    kind = getattr(dtype, "kind", "")
+    if len(shape) == 2 and shape[1] > 1:
+        if kind not in ("b", "i", "u", "f") or not np.isin(values, (0, 1)).all():
+            raise ValueError("A candidate matrix (N, C) holds 0 and 1 only.")
+        columns = getattr(y, "columns", range(shape[1]))
+        names = np.asarray(columns) if classes is None else np.array(list(classes))
+        if len(names) != shape[1]:
+            raise ValueError(f"There are {len(names)} classes for {shape[1]} columns of the candidates.")
+        _refuse_empty(values.any(1))
+        return names if names.dtype.kind != "O" else names.astype(str), values.astype(bool)
+    if len(shape) == 2:
         warnings.warn("A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=3)
         values = values.ravel()
-    if getattr(values, "ndim", 1) != 1:
-        raise ValueError(f"The candidates have shape {values.shape}; a matrix (N, C) or one set per row is needed.")
-    if getattr(values, "dtype", None) is not None and values.dtype.kind in "fc" and not np.isfinite(values).all():
+    elif len(shape) != 1:
+        raise ValueError(f"The candidates have shape {shape}; a matrix (N, C) or one set per row is needed.")
+    if kind in ("f", "c") and not np.isfinite(values).all():
         raise ValueError("Input y contains NaN or infinity.")
-    if getattr(values, "dtype", None) is not None and values.dtype.kind == "f" and (values != values.round()).any():
+    if kind == "f" and (values != values.round()).any():
         raise ValueError("Unknown label type: continuous; labels are classes, not measured values.")
     sets = [_set(value) for value in values]
-    empty = next((row for row, labels in enumerate(sets) if not labels), None)
-    if empty is not None:
-        raise ValueError(f"Row {empty} has no candidate; leave the row out or name all classes that it may be.")
-    found = {label for labels in sets for label in labels}
-    names = np.array(list(classes)) if classes is not None else sorted_classes(found, values)
+    _refuse_empty([bool(labels) for labels in sets])
+    labels = {label for labels in sets for label in labels}
+    names = np.array(list(classes)) if classes is not None else sorted_classes(labels, dtype)
     number = {name: k for k, name in enumerate(names.tolist())}
-    strange = found - number.keys()
+    strange = labels - number.keys()
     if strange:
         raise ValueError(f"The candidates name {min(strange, key=str)!r}, which is not among the {len(names)} classes.")
     if len(names) < 2:
         raise ValueError("The candidates name one class only; a classifier needs two classes or more.")
     matrix = np.zeros((len(sets), len(names)), dtype=bool)
-    for row, labels in zip(matrix, sets, strict=True):
-        row[[number[label] for label in labels]] = True
+    for row, candidates in zip(matrix, sets, strict=True):
+        row[[number[label] for label in candidates]] = True
     return names, matrix
 
 
-def _matrix(y: Any, values: np.ndarray, classes: Iterable[Any] | None) -> tuple[np.ndarray, np.ndarray]:
-    if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
-        raise ValueError("A candidate matrix (N, C) holds 0 and 1 only.")
-    names = (
-        np.array(list(classes)) if classes is not None else np.asarray(getattr(y, "columns", range(values.shape[1])))
-    )
-    if len(names) != values.shape[1]:
-        raise ValueError(f"There are {len(names)} classes for {values.shape[1]} columns of the candidates.")
-    empty = np.flatnonzero(~values.astype(bool).any(1))
+def _refuse_empty(has_candidates: Any) -> None:
+    empty = np.flatnonzero(~np.array(has_candidates))
     if len(empty):
         raise ValueError(f"Row {empty[0]} has no candidate; leave the row out or name all classes that it may be.")
-    return names if names.dtype.kind != "O" else names.astype(str), values.astype(bool)
 
 
 def _set(value: Any) -> set[Any]:
     if isinstance(value, str):
         return set(words_of(value))
-    if is_set(value):
-        return {item.item() if isinstance(item, np.generic) else item for item in value}
-    return {value.item() if isinstance(value, np.generic) else value}
+    items = value if is_set(value) else [value]
+    return {item.item() if isinstance(item, np.generic) else item for item in items}
 
 
-def sorted_classes(found: set[Any], values: Any) -> np.ndarray:
-    """The classes in order, of the kind that they were given in."""
-    if all(isinstance(label, str) for label in found):
-        return np.array(ordered(found), dtype=object if getattr(values, "dtype", np.dtype(str)).kind == "O" else None)
-    kind = getattr(values, "dtype", None)
-    names = np.array(sorted(found))
-    return names.astype(kind) if kind is not None and kind.kind != "O" else names
+def sorted_classes(labels: set[Any], dtype: np.dtype | None) -> np.ndarray:
+    """Return the classes in order, of the type that they were given in."""
+    is_object = dtype is not None and dtype.kind == "O"
+    if all(isinstance(label, str) for label in labels):
+        return np.array(ordered(labels), dtype=object if is_object else None)
+    return np.array(sorted(labels), dtype=None if is_object else dtype)

@@ -47,15 +47,7 @@ TUNING = "tuning"  # purpose of the runs of a grid search: they are no results
 SOURCE_LENGTH = 8  # characters of the digest of a plug-in's file
 SUMMARY = tuple(accuracy.key for accuracy in ACCURACIES)
 PERCENT = re.compile(r"accuracy|covering_rate")  # in the names of results
-KEYS = (
-    "profile",
-    "dataset",
-    "method",
-    "source",
-    "label",
-    "seed",
-    "identity",
-)  # of a run, beside every epoch in `load()`
+KEYS = ("profile", "dataset", "method", "source", "label", "seed", "identity")  # beside every epoch in `load()`
 RESERVED = {*KEYS, "status", "epoch"}  # names that no metric may have
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # an escape that may stand for half a character
 FOLDER_NAME = re.compile(r"seed(\d+)-([0-9a-f]{8})")
@@ -162,7 +154,7 @@ def epochs_digest(records: Iterable[dict[str, Any]]) -> str:
 
 
 def printable(value: Any) -> Any:
-    """Text without control characters: a document from elsewhere must not steer the terminal that shows it."""
+    """Replace control characters of a text: a document from elsewhere must not steer the terminal that shows it."""
     if isinstance(value, str) and not value.isprintable():
         return "".join(c if c.isprintable() else " " for c in value)
     return value
@@ -187,9 +179,7 @@ class StoredRun:
 
     path: Path
     document: dict[str, Any] = field(default_factory=dict)
-    packed_epochs: bytes | None = (
-        None  # of a run that is a part of a packed file and has no folder: the JSON of its epochs
-    )
+    packed_epochs: bytes | None = None  # JSON of its epochs, of a run of a packed file, which has no folder
 
     @functools.cached_property
     def lock(self) -> Lock:
@@ -267,9 +257,8 @@ class StoredRun:
         except OSError as error:
             warn(f"{self.document_path} is damaged ({reason}) and cannot be moved ({error.strerror}); it is left out.")
         else:
-            warn(
-                f"{self.document_path} is damaged ({reason}); it was set aside as {aside.name} and the run will be repeated."
-            )
+            outcome = f"it was set aside as {aside.name} and the run will be repeated"
+            warn(f"{self.document_path} is damaged ({reason}); {outcome}.")
 
     def write(self, document: dict[str, Any]) -> None:
         document = document | {"record_sha256": record_digest(document)}
@@ -284,9 +273,8 @@ class StoredRun:
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as error:
-            warn(
-                f"{self.metrics} cannot be read ({getattr(error, 'strerror', None) or error}); its epochs are left out."
-            )
+            reason = getattr(error, "strerror", None) or error
+            warn(f"{self.metrics} cannot be read ({reason}); its epochs are left out.")
             return []
         try:  # one call to the parser takes half the time of one per line
             records = parse_json(b"[" + b",".join(lines) + b"]")
@@ -574,7 +562,7 @@ def rounded(value: Any) -> Any:
 
 
 def existing(results: Path | str) -> Path:
-    """A results folder that is to be read; one that is not there is more likely a slip than an empty one."""
+    """Return a results folder that must be there: a missing one is more likely a slip than an empty one."""
     if not Path(results).is_dir():
         raise CandidError(f"There is no results folder {results}; name one that a run has written to.")
     return Path(results)
@@ -665,14 +653,11 @@ def _row_columns() -> tuple[str, ...]:
 
 
 def devices_of(document: dict[str, Any]) -> tuple[str, str]:
-    """Device and name of what a run was trained on; "A then B", in both, if it went on on another kind, which no exact
-    repetition can follow."""
+    """Return device and name of what a run was trained on; "A then B" if it was resumed on another kind."""
     places = [*(sitting.get("environment") for sitting in document.get("sittings") or []), document.get("environment")]
-    known = [(str(p.get("device") or ""), str(p.get("device_name") or "")) for p in places if isinstance(p, dict)]
-    kinds = itertools.groupby(
-        (k for k in known if any(k)), lambda k: (k[0].split(":")[0], k[1])
-    )  # which card is no matter
-    last = [list(same)[-1] for _, same in kinds]
+    named = [(str(p.get("device") or ""), str(p.get("device_name") or "")) for p in places if isinstance(p, dict)]
+    same_kind = itertools.groupby(filter(any, named), lambda place: (place[0].split(":")[0], place[1]))
+    last = [list(same)[-1] for _, same in same_kind]  # the number of the GPU does not matter
     return THEN.join(device for device, _ in last), THEN.join(name for _, name in last)
 
 
@@ -710,8 +695,7 @@ def epoch_frame(runs: Iterable[StoredRun]) -> pandas.DataFrame:
     rows = []
     for run in runs:
         head = {key: run.document.get(key) for key in KEYS} | {"source": run.source, "status": run.status}
-        for record in run.epochs():
-            rows.append({**head, "epoch": record["epoch"], **record.get("result", {}), **record.get("time", {})})
+        rows += [head | {"epoch": record["epoch"]} | record["result"] | record["time"] for record in run.epochs()]
     frame = pandas.DataFrame(rows)
     if frame.empty:
         return pandas.DataFrame(columns=[*KEYS, "status", "epoch", "test_accuracy"])

@@ -183,7 +183,7 @@ def check_label(document: Mapping[str, Any]) -> list[str]:
     overrides, config = document.get("overrides") or {}, document["config"]
     problems = []
     expected = label_of(document["method"], overrides)  # in any order: run.json sorts its keys
-    if "backbone.weights" not in overrides and not _same_words(document["label"], expected):
+    if "backbone.weights" not in overrides and _words(document["label"]) != _words(expected):
         problems.append(f"label is {document['label']!r}, and its overrides give {expected!r}")
     data = {key: value for key, value in config["dataset"].items() if key not in ("name", "sha256", "settings")}
     sections = {**config, "dataset": config["dataset"].get("settings", {}), "data": data}
@@ -192,20 +192,16 @@ def check_label(document: Mapping[str, Any]) -> list[str]:
         values = sections.get(section, {}) if section else config["method"]["config"]
         if key not in ("weights", "name", "network") and values.get(key, value) != value:
             problems.append(f"override {name} is {value} in run.json and {values[key]} in its configuration")
-    typed = {
-        name for name, source in (document.get("provenance") or {}).items() if source in ("command line", "variant")
-    }
-    missing = {name.removeprefix("method.") for name in typed} - overrides.keys()
+    sources = (document.get("provenance") or {}).items()
+    typed = {name.removeprefix("method.") for name, source in sources if source in ("command line", "variant")}
+    missing = typed - overrides.keys()
     return problems + [f"{name} was set on the command line and is not among its overrides" for name in sorted(missing)]
 
 
-def _same_words(label: str, expected: str) -> bool:
-    """Whether two labels, such as cel[alpha=0.1,train.lr=0.2], differ in the order of their settings at most."""
-    words = [
-        (text.partition("[")[0], sorted(text.partition("[")[2].removesuffix("]").split(",")))
-        for text in (label, expected)
-    ]
-    return words[0] == words[1]
+def _words(label: str) -> tuple[str, list[str]]:
+    """Return the method and the settings of a label, such as cel[alpha=0.1,train.lr=0.2], in one order."""
+    method, _, settings = label.partition("[")
+    return method, sorted(settings.removesuffix("]").split(","))
 
 
 def check_epochs(run: StoredRun) -> list[str]:

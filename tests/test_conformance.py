@@ -5,7 +5,6 @@ The folder is `CANDID_VECTORS` (default: tests/vectors). An op or a method that 
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from pathlib import Path
@@ -43,7 +42,7 @@ def test_a_trajectory_of_idgp_without_warm_up_needs_no_orders_for_one(op: str) -
     case = next(case for case in listed if case["op"] == op)
     inputs, _ = arrays_of(folder / case["file"])
     given = {name: value for name, value in inputs.items() if not name.startswith("order_warm_")}
-    got = importlib.import_module("tests.conformance.idgp").OPS[op]({**case["params"], "warm_up": 0}, given, "")
+    got = vectors.op_of("idgp", op)({**case["params"], "warm_up": 0}, given, "")
     assert len(got["warm_loss_f"]) == len(got["warm_loss_g"]) == 0
     assert len(got["loss_f"]) == case["params"]["epochs"] == len(got["d"]) - 1
     candidates = inputs["candidates"].double()

@@ -104,29 +104,19 @@ def candidate_set(
 
     With a `keeper`, an annotator that has to be trained first is a run that can be followed, stopped and gone on with.
     """
-    wanted = wanted_set(spec, dataset, device)
-    if wanted.generator == "own":
-        say_if_supervised(dataset)
-    if wanted.annotator is not None and keeper is not None:
-        kept = replace(wanted.annotator, surroundings=keeper.sit, environment=keeper.environment)
-        wanted = replace(wanted, annotator=kept)
-    return sets.built(wanted, results / "candidates")
-
-
-def wanted_set(spec: RunSpec, dataset: Dataset, device: str) -> sets.Wanted:
-    """What a run asks of its candidate set."""
     generator = spec.data.generator
     if dataset.candidates is not None and "data.generator" not in spec.provenance:
         generator = "own"  # data that bring their own sets are used as they are unless somebody says otherwise
-    annotated = GENERATORS[generator].annotator
-    return sets.Wanted(
-        dataset,
-        generator,
-        spec.data.rate,
-        spec.data_seed,
-        annotator_of(spec, dataset, device) if annotated else None,
-        spec.data.target_size or None if annotated else None,
-        spec.data.noise,
+    if generator == "own":
+        say_if_supervised(dataset)
+    annotator, target_size = None, None
+    if GENERATORS[generator].annotator:
+        annotator, target_size = annotator_of(spec, dataset, device), spec.data.target_size or None
+        if keeper is not None:
+            annotator = replace(annotator, surroundings=keeper.sit, environment=keeper.environment)
+    folder = results / "candidates"
+    return sets.build(
+        dataset, generator, spec.data.rate, spec.data_seed, folder, annotator, target_size, spec.data.noise
     )
 
 

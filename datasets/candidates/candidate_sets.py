@@ -6,7 +6,6 @@ SHA-256.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import json
@@ -330,57 +329,28 @@ def build(
     target_size: float | None = None,
     noise: float = 0.0,
 ) -> CandidateSet:
-    """The candidate sets of a training set: read from `folder` if they are there, otherwise made and stored.
+    """Return the candidate sets of a training set: those stored in `folder`, or new ones, which are stored there.
 
     `annotator` and `target_size` are for generators that need one; `noise` is the probability that the true label is
     replaced by a wrong one. Two processes that ask at once get the same file.
     """
-    return built(Wanted(dataset, generator, rate, seed, annotator, target_size, noise), folder)
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Candidate sets that are asked for; see `build`."""
-
-    dataset: Dataset
-    generator: str
-    rate: float
-    seed: int
-    annotator: Annotator | None = None
-    target_size: float | None = None
-    noise: float = 0.0
-
-    @functools.cached_property  # reads images
-    def request(self) -> dict[str, Any]:
-        """What a stored set must have been made for."""
-        asked = self.annotator if generators.get(self.generator).annotator else None
-        request: dict[str, Any] = {
-            "dataset": self.dataset.name,
-            "fingerprint": fingerprint(self.dataset),
-            "generator": self.generator,
-            "rate": self.rate,
-            "seed": self.seed,
-            "target_size": self.target_size,
-            "annotator_recipe": None if asked is None else asked.recipe_digest,
-        }
-        return request | (
-            {"noise": self.noise} if self.noise else {}
-        )  # sets stored before there was noise keep their names
-
-    def path(self, folder: Path) -> Path:
-        """Where it is stored."""
-        how = f"{self.generator}-rate{self.rate:g}" + (f"-noise{self.noise:g}" if self.noise else "")
-        name = f"{how}-seed{self.seed}-{digest_of(self.request)[:8]}.npz"
-        return Path(folder) / file_name(self.dataset.name) / name
-
-
-def built(wanted: Wanted, folder: Path) -> CandidateSet:
-    """As `build`."""
-    dataset, entry, annotator = wanted.dataset, generators.get(wanted.generator), wanted.annotator
+    entry = generators.get(generator)
     if entry.rule is None:
-        return _own(dataset, wanted.noise)
-    _check_request(dataset, entry, wanted.rate, wanted.seed, annotator, wanted.target_size, wanted.noise)
-    request, path = wanted.request, wanted.path(folder)
+        return _own(dataset, noise)
+    _check_request(dataset, entry, rate, seed, annotator, target_size, noise)
+    request: dict[str, Any] = {
+        "dataset": dataset.name,
+        "fingerprint": fingerprint(dataset),
+        "generator": generator,
+        "rate": rate,
+        "seed": seed,
+        "target_size": target_size,
+        "annotator_recipe": annotator.recipe_digest if entry.annotator and annotator is not None else None,
+    }
+    if noise:  # sets stored before there was noise keep their names
+        request["noise"] = noise
+    setting = f"{generator}-rate{rate:g}" + (f"-noise{noise:g}" if noise else "")
+    path = Path(folder) / file_name(dataset.name) / f"{setting}-seed{seed}-{digest_of(request)[:8]}.npz"
     if not path.exists():
         # The annotator takes its own lock, so it is asked before this one: locks are never nested.
         annotation = annotator.annotate(dataset, folder) if entry.annotator and annotator is not None else None
@@ -388,7 +358,7 @@ def built(wanted: Wanted, folder: Path) -> CandidateSet:
             if not path.exists():  # another process may have drawn it while this one waited
                 matrix, made = _make(dataset, entry.rule, request, annotation)
                 save(path, CandidateSet(matrix, checksum(matrix.numpy()), request | made))
-    candidates = load(path, dataset.train.labels, dataset.num_classes, wanted.noise > 0)
+    candidates = load(path, dataset.train.labels, dataset.num_classes, noise > 0)
     foreign = [key for key, value in request.items() if candidates.meta.get(key) != value]
     if foreign:
         raise DataError(f"The candidate file {path} was made for another {foreign[0]}; {DELETE}.")

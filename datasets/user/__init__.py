@@ -25,18 +25,13 @@ def is_own(path: Path) -> bool:
     return path.suffix in LOADERS or any((path / name).is_file() for name in FOLDERS)
 
 
-def _head(path: Path) -> str:
-    """Return the name of the file that says what kind of folder it is."""
-    return next((name for name in FOLDERS if (path / name).is_file()), LIST)
-
-
 def content_of(path: Path) -> list[Path]:
     """Return the files whose content identifies the data."""
     if path.suffix in LOADERS:
         return [path]
-    head = _head(path)
-    beside = [path / name for name in DATA if head == ANSWERS and (path / name).is_file()]
-    return [path / head, *beside]
+    if (path / LIST).is_file() or not (path / ANSWERS).is_file():
+        return [path / LIST]
+    return [path / ANSWERS, *(path / name for name in DATA if (path / name).is_file())]
 
 
 def name_of(path: Path) -> str:
@@ -47,7 +42,7 @@ def name_of(path: Path) -> str:
 def source(path: Path) -> Source:
     """Return the path as a dataset, whose sizes are known after loading."""
     name = name_of(path)
-    load = partial(LOADERS.get(path.suffix) or FOLDERS[_head(path)], path)
+    load = partial(LOADERS.get(path.suffix) or FOLDERS[content_of(path)[0].name], path)
     return Source(name, name, "Own", None, None, None, load, partial(find, path), True, True)
 
 

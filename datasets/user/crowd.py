@@ -51,14 +51,14 @@ def load_crowd(
         raise DataError(f"{table}: {row_name(int(blank.argmax()))} lacks a row, an annotator or an answer.")
     columns: tuple[str, ...] = ()
     if data.suffix == ".npz":
-        arrays = read_npz(data)
-        x, names = arrays.x, arrays.class_names
-        if names and arrays.y.max() >= len(names):
-            raise DataError(f"{data}: `y` has the label {arrays.y.max()} for {plural(len(names), 'class name')}.")
-        labels = ["" if y == UNKNOWN else names[y] if names else str(y) for y in arrays.y.tolist()]
+        stored = read_npz(data)
+        x, names, y = stored.x, stored.classes, stored.labels
+        if names and y.max() >= len(names):
+            raise DataError(f"{data}: `y` has the label {y.max()} for {plural(len(names), 'class name')}.")
+        labels = ["" if label == UNKNOWN else names[label] if names else str(label) for label in y.tolist()]
         frame = pandas.DataFrame({"label": labels})
-        if arrays.parts is not None:
-            frame["split"] = np.where(arrays.parts, "test", "train")
+        if stored.parts is not None:
+            frame["split"] = np.where(stored.parts, "test", "train")
         classes = classes or SEPARATOR.join(names)
     else:
         frame = read_table(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,17 +12,6 @@ from datasets.user.rows import FORM, Rows, dataset_from, inputs_of
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-@dataclass(frozen=True)
-class Arrays:
-    """The arrays of a file, rows of a test part after the training rows."""
-
-    x: np.ndarray
-    y: np.ndarray  # (N,) int64, UNKNOWN where the file has no label
-    parts: np.ndarray | None  # (N,) bool, True for test rows
-    candidates: np.ndarray | None  # of the training rows, (n, C) bool
-    class_names: tuple[str, ...]
 
 
 def arrays_of(path: Path) -> dict[str, np.ndarray]:
@@ -61,8 +50,8 @@ def labels_of(path: Path, key: str, values: np.ndarray | None, count: int) -> np
     return values.astype(np.int64)
 
 
-def read_npz(path: Path) -> Arrays:
-    """Read a file and check that its arrays fit each other."""
+def read_npz(path: Path) -> Rows:
+    """Read a file and check that its arrays fit each other; candidates are those of the training rows."""
     import numpy as np
 
     arrays = arrays_of(path)
@@ -83,24 +72,24 @@ def read_npz(path: Path) -> Arrays:
             raise DataError(f"{path}: `candidates` is not a matrix (N, C) of 0 and 1.")
         candidates = candidates.astype(bool)
     names = tuple(map(str, arrays["class_names"].tolist())) if "class_names" in arrays else ()
-    return Arrays(x, y, parts, candidates, names)
+    return Rows(str(path), x, y, names, candidates, parts)
 
 
-def classes_of(path: Path, arrays: Arrays) -> tuple[str, ...]:
+def classes_of(rows: Rows) -> tuple[str, ...]:
     """Return the names of the classes, numbers where the file has no names."""
-    if arrays.candidates is not None:
-        count = arrays.candidates.shape[1]
-    elif arrays.class_names:
-        count = len(arrays.class_names)
-    elif (arrays.y != UNKNOWN).any():
-        count = int(arrays.y.max()) + 1
+    if rows.candidates is not None:
+        count = rows.candidates.shape[1]
+    elif rows.classes:
+        count = len(rows.classes)
+    elif (rows.labels != UNKNOWN).any():
+        count = int(rows.labels.max()) + 1
     else:
-        raise DataError(f"{path} has neither `candidates` nor `y`: nothing can be learnt from `x` alone, {FORM}.")
-    names = arrays.class_names or tuple(map(str, range(count)))
+        raise DataError(f"{rows.where} has neither `candidates` nor `y`: nothing can be learnt from `x` alone, {FORM}.")
+    names = rows.classes or tuple(map(str, range(count)))
     if len(names) != count:
-        raise DataError(f"{path}: `class_names` has {len(names)} names for {count} classes.")
+        raise DataError(f"{rows.where}: `class_names` has {len(names)} names for {count} classes.")
     if len(set(names)) < len(names):
-        raise DataError(f"{path}: `class_names` has a name twice.")
+        raise DataError(f"{rows.where}: `class_names` has a name twice.")
     return names
 
 
@@ -115,13 +104,11 @@ def load_npz(
     """Load a file; `y` is optional. Without `x_test`, `test_share` of the rows with a label is held out by the seed."""
     import numpy as np
 
-    arrays = read_npz(path)
-    names, candidates = classes_of(path, arrays), arrays.candidates
-    if candidates is not None:  # of all rows, before some are held out
-        train = slice(None) if arrays.parts is None else ~arrays.parts
-        y = arrays.y[train]
-        check_labels(f"{path} (`y`)", y[y != UNKNOWN], len(names))
-        check_candidates(str(path), candidates, y, len(names), may_lack_truth=missing_truth == "keep")
-        candidates = np.pad(candidates, ((0, len(arrays.y) - len(y)), (0, 0)))
-    rows = Rows(str(path), arrays.x, arrays.y, names, candidates, arrays.parts)
+    rows = read_npz(path)
+    rows = replace(rows, classes=classes_of(rows))
+    if rows.candidates is not None:  # of all rows, before some are held out
+        y = rows.labels if rows.parts is None else rows.labels[~rows.parts]
+        check_labels(f"{path} (`y`)", y[y != UNKNOWN], len(rows.classes))
+        check_candidates(rows.where, rows.candidates, y, len(rows.classes), may_lack_truth=missing_truth == "keep")
+        rows = replace(rows, candidates=np.pad(rows.candidates, ((0, len(rows.labels) - len(y)), (0, 0))))
     return dataset_from(rows, path.stem, seed, test_share, missing_truth)

@@ -116,10 +116,8 @@ def inputs_of(where: str, values: np.ndarray) -> np.ndarray:
         return features
     if values.dtype == np.uint8 and values.ndim == 3:
         return np.repeat(values[:, None], 3, axis=1)
-    if values.dtype == np.uint8 and values.ndim == 4 and values.shape[1] == 3:
-        return values
-    if values.dtype == np.uint8 and values.ndim == 4 and values.shape[3] == 3:
-        return values.transpose(0, 3, 1, 2)
+    if values.dtype == np.uint8 and values.ndim == 4 and 3 in (values.shape[1], values.shape[3]):
+        return values if values.shape[1] == 3 else values.transpose(0, 3, 1, 2)
     raise DataError(
         f"{where} has shape {values.shape} and type {values.dtype}; features are (N, d) numbers, images (N, 3, H, W), "
         f"(N, H, W, 3) or (N, H, W) of type uint8."

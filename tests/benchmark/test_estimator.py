@@ -36,11 +36,6 @@ def fitted(method: str = "proden", **parameters) -> PartialLabelClassifier:
     return PartialLabelClassifier(method, **QUICK | parameters).fit(X, MATRIX)
 
 
-def test_a_method_that_needs_true_labels_is_refused():
-    with pytest.raises(ValueError, match="supervised trains on true labels"):
-        fitted("supervised")
-
-
 @pytest.mark.parametrize("method", [one for one in every_method() if one.values[0] != "supervised"])
 def test_every_method_fits_predicts_and_disambiguates(method):
     model = fitted(method)
@@ -169,6 +164,7 @@ def test_scikit_learn_can_clone_and_cross_validate():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
+        ({"method": "supervised"}, "supervised trains on true labels"),
         ({"method": "prodenn"}, "Did you mean 'proden'"),
         ({"lr": -1.0}, "train.lr: -1.0"),
         ({"settings": {"proden.alpha": 1}}, "proden has no 'alpha'"),

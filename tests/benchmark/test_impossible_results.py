@@ -104,23 +104,15 @@ def test_a_metric_cannot_take_the_name_of_a_column(results, capfd, name):
     assert store.StoredRun(folder).epochs() == [] and str(folder) in capfd.readouterr().err
 
 
-def make_fifo(path: Path) -> None:
-    os.mkfifo(path)
+ODD_FILES = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "folder": lambda path: path.mkdir(),
+    "loop": lambda path: path.symlink_to(path.name),
+}
 
 
-def make_device_link(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def make_folder(path: Path) -> None:
-    path.mkdir()
-
-
-def make_loop(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
-@pytest.mark.parametrize("make", [make_fifo, make_device_link, make_folder, make_loop])
+@pytest.mark.parametrize("make", ODD_FILES.values(), ids=ODD_FILES)
 def test_odd_files_hang_no_command(results, capfd, make):
     first, second, *_ = run_folders(results)
     for path in (first / "run.json", second / "metrics.jsonl"):

@@ -161,20 +161,14 @@ def test_a_tuning_run_that_a_table_trains_to_its_end_is_a_result(tiny_benchmark:
     bench = tiny_benchmark
     options = RunOptions(bench.results, bench.folder / "data")
     (spec,) = select(str(bench.profile), methods="cc", seeds="0", epochs=1).specs()
-    write_unfinished(bench.results, spec, purpose=TUNING)
+    assert execute(replace(spec, purpose=TUNING), options).status == "done"
+    (path,) = bench.results.glob("runs/*/*/*/run.json")
+    document = json.loads(path.read_text())
+    assert document["purpose"] == TUNING
+    path.write_text(json.dumps(document | {"status": "interrupted"}))  # as a killed process leaves it
     assert execute(spec, options).status == "done"
     (document,) = documents(bench).values()
     assert document["status"] == "done" and "purpose" not in document
-
-
-def write_unfinished(results: Path, spec: Any, purpose: str) -> None:
-    """Leave a run as a killed process of that purpose would."""
-    options = RunOptions(results, results.parent / "data")
-    assert execute(replace(spec, purpose=purpose), options).status == "done"
-    (path,) = results.glob("runs/*/*/*/run.json")
-    document = json.loads(path.read_text())
-    assert document["purpose"] == purpose
-    path.write_text(json.dumps(document | {"status": "interrupted"}))
 
 
 # Earlier versions -----------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from benchmark.store import PACKED, epochs_digest, record_digest
 from benchmark.tools.reference import pack
 from benchmark.trainer.summary import summarise
 from benchmark.verify import LEAST, allowed
+from tests.conftest import TINY, make_tiny
 from tests.support.broken_plugins import plugin
 
 NET = """
@@ -37,20 +38,6 @@ class Net(nn.Sequential):
         super().__init__(nn.Conv2d(inputs, 8, 3, stride=2), nn.ReLU())
         self.feature_dim = 8
 """
-PROFILE = """
-title = "tiny"
-seeds = [0, 1]
-methods = ["proden"]
-datasets = ["digits"]
-[train]
-epochs = 2
-batch = 32
-holdout = 0.1
-[data.digits]
-settings = { test = 1500 }
-generator = "uniform"
-rate = 0.2
-"""
 
 
 @pytest.fixture(scope="module")
@@ -58,21 +45,21 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two seeds of a method of the tree, one run of a plug-in."""
     folder = tmp_path_factory.mktemp("verify")
     (folder / "mine.py").write_text(plugin("mine"))
-    train(folder)
+    train(folder, methods="proden")
     train(folder, methods="mine", seeds="0", plugins=(str(folder / "mine.py"),))
     return folder
 
 
 def train(folder: Path, **words: Any) -> None:
-    """Train the runs that the words select from the profile `tiny`."""
-    (folder / "tiny.toml").write_text(PROFILE)
-    for spec in select(str(folder / "tiny.toml"), **words).specs():
+    """Train the runs that the words select from the profile `tiny`, with some rows held out."""
+    profile = make_tiny(folder, TINY.replace("epochs = 3", "epochs = 2\nholdout = 0.1")).profile
+    for spec in select(str(profile), **words).specs():
         assert execute(spec, RunOptions(folder / "results", folder / "data")).status == "done"
 
 
 @pytest.fixture
 def results(trained: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(trained / "results", tmp_path / "results"))
+    return Path(shutil.copytree(trained / "results", tmp_path / "copy" / "results"))
 
 
 class Verified:
@@ -85,6 +72,23 @@ class Verified:
         self.text = capsys.readouterr().out
         self.report = json.loads(out.read_text())
         assert contents(place) == before  # it reads only
+
+
+Verify = Callable[..., Verified]
+
+
+@pytest.fixture
+def verified(results: Path, capsys: pytest.CaptureFixture[str]) -> Verify:
+    """`verified(*words, place=results)`: a call of `verify`."""
+    return lambda *words, place=results: Verified(place, capsys, *words)
+
+
+@pytest.fixture
+def one_run(results: Path) -> Path:
+    """The only run of a results folder."""
+    for name in ("mine/seed0", "proden/seed1"):
+        shutil.rmtree(run_of(results, name))
+    return run_of(results)
 
 
 def contents(place: Path) -> dict[Path, bytes]:
@@ -104,47 +108,45 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps(document))
 
 
-def test_honest_results_are_verified_and_trained_again_to_the_same_bits(
-    trained: Path, results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = Verified(results, capsys, "--plugin", str(trained / "mine.py"), "--cells", "2")
+def test_honest_results_are_verified_and_trained_again_to_the_same_bits(trained: Path, verified: Verify) -> None:
+    done = verified("--plugin", str(trained / "mine.py"), "--cells", "2")
     assert done.code == 0 and done.report["result"] == "passed", done.text
     assert all((c["passed"], c["failed"]) == (3, 0) for c in done.report["checks"].values())
     assert [r["agreement"] for r in done.report["reruns"]] == ["bit for bit equal"] * 2
     assert {r["run"].split()[2] for r in done.report["reruns"]} == {"proden", "mine"}
     draw = ("--draw", str(done.report["draw"]), "--cells", "2")
-    again = Verified(results, capsys, "--plugin", str(trained / "mine.py"), *draw)
+    again = verified("--plugin", str(trained / "mine.py"), *draw)
     assert [r["run"] for r in again.report["reruns"]] == [r["run"] for r in done.report["reruns"]]
 
 
-def test_packed_runs_are_verified(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packed_runs_are_verified(results: Path, tmp_path: Path, verified: Verify) -> None:
     shutil.rmtree(run_of(results, "mine/seed0"))
     packed = tmp_path / "packed"
     pack(results, ["tiny"], packed)
-    done = Verified(packed, capsys)
+    done = verified(place=packed)
     assert done.code == 3 and done.report["checks"]["summary from epochs"]["passed"] == 2
     assert [r["agreement"] for r in done.report["reruns"]] == ["bit for bit equal"]
     assert set(done.report["not_checked"]) == {"it has no stored predictions", "its candidate set is not in the folder"}
     file = packed / "runs" / "digits" / PACKED
     for content in (file.read_bytes()[:-100], gzip.compress(b"{}\n"), gzip.compress(b'{"schema": 2}\n[]\n')):
         file.write_bytes(content)
-        done = Verified(packed, capsys, "--cells", "0")
+        done = verified("--cells", "0", place=packed)
         assert done.code == 1 and f"digits/{PACKED}" in done.text
 
 
-def test_what_cannot_be_checked_is_not_a_pass(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_checked_is_not_a_pass(results: Path, verified: Verify) -> None:
     (run_of(results, "proden/seed1") / "predictions.npz").unlink()
-    done = Verified(results, capsys, "--cells", "0")
+    done = verified("--cells", "0")
     assert done.code == 3 and done.report["result"] == "incomplete"
     plugged, unscored = done.report["not_checked"].items()
     assert "--plugin mine.py" in plugged[0] and plugged[1] == ["tiny digits mine seed 0"]
     assert "predictions" in unscored[0] and unscored[1] == ["tiny digits proden seed 1"]
 
 
-def test_another_version_of_the_plug_in_is_not_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_version_of_the_plug_in_is_not_run(results: Path, verified: Verify) -> None:
     other = results.parent / "mine.py"
     other.write_text(plugin("mine") + "raise SystemExit\n")
-    done = Verified(results, capsys, "--plugin", str(other), "--cells", "0")
+    done = verified("--plugin", str(other), "--cells", "0")
     assert done.code == 3 and done.report["not_checked"].popitem()[1] == ["tiny digits mine seed 0"]
 
 
@@ -259,10 +261,10 @@ CANDIDATES = "candidates/digits/uniform-rate0.2-seed0-"
     ],
 )
 def test_every_edit_is_named(
-    results: Path, tamper: Callable[[Path], Any], named: str, fact: str, capsys: pytest.CaptureFixture[str]
+    results: Path, tamper: Callable[[Path], Any], named: str, fact: str, verified: Verify
 ) -> None:
     tamper(run_of(results))
-    done = Verified(results, capsys, "--cells", "0")
+    done = verified("--cells", "0")
     assert done.code == 1 and "verification failed for 'results'" in done.text
     assert any(finding.startswith(named) and fact in finding for finding in done.report["findings"]), done.text
     assert not [finding for finding in done.report["findings"] if "seed1" in finding or "seed 1" in finding]
@@ -329,81 +331,75 @@ def unparsable(path: Path) -> None:
     replace_array(path, "{'descr': (")
 
 
-@pytest.mark.parametrize("damage", [pipe, folder, garbled, patched(6, 1), patched(8, 99), huge, unparsable])
-@pytest.mark.parametrize("name", ["predictions.npz", "candidates"])
+def impossible_shape(path: Path) -> None:
+    arrays = dict(np.load(path))
+    np.savez(path, **arrays | {"shape": np.array([len(arrays["bits"]), 10**12])})
+
+
+DAMAGES = (pipe, folder, garbled, patched(6, 1), patched(8, 99), huge, unparsable)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *((name, damage) for name in ("predictions.npz", "candidates") for damage in DAMAGES),
+        ("candidates", impossible_shape),
+    ],
+)
 def test_a_damaged_array_file_is_named(
-    results: Path, damage: Callable[[Path], None], name: str, capsys: pytest.CaptureFixture[str]
+    results: Path, damage: Callable[[Path], None], name: str, verified: Verify
 ) -> None:
     run = run_of(results)
     path = candidate_file(run) if name == "candidates" else run / name
     damage(path)
     if name != "candidates" and path.is_file():
         hashed(run)
-    done = Verified(results, capsys, "--cells", "0")
+    done = verified("--cells", "0")
     assert done.code == 1 and path.name in done.report["findings"][0], done.text
 
 
 @pytest.mark.parametrize("damage", [pipe, folder, lambda path: path.write_bytes(b"\xff{"), lambda path: path.unlink()])
 @pytest.mark.parametrize("name", ["run.json", "metrics.jsonl"])
 def test_a_damaged_document_is_named(
-    results: Path, damage: Callable[[Path], None], name: str, capsys: pytest.CaptureFixture[str]
+    results: Path, damage: Callable[[Path], None], name: str, verified: Verify
 ) -> None:
     damage(run_of(results) / name)
-    done = Verified(results, capsys, "--cells", "0")
+    done = verified("--cells", "0")
     assert done.code == 1 and name in done.report["findings"][0], done.text
 
 
-def test_a_shape_that_no_array_has_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = candidate_file(run_of(results))
-    arrays = dict(np.load(path))
-    np.savez(path, **arrays | {"shape": np.array([len(arrays["bits"]), 10**12])})
-    done = Verified(results, capsys, "--cells", "0")
-    assert done.code == 1 and path.name in done.report["findings"][0]
-
-
 @pytest.mark.parametrize("value", [None, 5, "digits", [], {"name": ["digits"]}, {"name": "digits"}])
-def test_a_configuration_of_a_wrong_type_is_named(
-    results: Path, value: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_configuration_of_a_wrong_type_is_named(results: Path, value: Any, verified: Verify) -> None:
     consistent(run_of(results), lambda config: config.update(dataset=value))
-    done = Verified(results, capsys, "--cells", "0")
+    done = verified("--cells", "0")
     assert done.code != 0 and NAME in json.dumps([done.report["findings"], done.report["not_checked"]])
     assert done.code == 1 or value == {"name": "digits"}  # the name fits, but other settings are missing
 
 
 @pytest.mark.parametrize("key", ["config", "files", "environment", "provenance", "summary", "data_file"])
 @pytest.mark.parametrize("value", [float("nan"), 10**400, "\x1b[2J\ud800", {"\x1b": "\ud800"}, {"a/../b": "0"}])
-def test_no_value_of_a_document_ends_in_a_traceback(
-    results: Path, key: str, value: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.rmtree(run_of(results, "mine/seed0"))
-    edit(run_of(results) / "run.json", lambda document: document.update({key: value}))
-    done = Verified(results, capsys, "--cells", "0")
+def test_no_value_of_a_document_ends_in_a_traceback(one_run: Path, key: str, value: Any, verified: Verify) -> None:
+    edit(one_run / "run.json", lambda document: document.update({key: value}))
+    done = verified("--cells", "0")
     assert done.code in (0, 1, 3) and "\x1b" not in done.text
 
 
-def test_settings_that_this_program_does_not_have_are_not_trained(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.rmtree(run_of(results, "mine/seed0"))
-    shutil.rmtree(run_of(results, "proden/seed1"))
-    consistent(run_of(results), lambda config: config["train"].update(batch="many"))
-    done = Verified(results, capsys)
+def test_settings_that_this_program_does_not_have_are_not_trained(one_run: Path, verified: Verify) -> None:
+    consistent(one_run, lambda config: config["train"].update(batch="many"))
+    done = verified()
     assert done.code == 3 and done.report["reruns"] == [] and list(done.report["not_checked"].values()) == [[NAME]]
 
 
 # Training again -------------------------------------------------------------------------------------------------------
 
 
-def test_other_weights_are_found_by_training_the_cell_again(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.rmtree(run_of(results, "proden/seed1"))
-    shutil.rmtree(run_of(results, "mine/seed0"))
-    document = run_of(results) / "run.json"
+def test_other_weights_are_found_by_training_the_cell_again(one_run: Path, verified: Verify) -> None:
+    document = one_run / "run.json"
     edit(document, lambda stored: stored.update(weights_sha256="0" * 64))
-    done = Verified(results, capsys)
+    done = verified()
     assert done.code == 1 and f"{NAME}, trained again: other weights on the same kind of machine" in done.text
     edit(document, lambda stored: stored["environment"].update(torch="1.0"))
-    done = Verified(results, capsys)
+    done = verified()
     (rerun,) = done.report["reruns"]
     assert done.code == 0 and not rerun["failed"] and "another kind of machine" in rerun["agreement"]
     assert rerun["here"] == rerun["recorded"]
@@ -420,26 +416,26 @@ def test_the_tolerance_follows_from_the_size_of_the_test_part() -> None:
     ids=["network", "annotator"],
 )
 def test_a_network_of_the_authors_own_needs_its_file(
-    tmp_path: Path, settings: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, settings: tuple[str, ...], verified: Verify, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("net.py").write_text(NET)
     Path("mine.py").write_text(plugin("mine"))
     train(tmp_path, methods="mine", seeds="0", plugins=("mine.py",), settings=settings)
     words = ["--plugin", "mine.py", "--annotators"]
-    done = Verified(tmp_path / "results", capsys, *words)
+    done = verified(*words, place=tmp_path / "results")
     assert done.code == 3 and not done.report["reruns"] and "net.py" in done.text and "--plugin" in done.text
     Path("other").mkdir()
     Path("net.py").rename("other/net.py")
-    done = Verified(tmp_path / "results", capsys, *words, "--plugin", "other/net.py")
+    done = verified(*words, "--plugin", "other/net.py", place=tmp_path / "results")
     assert done.code == 0 and [r["agreement"] for r in done.report["reruns"]] == ["bit for bit equal"], done.text
     Path("other/net.py").write_text(f"raise SystemExit\n{NET}")
-    done = Verified(tmp_path / "results", capsys, *words, "--plugin", "other/net.py")
+    done = verified(*words, "--plugin", "other/net.py", place=tmp_path / "results")
     assert done.code == 3 and not done.report["reruns"]
 
 
 def test_data_of_the_authors_own_need_their_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, verified: Verify, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
@@ -448,9 +444,9 @@ def test_data_of_the_authors_own_need_their_file(
     np.savez("own.npz", x=random.normal(size=(60, 4)), y=labels, candidates=candidates)
     (spec,) = select("own", methods="cc", datasets="own.npz", seeds="0", epochs=2).specs()
     assert execute(spec, RunOptions(tmp_path / "results", tmp_path / "data")).status == "done"
-    done = Verified(tmp_path / "results", capsys)
+    done = verified(place=tmp_path / "results")
     assert done.code == 3 and "--datasets own.npz" in done.text
-    done = Verified(tmp_path / "results", capsys, "--datasets", "own.npz")
+    done = verified("--datasets", "own.npz", place=tmp_path / "results")
     assert done.code == 0 and len(done.report["reruns"]) == 1, done.text
 
 
@@ -471,10 +467,8 @@ def test_nothing_to_verify_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not (tmp_path / "c.json").exists()
 
 
-def test_a_run_that_cannot_be_trained_here_has_not_failed(
-    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_cannot_be_trained_here_has_not_failed(verified: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = Outcome("failed", "no space left on the disk")
     monkeypatch.setattr("benchmark.verify.execute", lambda spec, options: failed)
-    done = Verified(results, capsys)
+    done = verified()
     assert done.code == 3 and "no space left on the disk" in done.text

@@ -10,13 +10,11 @@ from torch import Tensor
 
 from benchmark.config import optimisation as schedules
 from datasets.candidates.generators import flip_probabilities
-from methods.able import ABLE, ambiguity_loss, anchor_confidence, positive_weights
+from methods import able
+from methods.able import ABLE, ambiguity_loss, anchor_confidence
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_argmax, masked_softmax, soft_cross_entropy, uniform_confidence, unit
-from tests.conformance.trajectory import Identity
-
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
+from tests.conformance.trajectory import Identity, Inputs, Params
 
 
 def stacked(features: Tensor) -> Tensor:
@@ -38,15 +36,15 @@ def cls_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return {"loss": loss, "grad_logits_weak": torch.autograd.grad(loss, logits)[0]}
 
 
-def weights_of(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+def positive_weights(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     assigned = masked_argmax(x["logits_weak"], x["candidates"])
     anchors = anchor_confidence(x["confidence"], x["index"], params["confidence_lookup"])
-    weights = positive_weights(assigned, x["candidates"], anchors, params["positive_norm"])
+    weights = able.positive_weights(assigned, x["candidates"], anchors, params["positive_norm"])
     return {"predicted": assigned, "weights": weights}
 
 
 def con_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    features, weights = x["features"].requires_grad_(), weights_of(params, x, variant)["weights"]
+    features, weights = x["features"].requires_grad_(), positive_weights(params, x, variant)["weights"]
     loss = ambiguity_loss(stacked(features), weights, params["temperature"], params["base_temperature"])
     return {"loss": loss, "grad_features": torch.autograd.grad(loss, features)[0]}
 
@@ -100,16 +98,3 @@ def flip_probability(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     lr, floor = params["lr"], params["lr"] * params["lr_decay_rate"] ** 3
     return {"lr": np.array([schedules.cosine(lr, int(e), params["epochs"], floor) for e in x["epoch"]])}
-
-
-OPS = {
-    "init_confidence": init_confidence,
-    "cls_loss": cls_loss,
-    "positive_weights": weights_of,
-    "con_loss": con_loss,
-    "confidence_update": confidence_update,
-    "train_step": train_step,
-    "heads_forward": heads_forward,
-    "flip_probability": flip_probability,
-    "lr_schedule": lr_schedule,
-}

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from methods.abs import AbsGCE, AbsMAE, average_gce, average_mae
 from tests.conformance import trajectory
-
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
+from tests.conformance.trajectory import Inputs, Params
 
 
 def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -25,4 +21,4 @@ def train_trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return trajectory.run(AbsGCE, AbsGCE.Config(params["q"]), params, x, lambda method: None)[1]
 
 
-OPS = {"loss": loss, "loss_extreme": loss, "train_trajectory": train_trajectory}
+loss_extreme = loss

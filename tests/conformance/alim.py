@@ -11,10 +11,8 @@ from torch import Tensor
 from methods.alim import ALIM, margins_of, prior_at, pulled_targets, weighted
 from methods.base import Batch, Clock
 from methods.blocks import unit
-from tests.conformance.trajectory import build, run_contrastive
+from tests.conformance.trajectory import Inputs, Params, build, run_contrastive
 
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
 STEP = ("tau", "temperature", "gamma", "normalise", "contrast_weight", "mixup_weight", "denominator_eps")
 STATE = {"targets": "targets", "prototypes": "prototypes", "queue": "queue", "queue_labels": "queue_labels"}
 
@@ -118,13 +116,3 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     logs = {"loss": "loss", "loss_cls": "classification", "loss_cont": "contrast"}
     out = run_contrastive(method, networks, params, x, ("x_weak", "x_strong"), x["lr"].tolist(), logs, before_step)
     return out | {"prior": torch.stack(priors), **{name: getattr(method, buffer) for name, buffer in STATE.items()}}
-
-
-OPS = {
-    "prior_update": prior_update,
-    "pseudo_label": pseudo_label,
-    "target_update": target_update,
-    "phi_schedule": phi_schedule,
-    "step": step,
-    "trajectory": trajectory,
-}

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from methods.base import Batch
 from methods.blocks import soft_cross_entropy, uniform_confidence
 from methods.cavl import CAVL, class_activation_label, label_weights
 from tests.conformance import trajectory
-
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
+from tests.conformance.trajectory import Inputs, Params
 
 
 def label(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -39,10 +36,4 @@ def train_trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return out | {"confidence": method.confidence()}
 
 
-OPS = {
-    "label": label,
-    "loss": loss,
-    "confidence_update": confidence_update,
-    "train_trajectory": train_trajectory,
-    "train_trajectory_bn": train_trajectory,
-}
+train_trajectory_bn = train_trajectory

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from methods.cc import CC, candidate_likelihood_loss
 from tests.conformance import trajectory
-
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
+from tests.conformance.trajectory import Inputs, Params
 
 
 def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -22,10 +18,5 @@ def train_trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return trajectory.run(CC, CC.Config(), params, x, lambda m: None)[1]
 
 
-OPS = {
-    "loss": loss,
-    "loss_with_constant": loss,
-    "loss_extreme": loss,
-    "train_trajectory": train_trajectory,
-    "train_trajectory_bn": train_trajectory,
-}
+loss_with_constant = loss_extreme = loss
+train_trajectory_bn = train_trajectory

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.config import optimisation as schedules
+from methods import cel
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence, unit
 from methods.cel import (
@@ -16,15 +17,11 @@ from methods.cel import (
     class_affinities,
     class_associative_loss,
     class_embeddings,
-    high_confidence_class,
     prototype_discriminative_loss,
     updated_prototypes,
 )
 from methods.networks.ml_decoder import ClassWiseEncoder
-from tests.conformance.trajectory import Identity
-
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
+from tests.conformance.trajectory import Identity, Inputs, Params
 
 RELEASED: dict[str, Any] = {
     "cal_variant": "released",
@@ -77,13 +74,13 @@ def cal_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return out
 
 
-def high_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return {"index": high_confidence_class(x["logits_w"], x["candidates"], config_of(variant).selection).classes}
+def high_confidence_class(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+    return {"index": cel.high_confidence_class(x["logits_w"], x["candidates"], config_of(variant).selection).classes}
 
 
 def prototype_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     config = config_of(variant)
-    choice = high_confidence_class(x["logits_w"], x["candidates"], config.selection)
+    choice = cel.high_confidence_class(x["logits_w"], x["candidates"], config.selection)
     chosen = class_embeddings(x["embeddings_w"], choice.classes)
     mode = params.get("mode", config.prototype_mode)
     return {"prototypes": updated_prototypes(x["prototypes"], chosen, choice, config.prototype_variant, mode)}
@@ -93,7 +90,7 @@ def pdl_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     names = ("embeddings_w", "embeddings_s")
     needing_gradient(x, *names)
     config = config_of(variant)
-    choice = high_confidence_class(x["logits_w"], x["candidates"], config.selection)
+    choice = cel.high_confidence_class(x["logits_w"], x["candidates"], config.selection)
     chosen = [class_embeddings(x[name], choice.classes) for name in names]
     given = (choice, x["prototypes"], params["gamma2"], config.pdl_variant)
     return with_gradients(torch.stack([prototype_discriminative_loss(e, *given) for e in chosen]).sum(), x, *names)
@@ -169,17 +166,3 @@ def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     lr, epochs = params["lr"], params["epochs"]
     floor = lr * params["min_ratio"]
     return {"lr": np.array([schedules.cosine(lr, int(e), epochs, floor) for e in x["epoch"]])}
-
-
-OPS = {
-    "confidence_init": confidence_init,
-    "confidence_update": confidence_update,
-    "classification_loss": classification_loss,
-    "cal_loss": cal_loss,
-    "high_confidence_class": high_confidence,
-    "prototype_update": prototype_update,
-    "pdl_loss": pdl_loss,
-    "train_step": train_step,
-    "class_wise_encoder": class_wise_encoder,
-    "lr_schedule": lr_schedule,
-}

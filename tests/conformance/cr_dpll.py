@@ -11,10 +11,7 @@ from torch import Tensor
 from methods import cr_dpll
 from methods.base import Batch, Clock, Task
 from methods.blocks import uniform_confidence
-from tests.conformance.trajectory import Given, Identity, PlainSGD, with_gradient
-
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
+from tests.conformance.trajectory import Identity, Inputs, Params, PlainSGD, Scripted, with_gradient
 
 
 def conformal_init(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -65,7 +62,7 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     epochs = max(2 * int(params["ramp_epochs"]), epoch + 1)
     method = build(params, candidates, 1, epochs)
     method.target.copy_(x["target"])
-    method.network = Given(logits)  # type: ignore[assignment]
+    method.network = Scripted(*logits)  # type: ignore[assignment]
     clock = Clock(epoch, epoch, epochs, 1)
     batch = Batch((torch.zeros(len(index), 1),) * len(logits), candidates[index], index)
     done = method.training_step(batch, clock)
@@ -97,15 +94,3 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         losses.append(total / len(order))
     head = method.network.head
     return {"epoch_loss": np.array(losses), "weight": head.weight, "bias": head.bias, "target": method.target}
-
-
-OPS = {
-    "conformal_init": conformal_init,
-    "conformal_update": conformal_update,
-    "supervised_loss": supervised_loss,
-    "consistency_loss": consistency_loss,
-    "consistency_online": consistency_online,
-    "balance_schedule": balance_schedule,
-    "step": step,
-    "trajectory": trajectory,
-}

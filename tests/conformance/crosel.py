@@ -11,11 +11,9 @@ from methods import crosel
 from methods.base import Batch, Clock, Task
 from methods.cc import candidate_likelihood_loss
 from methods.crosel import CroSel
-from tests.conformance.nepll import PlainData, Scripted
-from tests.conformance.trajectory import Identity, PlainSGD
+from tests.conformance.nepll import PlainData
+from tests.conformance.trajectory import Identity, Inputs, Params, PlainSGD, Scripted
 
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
 SWITCHES = ("sharpen", "sharpen_T", "lambda_cr")
 
 
@@ -119,14 +117,3 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         out |= {f"weight{k + 1}": head.weight, f"bias{k + 1}": head.bias}
         out |= {f"top_probability{k + 1}": method.top_probability[k], f"top_class{k + 1}": method.top_class[k]}
     return out
-
-
-OPS = {
-    "warmup_loss": warmup_loss,
-    "bank_update": bank_update,
-    "select": select,
-    "pseudo_targets": pseudo_targets,
-    "step": step,
-    "predict": predict,
-    "linear_training": linear_training,
-}

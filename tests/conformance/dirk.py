@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from methods import blocks, dirk
 from methods.base import Batch, Clock, Task
-from methods.blocks import ema_update as average
-from methods.blocks import moco_loss as moco
 from methods.blocks import ring_write, soft_cross_entropy, unit
-from methods.dirk import DIRK, positive_pairs, weighted_contrastive_loss
-from methods.dirk import rectify as rectified
-from tests.conformance.cel import Inputs, Params, lr_schedule, needing_gradient, with_gradients
-from tests.conformance.trajectory import Identity
+from methods.dirk import DIRK, positive_pairs
+from tests.conformance.cel import lr_schedule as lr_schedule
+from tests.conformance.cel import needing_gradient, with_gradients
+from tests.conformance.trajectory import Identity, Inputs, Params
 
 TEMPERATURES = ("feat_temp", "dist_temp", "base_temp")
 RELEASED_EPS = 1e-12
@@ -22,7 +21,7 @@ QUEUE = ("queue_features", "queue_confidence", "queue_candidates")
 
 
 def rectify(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return {"confidence": rectified(x["logits"], x["candidates"])}
+    return {"confidence": dirk.rectify(x["logits"], x["candidates"])}
 
 
 def distill_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -35,10 +34,10 @@ def contrastive_mask(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return {"mask": positive_pairs(x["confidence"], x["candidates"], *everyone).double()}
 
 
-def weighted_contrastive(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+def weighted_contrastive_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     needing_gradient(x, "z_student")
     queue = (x["queue_features"], x["queue_confidence"], x["queue_candidates"])
-    loss = weighted_contrastive_loss(
+    loss = dirk.weighted_contrastive_loss(
         unit(x["z_student"]),
         x["keys"],
         x["confidence"],
@@ -53,7 +52,7 @@ def weighted_contrastive(params: Params, x: Inputs, variant: str) -> dict[str, A
 def moco_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     needing_gradient(x, "z_student")
     return with_gradients(
-        moco(unit(x["z_student"]), x["keys"], x["queue_features"], params["feat_temp"]), x, "z_student"
+        blocks.moco_loss(unit(x["z_student"]), x["keys"], x["queue_features"], params["feat_temp"]), x, "z_student"
     )
 
 
@@ -66,7 +65,7 @@ def queue_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 def ema_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     teacher, student = nn.ParameterList([x["teacher"].clone()]), nn.ParameterList([x["student"]])
-    average(teacher, student, params["momentum"])
+    blocks.ema_update(teacher, student, params["momentum"])
     return {"teacher": teacher[0]}
 
 
@@ -115,16 +114,3 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     out |= {"loss_teach": step.logs["teach"], "loss_cont": step.logs.get("contrast", 0.0)}
     out |= {"confidence": step.carry[1], "queue_ptr": method.queue_position}
     return out | {name: getattr(method, name).double() for name in QUEUE}
-
-
-OPS = {
-    "rectify": rectify,
-    "distill_loss": distill_loss,
-    "contrastive_mask": contrastive_mask,
-    "weighted_contrastive_loss": weighted_contrastive,
-    "moco_loss": moco_loss,
-    "queue_update": queue_update,
-    "ema_update": ema_update,
-    "train_step": train_step,
-    "lr_schedule": lr_schedule,
-}

@@ -9,10 +9,8 @@ from torch import Tensor
 
 from methods.base import Batch, Clock, Task
 from methods.fredis import FREDIS
-from tests.conformance.trajectory import Backward, Identity, NoData, PlainSGD, set_head
+from tests.conformance.trajectory import Backward, Identity, Inputs, NoData, Params, PlainSGD, set_head
 
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
 FIELDS = ("T", "lam", "alpha", "log_eps", "theta", "delta", "inc", "dec", "times", "eligible")
 
 
@@ -90,6 +88,3 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         "weight": method.network.head.weight,
         "bias": method.network.head.bias,
     }
-
-
-OPS = {"step": step, "refine": refine, "linear_training": linear_training}

@@ -12,10 +12,8 @@ from methods import idgp
 from methods.base import Batch, Clock, Task
 from methods.blocks import linear_ramp
 from methods.idgp import IDGP
-from tests.conformance.trajectory import Backward, Identity, set_head
+from tests.conformance.trajectory import Backward, Identity, Inputs, Params, PlainSGD, set_head
 
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
 VIEWS = ("o", "w", "s")
 
 
@@ -50,7 +48,7 @@ def f_likelihood_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]
     return {"loss": loss, "weights": rho} | gradients(loss, z)
 
 
-def g_likelihood_loss(form: idgp.GLikelihood) -> Any:
+def likelihood_of_g(form: idgp.GLikelihood) -> Any:
     def op(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         z = leaves(x, "f_logits", "g_logits")
         rest = x["candidates"], params["T1"], params["T2"], params["reduction"], form
@@ -107,18 +105,11 @@ def read_out_logits(method: IDGP, classes: int) -> None:
     set_head(method.g.head, torch.cat([zero, eye], 1))
 
 
-class TwoSGD:
-    """The release's two optimisers as one with two groups; a network without gradient is left alone."""
-
-    def __init__(self, method: IDGP, params: Params) -> None:
-        f = {"params": list(method.f.parameters()), "lr": params["lr"], "weight_decay": params["weight_decay"]}
-        g = {"params": list(method.g.parameters()), "lr": params["lr_g"], "weight_decay": params["weight_decay_g"]}
-        self.sgd = torch.optim.SGD([f, g], momentum=params["momentum"])
-
-    def minimise(self, loss: Tensor) -> None:
-        self.sgd.zero_grad()
-        loss.backward()
-        self.sgd.step()
+def two_groups(method: IDGP, params: Params) -> PlainSGD:
+    """Return the release's two optimisers as one with two groups; a network without gradient is left alone."""
+    f = {"params": list(method.f.parameters())}
+    g = {"params": list(method.g.parameters()), "lr": params["lr_g"], "weight_decay": params["weight_decay_g"]}
+    return PlainSGD(method, params, [f, g])
 
 
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -201,22 +192,9 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         "g_weight": g.weight,
         "g_bias": g.bias,
     }
-    return train(method, params, x, lambda e: x["x"], TwoSGD(method, params), record)
+    return train(method, params, x, lambda e: x["x"], two_groups(method, params), record)
 
 
-OPS = {
-    "f_prior_loss": f_prior_loss,
-    "g_prior_loss": g_prior_loss,
-    "f_likelihood_loss": f_likelihood_loss,
-    "f_likelihood_loss_noflip": f_likelihood_loss,
-    "f_likelihood_loss_extreme": f_likelihood_loss,
-    "g_likelihood_loss": g_likelihood_loss("released"),
-    "g_likelihood_loss_jensen": g_likelihood_loss("jensen"),
-    "marginal_nll": marginal_nll,
-    "consistency": consistency,
-    "state_update": state_update,
-    "ramp": ramp,
-    "step": step,
-    "trajectory": trajectory,
-    "linear_training": linear_training,
-}
+f_likelihood_loss_noflip = f_likelihood_loss_extreme = f_likelihood_loss
+g_likelihood_loss = likelihood_of_g("released")
+g_likelihood_loss_jensen = likelihood_of_g("jensen")

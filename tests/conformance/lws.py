@@ -6,14 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from benchmark.config import optimisation as schedules
 from methods.lws import LWS, initial_weights, leveraged_terms, updated_weights
 from tests.conformance import trajectory
-
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
+from tests.conformance.trajectory import Inputs, Params
 
 
 def init_weights(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -49,15 +46,6 @@ def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return {"lr": np.array([schedules.exponential(params["lr"], int(e), rate, every) for e in x["epochs"]])}
 
 
-OPS = {
-    "init_weights": init_weights,
-    "lws_loss": loss,
-    "lws_loss_extreme": loss,
-    "lws_loss_zero_logit": loss,
-    "lwc_loss": loss,
-    "weight_update": weight_update,
-    "weight_update_small_mass": weight_update,
-    "train_trajectory": train_trajectory,
-    "train_trajectory_bn": train_trajectory,
-    "lr_schedule": lr_schedule,
-}
+lws_loss = lws_loss_extreme = lws_loss_zero_logit = lwc_loss = loss
+weight_update_small_mass = weight_update
+train_trajectory_bn = train_trajectory

@@ -12,24 +12,9 @@ from methods import nepll
 from methods.base import Batch, Clock, Task
 from methods.blocks import linear_ramp
 from methods.nepll import NEPLL
-from tests.conformance.trajectory import Identity, PlainSGD
+from tests.conformance.trajectory import Identity, Inputs, Params, PlainSGD, Scripted
 
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
 FINE = 1_000_000  # a long training, in which any ramp value falls on an epoch
-
-
-class Scripted(nn.Module):
-    """Answers its calls with given logits, in order, and remembers what it was shown."""
-
-    def __init__(self, *outputs: Tensor) -> None:
-        super().__init__()
-        self.outputs = list(outputs)
-        self.seen: list[Tensor] = []
-
-    def forward(self, images: Tensor) -> Tensor:
-        self.seen.append(images)
-        return self.outputs.pop(0)
 
 
 class GivenMix(NEPLL):
@@ -83,7 +68,7 @@ def normalized_entropy(params: Params, x: Inputs, variant: str) -> dict[str, Any
     return {"ne": nepll.normalized_entropy(x["confidence"], x["candidates"])}
 
 
-def select(rule: nepll.ClassThreshold) -> Any:
+def selection(rule: nepll.ClassThreshold) -> Any:
     def op(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for k in (1, 2):
@@ -223,18 +208,8 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return {name: torch.stack(values) for name, values in notes.items()}
 
 
-OPS = {
-    "normalized_entropy": normalized_entropy,
-    "select": select("selected_mean"),
-    "class_threshold_mean": select("class_mean"),
-    "step_warmup": step,
-    "step_select": step,
-    "step_expand": step,
-    "expand_epoch": expand_epoch,
-    "expand_epoch_guard": expand_epoch,
-    "guard_all_selected": guard,
-    "guard_none_selected": guard,
-    "rampup": rampup,
-    "predict": predict,
-    "linear_training": linear_training,
-}
+select = selection("selected_mean")
+class_threshold_mean = selection("class_mean")
+step_warmup = step_select = step_expand = step
+expand_epoch_guard = expand_epoch
+guard_all_selected = guard_none_selected = guard

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from benchmark.config import optimisation as schedule
+from methods import papi
 from methods.base import Batch, Clock
 from methods.blocks import soft_cross_entropy, unit
-from methods.papi import PaPi, alignment_loss, moved_targets, pseudo_labels
+from methods.papi import PaPi, moved_targets, pseudo_labels
 from methods.pico import updated_prototypes
-from tests.conformance.trajectory import build, run_contrastive
+from tests.conformance.trajectory import Inputs, Params, build, run_contrastive
 
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
 SWITCHES = ("prototype_normalise", "alignment", "tau")
 RAMPS = ("alignment_weight", "phi_start", "phi_end", "gamma_start", "gamma_end", "ramp_lag", "before_first")
 
@@ -55,10 +54,10 @@ def cls_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return {"loss": loss, "grad_logits_weak": torch.autograd.grad(loss, logits)[0]}
 
 
-def alignment(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+def alignment_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     weak, strong = (x[f"feat_{view}_mix"].requires_grad_() for view in ("weak", "strong"))
     given = (x["prototypes"], x["targets"], x["perm"], x["lam"])
-    loss = alignment_loss(unit(torch.cat((weak, strong))), *given, params["tau"], params["alignment"])
+    loss = papi.alignment_loss(unit(torch.cat((weak, strong))), *given, params["tau"], params["alignment"])
     grads = torch.autograd.grad(loss, (weak, strong))
     return {"loss": loss, "grad_feat_weak_mix": grads[0], "grad_feat_strong_mix": grads[1]}
 
@@ -114,14 +113,3 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     logs = {"loss_cls": "classification", "loss_align": "alignment"}
     out = run_contrastive(method, {"": method.network}, params, x, ("x_weak", "x_strong"), rates, logs)
     return out | {"targets": method.targets, "prototypes": method.prototypes}
-
-
-OPS = {
-    "target_update": target_update,
-    "prototype_update": prototype_update,
-    "cls_loss": cls_loss,
-    "alignment_loss": alignment,
-    "schedules": schedules,
-    "step": step,
-    "trajectory": trajectory,
-}

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.config import optimisation as schedules
+from methods import blocks
 from methods.base import Batch, Clock
 from methods.blocks import (
     ema_update,
     masked_argmax,
-    moco_loss,
     ring_write,
     soft_cross_entropy,
     uniform_confidence,
@@ -28,10 +28,8 @@ from methods.pico import (
     supervised_contrastive_loss,
     updated_prototypes,
 )
-from tests.conformance.trajectory import build, run_contrastive
+from tests.conformance.trajectory import Inputs, Params, build, run_contrastive
 
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
 SWITCHES = ("prototype_normalise", "target_prototypes", "denominator_eps", "warmup_contrast")
 WEIGHTS = ("gamma", "contrast_weight", "tau", "queue_size")
 
@@ -80,9 +78,9 @@ def supcon_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return {"loss": loss, "grad_embed_q": torch.autograd.grad(loss, queries)[0], "positives": positives.double()}
 
 
-def warmup_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+def moco_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     queries = x["embed_q"].requires_grad_()
-    loss = moco_loss(queries, x["embed_k"], x["queue"], params["tau"])
+    loss = blocks.moco_loss(queries, x["embed_k"], x["queue"], params["tau"])
     return {"loss": loss, "grad_embed_q": torch.autograd.grad(loss, queries)[0]}
 
 
@@ -151,20 +149,3 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     logs = {"loss_cls": "classification", "loss_cont": "contrast"}
     out = run_contrastive(method, networks, params, x, ("x_query", "x_key"), rates, logs)
     return state_of(method) | out
-
-
-OPS = {
-    "confidence_init": confidence_init,
-    "pseudo_label": pseudo_label,
-    "prototype_update": prototype_update,
-    "confidence_update": confidence_update,
-    "cls_loss": cls_loss,
-    "supcon_loss": supcon_loss,
-    "moco_loss": warmup_loss,
-    "queue_update": queue_update,
-    "momentum_update": momentum_update,
-    "phi_schedule": phi_schedule,
-    "lr_schedule": lr_schedule,
-    "step": step,
-    "trajectory": trajectory,
-}

@@ -9,10 +9,7 @@ from torch import Tensor
 
 from methods.base import Batch, Clock, Task
 from methods.pop import POP, purify_by_difference
-from tests.conformance.trajectory import Backward, Identity, NoData, PlainSGD, set_head
-
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
+from tests.conformance.trajectory import Backward, Identity, Inputs, NoData, Params, PlainSGD, set_head
 
 
 def build(params: Params, candidates: Tensor, dim: int, epochs: int) -> POP:
@@ -86,12 +83,3 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     method = build(params, x["candidates"].bool(), x["x"].shape[3], params["epochs"])
     set_head(method.network.head, x["weight"], x["bias"])
     return train(method, params, x, x["x"], PlainSGD(method, params))
-
-
-OPS = {
-    "step": step,
-    "purify": purify,
-    "purify_difference": purify_difference,
-    "trajectory": trajectory,
-    "linear_training": linear_training,
-}

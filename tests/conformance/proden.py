@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from benchmark.config import optimisation as schedules
 from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence
 from methods.proden import Proden, updated_confidence
 from tests.conformance import trajectory
-
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
+from tests.conformance.trajectory import Inputs, Params
 
 
 def init_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -45,14 +42,6 @@ def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return {"lr": np.array([schedules.step_decay(params["lr"], int(e), rate, every) for e in x["epochs"]])}
 
 
-OPS = {
-    "init_confidence": init_confidence,
-    "loss": loss,
-    "loss_extreme": loss,
-    "confidence_update": confidence_update,
-    "confidence_update_zero_weight": confidence_update,
-    "confidence_extreme": confidence_extreme,
-    "train_trajectory": train_trajectory,
-    "train_trajectory_bn": train_trajectory,
-    "lr_schedule": lr_schedule,
-}
+loss_extreme = loss
+confidence_update_zero_weight = confidence_update
+train_trajectory_bn = train_trajectory

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from methods.blocks import masked_softmax, uniform_confidence
 from methods.rc import RC, risk
 from tests.conformance import trajectory
-from tests.conformance.proden import confidence_extreme, init_confidence
-
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
+from tests.conformance.proden import confidence_extreme as confidence_extreme
+from tests.conformance.proden import init_confidence as init_confidence
+from tests.conformance.trajectory import Inputs, Params
 
 
 def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -33,13 +31,5 @@ def train_trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return out | {"confidence": method.confidence()}
 
 
-OPS = {
-    "init_confidence": init_confidence,
-    "loss": loss,
-    "loss_half_scale": loss,
-    "loss_extreme": loss,
-    "confidence_update": confidence_update,
-    "confidence_extreme": confidence_extreme,
-    "train_trajectory": train_trajectory,
-    "train_trajectory_bn": train_trajectory,
-}
+loss_half_scale = loss_extreme = loss
+train_trajectory_bn = train_trajectory

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from methods import solar
 from methods.base import Batch, Clock, Task
-from methods.solar import SoLar, sinkhorn, updated_prior
+from methods.solar import SoLar, updated_prior
 from tests.conformance.alim import folded
-from tests.conformance.trajectory import Backward, Identity, PlainSGD, set_head
+from tests.conformance.trajectory import Backward, Identity, Inputs, Params, PlainSGD, set_head
 
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
 FIELDS = ("eta", "rho_start", "rho_end", "tau", "power", "iterations")
 
 
@@ -73,10 +72,10 @@ def build(params: Params, candidates: Tensor, dim: int, epochs: int, rows: int) 
     return method.train()
 
 
-def transport(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
+def sinkhorn(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     assert params["relaxation"] == 1e-5
     used = torch.ones(len(x["prediction"]), dtype=torch.bool)
-    found = sinkhorn(x["prediction"], x["class_prior"], used, params["power"], params["iterations"])
+    found = solar.sinkhorn(x["prediction"], x["class_prior"], used, params["power"], params["iterations"])
     return {"labels": found[0], "relaxed": found[1].long()}
 
 
@@ -137,12 +136,3 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         "bias": method.network.head.bias,
         "queue": method.queue,
     }
-
-
-OPS = {
-    "sinkhorn": transport,
-    "prior_update": prior_update,
-    "schedules": schedules,
-    "step": step,
-    "linear_training": linear_training,
-}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from methods.base import Backbone, Batch, Clock, Method, Task
 from methods.blocks import uniform_confidence
+
+Inputs = dict[str, Tensor]
+Params = dict[str, Any]
 
 
 class Identity(Backbone):
@@ -36,14 +39,16 @@ class BatchNormLayer(Backbone):
         return torch.relu(self.norm(self.linear(x)))[:, :, None, None]
 
 
-class Given(nn.Module):
-    """A network whose outputs, one per call, are given."""
+class Scripted(nn.Module):
+    """Answer calls with given outputs, in order, and remember the images."""
 
-    def __init__(self, outputs: Iterable[Tensor]) -> None:
+    def __init__(self, *outputs: Tensor) -> None:
         super().__init__()
         self.outputs = iter(outputs)
+        self.seen: list[Tensor] = []
 
     def forward(self, images: Tensor) -> Tensor:
+        self.seen.append(images)
         return next(self.outputs)
 
 
@@ -62,9 +67,9 @@ class Encoder(Backbone):
 class PlainSGD:
     """The trainer's optimiser without precision handling."""
 
-    def __init__(self, method: Method, params: dict[str, Any]) -> None:
+    def __init__(self, method: Method, params: dict[str, Any], groups: Sequence[dict[str, Any]] = ()) -> None:
         self.sgd = torch.optim.SGD(
-            method.param_groups(),
+            groups or method.param_groups(),
             lr=params["lr"],
             momentum=params.get("momentum", 0.9),
             weight_decay=params.get("weight_decay", 0.0),

@@ -17,10 +17,8 @@ from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidenc
 from methods.controls import valen_paper
 from methods.networks import knn
 from methods.networks.knn import nearest_neighbours
-from tests.conformance.trajectory import Given, Identity, with_gradient
+from tests.conformance.trajectory import Identity, Inputs, Params, Scripted, with_gradient
 
-Inputs = dict[str, Tensor]
-Params = dict[str, Any]
 CLOCK = Clock(epoch=5, step=5, epochs=10, steps_per_epoch=1)  # in the second stage
 
 
@@ -120,7 +118,7 @@ def second_stage(params: Params, x: Inputs, logits: list[Tensor], encoded: list[
     method.label_distribution.copy_(x["label_distribution"])
     method.neighbours = x["neighbours"]
     method.decoder = given_decoder(x)
-    method.network, method.encoder = Given(logits), Given(encoded)  # type: ignore[assignment]
+    method.network, method.encoder = Scripted(*logits), Scripted(*encoded)  # type: ignore[assignment]
     return method, Batch((x["x"],) * len(logits), x["candidates"].bool(), x["index"])
 
 
@@ -216,26 +214,3 @@ def sample_candidates(params: Params, x: Inputs, variant: str) -> dict[str, Any]
     with mock.patch("datasets.views.views.counter.uniforms", lambda *_: x["uniform"]):
         drawn = candidates.draw(x["probability"], x["labels"], seed=0, stream="golden")
     return {"candidates": drawn.double()}
-
-
-OPS = {
-    "init_confidence": init_confidence,
-    "partial_loss": partial_loss,
-    "min_loss": min_loss,
-    "dirichlet_concentration": dirichlet_concentration,
-    "alpha_kl": alpha_kl,
-    "dirichlet_kl": dirichlet_kl,
-    "knn_adjacency": knn_adjacency,
-    "batch_adjacency": batch_adjacency,
-    "decoder": decoder,
-    "reconstruction": reconstruction,
-    "label_distribution_update": label_distribution_update,
-    "train_step": train_step,
-    "train_step_three_views": train_step_three_views,
-    "risk_estimator": risk_estimator,
-    "compatibility_loss": compatibility_loss,
-    "elbo_likelihood": elbo_likelihood,
-    "gcn_encoder": gcn_encoder,
-    "flip_probability": flip_probability,
-    "sample_candidates": sample_candidates,
-}

@@ -19,7 +19,7 @@ from datasets import digits
 from datasets.base import DataError, Dataset, Split
 from datasets.candidates import annotator
 from datasets.candidates.annotator import Annotator, Recipe, Sitting
-from datasets.candidates.candidate_sets import Wanted, built
+from datasets.candidates.candidate_sets import build
 
 
 def small_network() -> nn.Module:
@@ -215,11 +215,11 @@ def test_an_average_size_out_of_reach_is_said_before_the_annotator_trains(
     def never() -> nn.Module:
         raise AssertionError("trained")
 
-    wanted = Wanted(dataset, "instance", 0.3, 0, Annotator(never, RECIPE), target_size=size)
-    with pytest.raises(DataError, match=r"whatever the annotator, it is between 2\.00 and 4\.00"):
-        built(wanted, tmp_path)
-    fits = replace(wanted, target_size=3.9, annotator=Annotator(small_network, replace(RECIPE, epochs=1)))
-    assert abs(built(fits, tmp_path).meta["expected_size"] - 3.9) < 1e-6
+    with pytest.raises(DataError, match=r"between 2\.00 and 4\.00"):
+        build(dataset, "instance", 0.3, 0, tmp_path, Annotator(never, RECIPE), target_size=size)
+    short = Annotator(small_network, replace(RECIPE, epochs=1))
+    fits = build(dataset, "instance", 0.3, 0, tmp_path, short, target_size=3.9)
+    assert abs(fits.meta["expected_size"] - 3.9) < 1e-6
 
 
 def test_on_a_card_it_is_that_of_the_cpu_with_cudnn(

@@ -89,12 +89,6 @@ def test_calibration_meets_its_target(target: float) -> None:
     assert found.uncalibrated_size == pytest.approx(candidates.mean_size(valen, rows, 0.25))
 
 
-def test_the_size_grows_with_the_temperature() -> None:
-    rows = random_rows()
-    sizes = [candidates.mean_size(valen, rows, 0.25, temperature) for temperature in (0.01, 0.1, 0.5, 1, 2, 10, 100)]
-    assert sizes == sorted(sizes) and sizes[0] < 2.1 < 5.9 < sizes[-1]
-
-
 @pytest.mark.parametrize("target", [1.5, 6.5])
 def test_a_target_out_of_reach_is_said_with_what_is_in_reach(target: float) -> None:
     rows = random_rows()
@@ -130,20 +124,6 @@ def test_a_draw_depends_on_seed_and_stream_and_row_alone() -> None:
     assert torch.equal(drawn[20:], candidates.draw(chance[20:], labels[20:], 1, "a", start=20))
     assert not torch.equal(drawn, candidates.draw(chance, labels, 2, "a"))
     assert not torch.equal(drawn, candidates.draw(chance, labels, 1, "b"))
-
-
-def test_a_higher_rate_only_adds_candidates() -> None:
-    labels = torch.arange(500) % 10
-    low, high = (
-        candidates.draw(generators.uniform_probabilities(labels, 10, rate), labels, 0, "a") for rate in (0.2, 0.5)
-    )
-    assert (low <= high).all() and low.sum() < high.sum()
-
-
-def test_certain_and_impossible_labels_are_just_that() -> None:
-    labels = torch.zeros(300, dtype=torch.int64)
-    chance = torch.tensor([0.0, 1.0, 0.0]).repeat(300, 1)
-    assert torch.equal(candidates.draw(chance, labels, 0, "a"), torch.tensor([True, True, False]).repeat(300, 1))
 
 
 # noise
@@ -435,8 +415,3 @@ def test_every_seed_that_is_named_gets_its_set_and_card(
     seeds = ["seed0", "seed4"]
     assert made("--seeds", "0,4") == (seeds, [*(f"digits-{seed}.png" for seed in seeds), "digits.png"])
     assert "(uniform, rate 0.2, seed 4)" in capsys.readouterr().out
-
-
-def test_metadata_is_plain_json(dataset: Dataset, tmp_path: Path) -> None:
-    found = candidates.build(dataset, "uniform", 0.3, 0, tmp_path)
-    assert json.loads(json.dumps(dict(found.meta)))["generator"] == "uniform"

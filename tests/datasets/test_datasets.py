@@ -23,7 +23,6 @@ from benchmark.trainer.inputs import ViewLoader
 from datasets import registry
 from datasets.base import DataError, Dataset, Split, hold_out, permutation, z_score
 from datasets.cifar import SUPERCLASS
-from datasets.splits import k_fold
 from datasets.storage import cache
 from datasets.views.features import feature_views
 from datasets.views.recipes import CIFAR
@@ -138,19 +137,6 @@ def test_a_file_in_the_folder_is_a_data_set(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=r"'dropped-in' is used twice; see datasets/twice\.py"):
         registry._collect()
-
-
-def test_listing_and_finding_data_sets_needs_no_torch(tmp_path):
-    code = (
-        "import sys; from pathlib import Path; from datasets.registry import SOURCES; "
-        "[s.find(Path(sys.argv[1])) for s in SOURCES.values()]; assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=PROJECT)
-
-
-def test_an_unknown_name_is_refused():
-    with pytest.raises(DataError, match="Unknown dataset"):
-        registry.get("cub20")
 
 
 def test_every_source_is_missing_in_an_empty_folder_and_says_how_to_get_it(tmp_path):
@@ -432,12 +418,6 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
         cache.open_images(files, [0, 0], tmp_path, tmp_path / "store", "train", 16)
 
 
-def test_batches_of_features_and_of_equal_images_have_no_sizes():
-    split = Split(torch.arange(12.0).view(4, 3), torch.arange(4))
-    values, sizes = split.batch(torch.tensor([2, 2]))
-    assert sizes is None and values.tolist() == [[6, 7, 8]] * 2 and len(split) == 4
-
-
 # Tables -------------------------------------------------------------------------------------------------------------
 
 
@@ -458,18 +438,6 @@ def table(root: Path, n: int = 40, d: int = 5, q: int = 4, file: str = "lost/Los
     path.parent.mkdir(parents=True, exist_ok=True)
     scipy.io.savemat(path, {key: value for key, value in content.items() if value is not None})
     return path
-
-
-def test_seeds_zero_to_nine_are_a_ten_fold_validation(tmp_path):
-    table(tmp_path)
-    parts = [registry.get("lost").load(tmp_path, seed=seed, check_sizes=False) for seed in range(10)]
-    assert [len(part.test) for part in parts] == [4] * 10 and all(len(part.train) == 36 for part in parts)
-    rows = np.concatenate([k_fold(40, seed, 10)[1] for seed in range(10)])
-    assert sorted(rows) == list(range(40))
-    assert sorted(k_fold(40, 10, 10)[1]) != sorted(k_fold(40, 0, 10)[1])
-    held = registry.get("lost").load(tmp_path, seed=1, check_sizes=False, split="hold-out", test_share=0.25)
-    assert len(held.test) == 10 and held.candidates.shape == (30, 4) and held.recipe is None
-    assert held.candidates[torch.arange(30), held.train.labels].all()
 
 
 def test_features_are_scaled_on_training_rows_only_and_constant_columns_are_safe():
@@ -608,16 +576,6 @@ def own_npz(path: Path, **changes) -> Path:
     content = {"x": np.random.default_rng(0).normal(size=(20, 4)), "candidates": np.eye(3)[y] > 0, "y": y} | changes
     np.savez(path, **{key: value for key, value in content.items() if value is not None})
     return path
-
-
-def test_own_features_are_held_out_by_seed_or_come_with_their_test_part(tmp_path):
-    path = own_npz(tmp_path / "mine.npz")
-    data = registry.get(str(path)).load(tmp_path, seed=2)
-    assert (len(data.train), len(data.test), data.num_classes, data.backbone) == (16, 4, 3, "mlp")
-    assert data.candidates[torch.arange(16), data.train.labels].all()
-    assert registry.get(str(path)).find(tmp_path).status == "found"
-    own_npz(path, x_test=np.ones((2, 4)), y_test=np.array([0, 2]))
-    assert len(registry.get(str(path)).load(tmp_path).test) == 2
 
 
 def test_own_images_in_an_npz(tmp_path):

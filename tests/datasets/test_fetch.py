@@ -227,18 +227,17 @@ def test_an_archive_put_there_by_hand_is_verified_and_used(tmp_path):
     assert check(tmp_path).status == "found" and placed.exists()
 
 
-def test_stanford_cars_says_what_to_put_where(tmp_path):
-    with pytest.raises(DataError, match=r"no longer hands out.*cars_test_annos_withlabels\.mat into .*cars196"):
-        fetch("cars196", tmp_path)
-
-
-def test_a_set_without_a_download_says_where_it_comes_from(tmp_path):
-    with pytest.raises(
-        DataError, match="malagasy cannot be downloaded by this command; unpack Malagasy from https://palm"
-    ):
-        fetch("malagasy", tmp_path)
-    with pytest.raises(DataError, match="Unknown dataset"):
-        fetch("nonsense", tmp_path)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cars196", r"no longer hands out.*cars_test_annos_withlabels\.mat into .*cars196"),
+        ("malagasy", "cannot be downloaded by this command; unpack Malagasy from https://palm"),
+        ("nonsense", "Unknown dataset"),
+    ],
+)
+def test_a_set_without_a_download_says_where_it_comes_from(tmp_path, name, message):
+    with pytest.raises(DataError, match=message):
+        fetch(name, tmp_path)
 
 
 def test_every_archive_of_the_table_has_a_published_hash():

@@ -16,7 +16,6 @@ from benchmark.config.selection import select
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
 from benchmark.trainer.loading import dataset_of
-from methods.registry import discover
 from tests.conftest import TinyBenchmark, make_tiny
 
 PROFILE = """
@@ -202,11 +201,3 @@ def test_own_sets_without_the_truth_are_refused_or_kept_and_counted(tmp_path, ca
     (document,) = bench.documents()
     assert document["summary"]["true_labels_missing"] == 25.0
     assert document["config"]["dataset"]["missing_truth"] == "keep"
-
-
-def test_every_method_trains_on_features(bench):
-    methods, data = ",".join(discover().entries), str(bench.folder / "mine.npz")
-    chosen = select("quick", methods=methods, datasets=data, seeds="0", settings=("train.batch=16",), epochs=2)
-    for spec in chosen.specs():
-        outcome = execute(spec, RunOptions(bench.results, bench.folder / "data"))
-        assert outcome.status == "done", f"{spec.method}: {outcome.reason}"

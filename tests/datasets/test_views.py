@@ -258,17 +258,13 @@ def test_randaugment_draws_each_operation_equally_often_over_its_whole_range() -
         assert drawn.max() - drawn.min() >= 0.99 * (high - low)
 
 
-def test_cutout_covers_8_5_percent_on_average() -> None:
-    box = views.draw_cutout(draws_for(MANY), 32)
-    covered = ops.erase(torch.zeros(MANY, 3, 32, 32), box, (1.0, 1.0, 1.0))
-    assert covered[:, 0].mean() == pytest.approx(0.085, abs=0.003)
-
-
-def test_the_hole_of_the_distillation_view_covers_19_percent() -> None:
-    box = views.draw_hole(draws_for(MANY), 32)
-    covered = ops.erase(torch.zeros(MANY, 3, 32, 32), box, (1.0, 1.0, 1.0))[:, 0]
-    assert covered.mean() == pytest.approx(0.19, abs=0.005)
-    assert covered.sum((1, 2)).max() == 256
+@pytest.mark.parametrize(
+    ("draw", "share", "tolerance"), [(views.draw_cutout, 0.085, 0.003), (views.draw_hole, 0.19, 0.005)]
+)
+def test_erased_squares_cover_their_share_on_average(draw: Callable, share: float, tolerance: float) -> None:
+    covered = ops.erase(torch.zeros(MANY, 3, 32, 32), draw(draws_for(MANY), 32), (1.0, 1.0, 1.0))[:, 0]
+    assert covered.mean() == pytest.approx(share, abs=tolerance)
+    assert draw is views.draw_cutout or covered.sum((1, 2)).max() == 256
 
 
 def test_crops_follow_the_law_of_random_resized_crop() -> None:

@@ -1,4 +1,4 @@
-"""CroSel beyond its golden numbers: what is selected for whom, warm-up, edge cases, precision, resume."""
+"""CroSel beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ import torch
 from torch import Tensor
 
 from methods.base import Clock, Task
-from methods.crosel import CroSel, labelled_loss, pushed, select
+from methods.crosel import CroSel, pushed, select
 from tests.support import tiny, tiny_epochs
 
 CONFIG = CroSel.Config(history=2, threshold=0.5)
 LATER = Clock(3, 15, 4, 5)
 FULL = torch.ones(1, 3, dtype=torch.bool)
-
-
-def selected(probabilities: list[float], classes: list[int], candidates: Tensor = FULL, threshold: float = 0.9) -> int:
-    return int(select(torch.tensor(probabilities)[:, None], torch.tensor(classes)[:, None], candidates, threshold))
 
 
 def trained(task: Task, config: CroSel.Config = CONFIG) -> CroSel:
@@ -29,46 +25,11 @@ def trained(task: Task, config: CroSel.Config = CONFIG) -> CroSel:
     return method
 
 
-def test_a_sample_is_selected_when_stable_confident_and_admissible() -> None:
-    assert selected([0.8, 0.95, 0.99], [2, 2, 2]) == 2
-    assert selected([0.8, 0.95, 0.99], [1, 2, 2]) == -1
-    assert selected([0.8, 0.91, 0.92], [2, 2, 2]) == -1
-    assert selected([0.8, 0.95, 0.99], [2, 2, 2], torch.tensor([[True, True, False]])) == -1
-    assert selected([0.5], [2], threshold=0.5) == -1  # above, not at the threshold
-
-
-def test_a_singleton_is_selected_only_if_the_network_agrees() -> None:
-    assert selected([0.99], [1], torch.tensor([[True, False, False]])) == -1
-
-
 def test_nothing_is_selected_from_a_bank_that_is_not_full() -> None:
     bank, classes = torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int64)
     for expected in (-1, 0):
         bank, classes = pushed(bank, torch.tensor([0.99])), pushed(classes, torch.tensor([0]))
         assert select(bank, classes, FULL, 0.4).item() == expected
-
-
-def test_no_selected_row_gives_no_loss_and_no_gradient() -> None:
-    logits = torch.randn(3, 4, requires_grad=True)
-    loss = labelled_loss(logits, torch.full((3,), -1))
-    assert loss.item() == 0 and not torch.autograd.grad(loss, logits)[0].any()
-
-
-def test_a_network_is_taught_by_the_selection_of_the_other() -> None:
-    task = tiny.tiny_task()
-    method = CroSel(CONFIG, task).train()
-    method.labels[0] = 1
-    done = method.training_step(tiny.tiny_batch(task, range(4), views=3), LATER)
-    assert done.logs["labelled1"] == 0 and done.logs["labelled2"] > 0
-
-
-def test_co_mix_has_no_weight_when_everything_is_selected() -> None:
-    task = tiny.tiny_task()
-    method = CroSel(CONFIG, task).train()
-    method.labels.fill_(1)
-    method.ratio.fill_(1.0)
-    logs = method.training_step(tiny.tiny_batch(task, range(4), views=3), LATER).logs
-    assert logs["network1"] == logs["labelled1"] and logs["comix1"] > 0
 
 
 def test_the_warm_up_fills_the_banks_however_short_unless_it_is_switched_off() -> None:
@@ -87,13 +48,6 @@ def test_the_warm_up_looks_at_one_view(view: Any, at: int) -> None:
     batch = tiny.tiny_batch(task, range(4), views=3)
     method.training_step(batch, Clock(0, 0, 4, 5))
     assert len(seen) == 1 and torch.equal(seen[0], batch.views[at])
-
-
-def test_a_step_makes_three_passes_per_network() -> None:
-    task = tiny.tiny_task()
-    method = CroSel(CONFIG, task).train()
-    method.training_step(tiny.tiny_batch(task, range(4), views=3), LATER)
-    assert [method.state_dict()[f"networks.{k}.backbone.layers.1.num_batches_tracked"] for k in range(2)] == [3, 3]
 
 
 def test_the_networks_start_apart_and_predict_by_the_mean_of_their_logits() -> None:

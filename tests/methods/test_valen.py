@@ -1,9 +1,8 @@
-"""VALEN beyond its golden numbers: the neighbour search, the transition, extreme inputs, mixed precision, resuming."""
+"""VALEN beyond its golden numbers and the contract."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from methods import blocks, valen
-from methods.base import Clock, Method, Task, ViewName
-from methods.controls.valen_paper import ValenPaper, propagate
+from methods.base import Clock, Method
+from methods.controls.valen_paper import ValenPaper
 from methods.networks import knn
 from methods.networks.backbones import MLP, Layers
 from methods.networks.knn import nearest_neighbours
 from methods.valen import Valen, ValenThreeViews
 from tests.support import tiny
+from tests.support.tiny_epochs import TinyData, run, start
 
 SMALL = Valen.Config(warmup=0.25, recon_side=4)  # one of four epochs
 FORMS: list[tuple[type[Method], Any]] = [
@@ -33,7 +33,6 @@ FORMS: list[tuple[type[Method], Any]] = [
     (ValenPaper, ValenPaper.Config(warmup=0.25, hidden=16, target="confidence")),
 ]
 SECOND_STAGE = Clock(epoch=1, step=5, epochs=4, steps_per_epoch=5)
-every_form = pytest.mark.parametrize(("form", "config"), FORMS)
 
 
 def brute_force(features: Tensor, k: int) -> Tensor:
@@ -60,21 +59,6 @@ def test_equally_far_rows_are_taken_in_order(n: int, k: int, dim: int, seed: int
     assert torch.equal(nearest_neighbours(grid, k), brute_force(grid, k))
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 40])
-def test_duplicates_go_to_the_lowest_row_and_never_to_oneself(n: int) -> None:
-    found = nearest_neighbours(torch.full((n, 4), 0.3), 3)
-    assert torch.equal(found, brute_force(torch.full((n, 4), 0.3), 3))
-    assert found.shape == (n, min(3, n - 1))
-    assert not (found == torch.arange(n)[:, None]).any()
-
-
-def test_the_block_size_does_not_change_the_neighbours() -> None:
-    features = torch.randn(300, 16, generator=torch.Generator().manual_seed(0))
-    whole = nearest_neighbours(features, 3)
-    for entries in (1, 320 * 7, 320 * 299):
-        assert torch.equal(nearest_neighbours(features, 3, block_entries=entries), whole)
-
-
 def test_smallest_columns_across_groups() -> None:
     values = torch.randint(0, 30, (20, 4 * knn.GROUP), generator=torch.Generator().manual_seed(0)).float()
     expected = torch.sort(values, dim=1, stable=True).indices[:, :9]
@@ -96,23 +80,6 @@ def test_neighbours_are_exact_under_autocast_and_leave_the_precision_setting_alo
 def test_diverged_features_do_not_crash_the_neighbour_search() -> None:
     found = nearest_neighbours(torch.full((10, 4), math.nan), 3)
     assert found.shape == (10, 3) and found.max() < 10
-
-
-def test_the_sparse_symmetric_graph_equals_the_dense_one() -> None:
-    neighbours = nearest_neighbours(torch.randn(30, 2, generator=torch.Generator().manual_seed(0)), 3)
-    dense = knn.batch_adjacency(neighbours, torch.arange(30)) > 0
-    dense = (dense | dense.T).double()
-    scale = dense.sum(1).rsqrt()
-    expected = scale[:, None] * dense * scale
-    assert torch.allclose(propagate(torch.eye(30, dtype=torch.float64), neighbours), expected)
-
-
-def test_a_batch_of_one_has_a_constant_graph_term() -> None:
-    sample = torch.tensor([[0.2, 0.5, 0.3]], requires_grad=True)
-    adjacency = knn.batch_adjacency(torch.tensor([[1, 2, 3]] * 4), torch.tensor([2]))
-    assert adjacency.tolist() == [[0.25]]
-    (gradient,) = torch.autograd.grad(valen.graph_error(sample, adjacency), sample)
-    assert torch.equal(gradient, torch.zeros(1, 3))
 
 
 def test_the_graph_of_the_sample_is_computed_in_full_precision_under_autocast() -> None:
@@ -173,73 +140,21 @@ def test_a_draw_is_that_of_torch_but_for_numbers_whose_squares_underflow() -> No
 # The whole method -----------------------------------------------------------------------------------------------------
 
 
-class Trainer:
-    """The trainer's loop in small: seeds, epoch hooks, momentum; stops and starts at any step."""
-
-    def __init__(self, form: type[Method], config: Any, task: Task, seed: int = 0) -> None:
-        torch.manual_seed(seed)
-        self.task, self.method = task, form(config, task).train()
-        self.optimiser, self.resets = tiny.TinyOptimiser(self.method), 0
-
-    def infer(self, fn: Callable[[Tensor], Any], view: ViewName = "plain") -> Any:
-        assert not self.method.training, "features have to come from eval mode"
-        rows = torch.arange(self.task.num_samples)
-        parts = [fn(tiny.tiny_batch(self.task, part.tolist()).views[0]) for part in rows.split(8)]
-        return torch.cat([part.detach() for part in parts])
-
-    def reset_momentum(self) -> None:
-        self.resets += 1
-        self.optimiser = tiny.TinyOptimiser(self.method)
-
-    def run(self, steps: range) -> None:
-        for number in steps:
-            clock = Clock(number // self.task.steps_per_epoch, number, self.task.epochs, self.task.steps_per_epoch)
-            if number % self.task.steps_per_epoch == 0:
-                self.method.on_epoch_start(clock, self)
-            assert self.method.training
-            rows = torch.randperm(self.task.num_samples, generator=torch.Generator().manual_seed(number))[:5]
-            batch = tiny.tiny_batch(self.task, rows.tolist(), views=len(self.method.views))
-            torch.manual_seed(number)
-            step = self.method.update(batch, self.optimiser, clock)
-            tiny.assert_finite(self.method, step.loss)
-
-
-@every_form
-@pytest.mark.parametrize("cut", [3, 5, 8, 15])  # in warm-up, right before the transition, after it, between epochs
-def test_a_stop_anywhere_changes_nothing(form: type[Method], config: Any, cut: int) -> None:
-    task = tiny.tiny_task()
-    whole = Trainer(form, config, task)
-    whole.run(range(20))
-
-    first = Trainer(form, config, task)
-    first.run(range(cut))
-    second = Trainer(form, config, task, seed=99)  # another initialisation: whatever is not loaded shows
-    second.method.load_state_dict(first.method.state_dict())
-    second.optimiser.sgd.load_state_dict(first.optimiser.sgd.state_dict())
-    second.run(range(cut, 20))
-    for key, value in whole.method.state_dict().items():
-        assert torch.equal(second.method.state_dict()[key], value), f"{key} differs after a resume"
-
-
 def test_warm_up_trains_the_classifier_only_and_the_transition_copies_it() -> None:
-    trainer = Trainer(Valen, SMALL, tiny.tiny_task())
-    method = trainer.method
-    assert isinstance(method, Valen)
+    task = tiny.tiny_task()
+    method, optimiser = start(Valen, SMALL, task)
     before = {key: value.clone() for key, value in method.encoder.state_dict().items()}
-    trainer.run(range(5))
+    run(method, task, optimiser, range(5))
     assert all(torch.equal(value, before[key]) for key, value in method.encoder.state_dict().items())
     assert not torch.equal(method.network.head.weight, before["head.weight"])
-    assert trainer.resets == 0
-
-    method.on_epoch_start(SECOND_STAGE, trainer)
+    data = TinyData(task)
+    method.on_epoch_start(SECOND_STAGE, data)
     for key, value in method.network.state_dict().items():
         assert torch.equal(method.encoder.state_dict()[key], value), key
     assert torch.equal(method.label_distribution, method.label_confidence)
     method.eval()
-    features = trainer.infer(method.network.features)
-    method.train()
-    assert torch.equal(method.neighbours, brute_force(features, 3))
-    assert trainer.resets == 1
+    assert torch.equal(method.neighbours, brute_force(data.infer(method.network.features), 3))
+    assert data.resets == 1
 
 
 def test_a_double_softmax_is_of_the_warm_up_alone() -> None:
@@ -255,54 +170,27 @@ def test_a_double_softmax_is_of_the_warm_up_alone() -> None:
 
 
 def test_the_transition_happens_once_even_if_the_hook_is_called_again() -> None:
-    trainer = Trainer(Valen, SMALL, tiny.tiny_task())
-    trainer.run(range(8))
-    kept = {key: value.clone() for key, value in trainer.method.state_dict().items()}
-    trainer.method.on_epoch_start(SECOND_STAGE, trainer)
-    trainer.method.on_epoch_start(Clock(2, 10, 4, 5), trainer)
-    assert trainer.resets == 1
-    assert all(torch.equal(value, kept[key]) for key, value in trainer.method.state_dict().items())
-
-
-@every_form
-def test_tables_stay_distributions_on_the_candidates(form: type[Method], config: Any) -> None:
     task = tiny.tiny_task()
-    trainer = Trainer(form, config, task)
-    shapes = {key: value.shape for key, value in trainer.method.state_dict().items()}
-    trainer.run(range(20))
-    assert {key: value.shape for key, value in trainer.method.state_dict().items()} == shapes
-    confidence = trainer.method.confidence()
-    assert confidence is not None and not confidence[~task.candidates].any()
-    assert torch.allclose(confidence.sum(1), torch.ones(task.num_samples))
-    if isinstance(trainer.method, Valen):
-        assert not trainer.method.label_distribution[~task.candidates].any()
+    method, optimiser = start(Valen, SMALL, task)
+    run(method, task, optimiser, range(8))
+    before, data = {key: value.clone() for key, value in method.state_dict().items()}, TinyData(task)
+    for clock in (SECOND_STAGE, Clock(2, 10, 4, 5)):
+        method.on_epoch_start(clock, data)
+    assert data.resets == 0 and all(torch.equal(value, before[key]) for key, value in method.state_dict().items())
 
 
-def test_the_classifier_and_the_encoder_get_gradients_from_their_own_terms_only() -> None:
-    trainer = Trainer(Valen, SMALL, tiny.tiny_task())
-    trainer.run(range(8))
-    method = trainer.method
-    assert isinstance(method, Valen)
-    batch = tiny.tiny_batch(trainer.task, range(6))
-    u, a = method.network(batch.views[0]), method.encoder(batch.views[0])
-    sample = torch.distributions.Dirichlet(method.concentration(a, batch.candidates)).rsample()
-    for name, term in method.terms([u], [a], sample, batch).items():
-        grad_u, grad_a = torch.autograd.grad(term, (u, a), retain_graph=True, allow_unused=True)
-        assert (grad_u is not None) == (name == "classifier"), name
-        assert (grad_a is not None) == (name != "classifier"), name
-
-
-@every_form
+@pytest.mark.parametrize(("form", "config"), FORMS)
 @pytest.mark.parametrize("samples", [1, 2, 20])
 def test_a_batch_of_one_in_eval_mode_and_fewer_samples_than_neighbours(
     form: type[Method], config: Any, samples: int
 ) -> None:
-    trainer = Trainer(form, config, tiny.tiny_task(samples=samples))
-    trainer.method.on_epoch_start(SECOND_STAGE, trainer)
-    trainer.method.eval()
-    batch = tiny.tiny_batch(trainer.task, [0], views=len(trainer.method.views))
-    step = trainer.method.training_step(batch, SECOND_STAGE)
+    task = tiny.tiny_task(samples=samples)
+    method, _ = start(form, config, task)
+    method.on_epoch_start(SECOND_STAGE, TinyData(task))
+    method.eval()
+    batch = tiny.tiny_batch(task, [0], views=len(method.views))
+    step = method.training_step(batch, SECOND_STAGE)
     step.loss.backward()
     with torch.no_grad():
-        trainer.method.after_step(batch, step, SECOND_STAGE)
-    tiny.assert_finite(trainer.method, step.loss)
+        method.after_step(batch, step, SECOND_STAGE)
+    tiny.assert_finite(method, step.loss)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 from methods.able import ABLE
-from methods.abs import AbsGCE
+from methods.abs import AbsGCE, AbsMAE
 from methods.alim import ALIM
 from methods.base import Clock, Method
 from methods.cavl import CAVL
@@ -38,8 +39,9 @@ from tests.methods import (
     test_pop,
     test_pop_around,
     test_solar,
+    test_valen,
 )
-from tests.support.tiny import tiny_batch, tiny_task
+from tests.support.tiny import TinyOptimiser, tiny_batch, tiny_task
 from tests.support.tiny_epochs import TinyData, assert_stopping_changes_nothing, start, stays_finite_with_huge_logits
 
 SHORT = {"epochs": 4, "steps": 2}
@@ -71,6 +73,7 @@ FAMILIES: list[tuple[type[Method], Any, dict[str, int], list[dict[str, Any]]]] =
     (LWSAndPOP, LWSAndPOP.Config(**POP_EAGER), LONG, [{}]),
     (SoLar, test_solar.CONFIG, SHORT, [{}, {"absent_class": "skip"}, {"queue_size": 0}, {"gamma2": 1.0}]),
 ]
+FAMILIES += [(form, config, SHORT, [{}]) for form, config in test_valen.FORMS]
 VARIANTS = [
     pytest.param(form, replace(config, **changes), length, id=f"{form.name}-{number}")
     for number, (form, config, length, variants) in enumerate(FAMILIES)
@@ -132,3 +135,49 @@ def test_settings_out_of_range_are_refused(form: Any, wrong: dict[str, Any]) -> 
     (name,) = wrong
     with pytest.raises(ValueError, match=rf"{form.name}: .*{name}"):
         form.Config(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("form", "config", "passes"),
+    [
+        (CAVL, CAVL.Config(second_forward_bn="update"), 2),
+        (CAVL, CAVL.Config(second_forward_bn="frozen"), 1),
+        (CrDpll, CrDpll.Config(), 3),
+        (CroSel, test_crosel.CONFIG, 3),
+        (PaPi, test_papi.CONFIG, 4),
+    ],
+)
+def test_batch_norm_counts_every_forward_pass_of_a_step(form: Any, config: Any, passes: int) -> None:
+    task = tiny_task()
+    method = form(config, task).train()
+    method.update(tiny_batch(task, range(4), len(form.views)), TinyOptimiser(method), Clock(3, 15, 4, 5))
+    counts = {int(value) for name, value in method.state_dict().items() if name.endswith("num_batches_tracked")}
+    assert counts == {passes}
+
+
+@pytest.mark.parametrize("form", [AbsMAE, AbsGCE])
+def test_bfloat16_does_not_lower_the_precision_of_the_average_losses(form: Any) -> None:
+    method = form(form.Config(), tiny_task())
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    candidates = torch.tensor([[True, True, False]]).expand(4, -1)
+    plain = method.loss(logits, candidates)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(method.loss(logits, candidates), plain)
+        assert method.loss(logits.bfloat16(), candidates).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("form", "config", "network"), [(ABLE, ABLE.Config(embed_dim=4), "network"), (PiCO, test_pico.CONFIG, "query")]
+)
+def test_autocast_does_not_lower_the_precision_of_contrastive_losses(form: Any, config: Any, network: str) -> None:
+    task = tiny_task()
+    method = form(config, task).train()
+    views = 2 if form is ABLE else 1  # ABLE passes both through one network, PiCO the second through the key network
+    outputs = [torch.randn(6, n, generator=torch.Generator().manual_seed(n)).repeat(views, 1) for n in (3, 4)]
+    getattr(method, network).both = lambda images: outputs
+    if form is PiCO:
+        method.key.embed = lambda images: outputs[1].flip(0)
+    step = partial(method.training_step, tiny_batch(task, range(6)), Clock(2, 10, 4, 5))
+    plain = step().loss
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(step().loss, plain)

@@ -16,9 +16,9 @@ from tests.support.tiny import TinyOptimiser, assert_finite, tiny_batch
 class TinyData:
     """The training set as the epoch hooks see it."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, optimiser: TinyOptimiser | None = None) -> None:
         self.images = tiny_batch(task, range(task.num_samples), views=1).views[0]
-        self.passes = 0
+        self.optimiser, self.passes, self.resets = optimiser, 0, 0
 
     def infer(self, fn: Any, view: str = "plain") -> Any:
         self.passes += 1
@@ -26,12 +26,14 @@ class TinyData:
             return fn(self.images)
 
     def reset_momentum(self) -> None:
-        raise AssertionError("these methods keep their momentum")
+        self.resets += 1
+        if self.optimiser is not None:
+            self.optimiser.sgd.state.clear()
 
 
 def run(method: Method, task: Task, optimiser: TinyOptimiser, steps: range, size: int = 5) -> list[Step]:
     """The steps of that range with the epoch hooks around them; randomness depends on the step's number only."""
-    data, done, per_epoch = TinyData(task), [], task.steps_per_epoch
+    data, done, per_epoch = TinyData(task, optimiser), [], task.steps_per_epoch
     for step in steps:
         clock = Clock(step // per_epoch, step, task.epochs, per_epoch)
         torch.manual_seed(step)
@@ -39,6 +41,7 @@ def run(method: Method, task: Task, optimiser: TinyOptimiser, steps: range, size
         method.train()
         if step % per_epoch == 0:
             method.on_epoch_start(clock, data)
+            assert method.training
         done.append(method.update(tiny_batch(task, order.tolist(), len(method.views)), optimiser, clock))
         if (step + 1) % per_epoch == 0:
             method.on_epoch_end(clock, data)
