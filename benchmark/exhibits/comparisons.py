@@ -10,15 +10,7 @@ from benchmark.accuracy import by_word
 from benchmark.analysis.contents import LEAST_DATASETS, Contents
 from benchmark.analysis.table import NONE, Cell, Row, Table, row
 from benchmark.errors import UsageError
-from benchmark.exhibits.base import (
-    Exhibit,
-    Inputs,
-    RequiredRuns,
-    accuracy_flag,
-    competing_methods,
-    rank_all_flag,
-    with_options,
-)
+from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns, accuracy_flag, competing_methods
 from benchmark.flags import flag
 from datasets.base import plural
 
@@ -38,11 +30,10 @@ class Comparisons(Exhibit):
     @dataclass(frozen=True)
     class Options:
         accuracy: str = accuracy_flag()
-        rank_all: bool = rank_all_flag()
         reference: str | None = flag(None, "only the pairs with this method", metavar="METHOD")
 
     def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
-        competing = competing_methods(selection, options.rank_all)
+        competing = competing_methods(selection)
         if len(competing) < 2:
             raise UsageError(
                 "A comparison needs two methods; name a second one in --methods (controls, references and extensions are "
@@ -53,7 +44,7 @@ class Comparisons(Exhibit):
         return super().required_runs(selection, options)
 
     def make(self, inputs: Inputs, options: Options) -> Table:
-        return inputs.annotated(comparison_table(inputs.runs, with_options(inputs.contents, options), options))
+        return inputs.annotated(comparison_table(inputs.runs, inputs.contents, options))
 
 
 def comparison_table(runs: pd.DataFrame, contents: Contents, options: Comparisons.Options) -> Table:

@@ -15,16 +15,7 @@ from benchmark.analysis.table import Cell, Row, Table, row
 from benchmark.config.profile import load_profile
 from benchmark.errors import UsageError, did_you_mean
 from benchmark.exhibits import realworld_all
-from benchmark.exhibits.base import (
-    Exhibit,
-    Inputs,
-    RequiredRuns,
-    accuracy_flag,
-    rank_all_flag,
-    reference_flag,
-    refuse_options,
-    test_flag,
-)
+from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns
 from benchmark.exhibits.parts.style import canvas, styled
 from benchmark.flags import flag
 
@@ -40,7 +31,6 @@ SOURCES = ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23", "l21-fashion")
 USUAL_SOURCES = "f25,k25,p20,v21,l21-fashion"  # the others do not publish their learning rates
 USUAL_SETS = ("lost", "msrcv2", "birdsong")
 IMAGES = "fashion-mnist"  # of l21-fashion: takes part when its files or runs are there
-SHORT_SOURCES, SHORT_SETS = "p20", ("lost", "msrcv2")
 TRAINING = ", training labels"  # beside a method whose accuracy is that on the training rows
 COLUMNS = ("Source", "Method", "Data set", "Model", "Published", "Ours", "Difference", "95 % interval", "Verdict")
 
@@ -52,12 +42,7 @@ class Realworld(Exhibit):
     @dataclass(frozen=True)
     class Options:
         sources: str = flag(USUAL_SOURCES, f"comma list of {', '.join(SOURCES)}", metavar="A,B")
-        short: bool = flag(False, "one source and two datasets, minutes")
         all_methods: bool = flag(False, "all methods under one protocol instead of the published numbers")
-        accuracy: str = accuracy_flag()
-        rank_all: bool = rank_all_flag()
-        reference: str | None = reference_flag("the method that is compared with the others")
-        test: str = test_flag()
 
     def profile_for(self, options: Options) -> str:
         return "realworld-all" if options.all_methods else self.profile
@@ -73,20 +58,18 @@ class Realworld(Exhibit):
     def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
         required = RequiredRuns()
         if options.all_methods:
-            refuse_options(options, ("sources", "short"), "does not go with --all-methods.")
+            if options.sources != USUAL_SOURCES:
+                raise UsageError("--sources does not go with --all-methods.")
             for chosen in realworld_all.selections(selection):
                 required.add(chosen.specs())
-            if options.reference is None or options.reference in required.labels.values():
-                return required
-            raise UsageError(f"--reference {options.reference} is not among the methods of this table.")
-        refuse_options(options, ("accuracy", "rank_all", "reference", "test"), "goes with --all-methods only.")
+            return required
         for part in parts(selection, options):
             required.add(part.specs)
         return required
 
     def make(self, inputs: Inputs, options: Options) -> Table:
         if options.all_methods:
-            return inputs.annotated(realworld_all.all_methods_table(inputs, options))
+            return inputs.annotated(realworld_all.all_methods_table(inputs))
         table = agreement_table(agreements(inputs, options))
         missing = without_number(inputs.selection, options)
         notes = [f"Left out, because these sources print no number for them: {', '.join(missing)}."] if missing else []
@@ -115,10 +98,8 @@ def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
 
     own = selection.profile
     sets = (*USUAL_SETS, IMAGES) if selection.datasets == own.datasets else selection.datasets
-    if options.short and {*USUAL_SETS} <= {*sets}:  # nobody named others
-        sets = SHORT_SETS
     chosen = []
-    for word in filter(None, map(str.strip, (SHORT_SOURCES if options.short else options.sources).split(","))):
+    for word in filter(None, map(str.strip, options.sources.split(","))):
         if word not in SOURCES:
             raise UsageError(f"--sources: unknown '{word}'.{did_you_mean(word, SOURCES)} Known: {', '.join(SOURCES)}.")
         profile = load_profile(f"realworld-{word}")
