@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from benchmark import accuracy, exhibits
 from benchmark.analysis.contents import MAIN_KINDS, REFERENCE, Contents, contents_of
-from benchmark.errors import MissingRuns
 from benchmark.files import file_name
 from benchmark.flags import flag
 from datasets.base import plural
@@ -149,13 +148,6 @@ class Inputs:
         """Titles of the datasets that have runs here, by name."""
         names = dict.fromkeys(spec.dataset for spec in self.required.specs)
         return {name: self.contents.titles[name] for name in names}
-
-    def require_one(self, name: str) -> None:
-        """Raise MissingRuns if no run is finished: a drawing would be empty axes."""
-        if not self.status.count("done"):
-            raise MissingRuns(
-                f"There are no finished runs for {name} in {self.place.results}; run it without --no-run first."
-            )
 
     def signed(self, figure: Figure) -> Figure:
         """Write the profile and the state of its runs into the corner of a figure."""

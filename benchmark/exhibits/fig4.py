@@ -30,7 +30,6 @@ class Figure4(Exhibit):
     def make(self, inputs: Inputs, options: Options) -> Figure:
         from benchmark.exhibits.parts.panels import method_curves
 
-        inputs.require_one(self.name)
         contents = inputs.compared_with(options.reference)
         datasets = tuple(d for d in contents.datasets if d.name in inputs.datasets)
         return inputs.signed(method_curves(inputs.epochs, replace(contents, datasets=datasets)))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from benchmark.config.selection import Selection
 
+KEY = "embedding_length"
 LENGTHS = (128, 256, 512, 768, 1024)
 PAPER_LENGTH = 512  # filled in the drawing
 
@@ -19,16 +20,14 @@ class Figure6(Exhibit):
     name, title, kind = "fig6", "Figure 6", "figure"
 
     def required_runs(self, selection: Selection, options: NoFlags) -> RequiredRuns:
-        required, key = RequiredRuns(), "embedding_length"
+        required = RequiredRuns()
         for dataset in figure_datasets(selection, self.name):
             for length in selection.profile.figures.get(self.name, {}).get("lengths", LENGTHS):
-                required.vary(selection.specs(["cel"], [dataset], {key: length}), key, float(length))
+                required.vary(selection.specs(["cel"], [dataset], {KEY: length}), KEY, float(length))
         return required
 
     def make(self, inputs: Inputs, options: NoFlags) -> Figure:
-        from benchmark.exhibits.parts.panels import one_parameter
+        from benchmark.exhibits.parts.panels import sensitivity
 
-        inputs.require_one(self.name)
-        title = "Length of the class-wise embedding"
-        figure = one_parameter(inputs.points, "embedding_length", title, inputs.datasets, PAPER_LENGTH)
-        return inputs.signed(figure)
+        titles, default = {KEY: "Length of the class-wise embedding"}, {KEY: float(PAPER_LENGTH)}
+        return inputs.signed(sensitivity(inputs.points, titles, inputs.datasets, {"cel": "CEL"}, default))

@@ -63,6 +63,7 @@ def critical_difference(ranks: RankAnalysis) -> Figure:
     axes.set_yticks(range(len(order)), [f"{ranks.titles[i]}  {average[i]:.2f}" for i in order])
     for tick, i in zip(axes.get_yticklabels(), order, strict=True):
         tick.set_fontweight("bold" if ranks.names[i] == ranks.reference else "normal")
+    axes.set_xticks(range(1, len(order) + 1))
     axes.invert_yaxis()
     axes.set_xlabel(
         f"Average rank; methods whose bars overlap differ by less than {difference:.2f}, the critical difference"

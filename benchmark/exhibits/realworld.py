@@ -31,7 +31,6 @@ SOURCES = ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23", "l21-fashion")
 USUAL_SOURCES = "f25,k25,p20,v21,l21-fashion"  # the others do not publish their learning rates
 USUAL_SETS = ("lost", "msrcv2", "birdsong")
 IMAGES = "fashion-mnist"  # of l21-fashion: takes part when its files or runs are there
-TRAINING = ", training labels"  # beside a method whose accuracy is that on the training rows
 COLUMNS = ("Source", "Method", "Data set", "Model", "Published", "Ours", "Difference", "95 % interval", "Verdict")
 
 
@@ -154,6 +153,10 @@ def short_source(one: Agreement) -> str:
     return one.number["source"].split(",")[0]
 
 
+def method_title(one: Agreement) -> str:
+    return one.number["method"] + (", training labels" if one.number["metric"] == "train" else "")
+
+
 def agreement_table(judged: Sequence[Agreement]) -> Table:
     """Build one line per number, sources parted by rules."""
     from benchmark.analysis.published import count
@@ -167,7 +170,7 @@ def agreement_table(judged: Sequence[Agreement]) -> Table:
         rows.append(
             row(
                 short_source(one) if new else "",
-                number["method"] + (TRAINING if number["metric"] == "train" else ""),
+                method_title(one),
                 number["dataset"],
                 number["model"],
                 spread(number["mean"], number["std"]),
@@ -223,37 +226,21 @@ def record(one: Agreement) -> dict[str, Any]:
 
 @styled
 def agreement_plot(judged: Sequence[Agreement]) -> Figure:
-    """Draw published accuracies and ours as dots with 95 % intervals; differing cells are printed bold."""
+    """Draw our accuracy minus the published one with its 95 % interval; cells that differ are printed bold."""
     from benchmark.analysis.published import count
 
-    figure, grid = canvas(1, 1, 7.5, 1.2 + 0.24 * len(judged))
+    figure, grid = canvas(1, 1, 7.5, 1.2 + 0.2 * len(judged))
     axes = grid[0, 0]
+    axes.axvline(0, color="#777777", linewidth=0.9)
     for k, one in enumerate(judged):
-        theirs = (one.number["mean"], one.number["std"], int(one.number["n"]))
-        ours = (one.mean, one.std, len(one.values))
-        for (mean, deviation, n), colour, marker, label, shift in (
-            (theirs, "#666666", "D", "published", -0.14),
-            (ours, "#0072B2", "o", "ours", 0.14),
-        ):
-            look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1}
-            axes.errorbar(mean, k + shift, xerr=half_width(deviation, n), label=None if k else label, **look)
-    names = [
-        f"{short_source(o)}  {o.number['method']}{TRAINING if o.number['metric'] == 'train' else ''}, {o.number['dataset']}"
-        for o in judged
-    ]
-    axes.set_yticks(range(len(judged)), names, fontsize=7)
+        reach = None if math.isnan(one.low) else [[one.difference - one.low], [one.high - one.difference]]
+        axes.errorbar(one.difference, k, xerr=reach, color="#0072B2", marker="o", markersize=4, linewidth=1)
+    titles = [f"{short_source(o)}  {method_title(o)}, {o.number['dataset']}" for o in judged]
+    axes.set_yticks(range(len(judged)), titles, fontsize=7)
     for tick, one in zip(axes.get_yticklabels(), judged, strict=True):
         tick.set_fontweight("bold" if one.verdict == "differs" else "normal")
     axes.set_ylim(len(judged) - 0.4, -0.6)
-    axes.set_xlabel("Accuracy (%), mean and 95 % interval")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=7)  # above: no row is covered
+    axes.set_xlabel("Ours minus published (points), 95 % interval")
     note = count(judged) + ("; those in bold differ" if any(one.verdict == "differs" for one in judged) else "")
     figure.supxlabel(note, fontsize=7, color="#666666", x=0.99, ha="right")
     return figure
-
-
-def half_width(deviation: float, n: int) -> float | None:
-    """Return half the 95 % t interval of a mean; None where no deviation is published."""
-    from benchmark.analysis.statistics import critical_t
-
-    return None if math.isnan(deviation) else critical_t(n) * deviation / math.sqrt(n)

@@ -21,7 +21,7 @@ from benchmark.errors import CandidError
 from benchmark.exhibits import fig5
 from benchmark.exhibits.curves import Curves
 from benchmark.exhibits.parts import panels, style
-from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels, method_curves, one_parameter, sensitivity
+from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels, method_curves, sensitivity
 from benchmark.exhibits.ranks import critical_difference
 from benchmark.exhibits.selection import rules
 from tests.conftest import ROOT
