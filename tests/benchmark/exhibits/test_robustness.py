@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from benchmark.config.profile import load_profile
 from benchmark.config.selection import select
 from benchmark.errors import UsageError
-from benchmark.exhibits import robustness
+from benchmark.exhibits.parts.panels import sensitivity
 from benchmark.exhibits.robustness import AXES, BOUNDS, USUAL, Robustness
 from methods.registry import discover
 
@@ -81,12 +81,24 @@ def test_the_legend_of_all_methods_fits_and_no_two_lines_look_alike(names: list[
     profile = load_profile("quick")
     methods = {name: discover().get(name).title for name in profile.with_extensions}
     rows = [
-        {"parameter": axis, "value": value, "method": method, "dataset": "fashion", "seed": 0, "accuracy": 50.0}
+        {
+            "parameter": axis,
+            "value": value,
+            "method": method,
+            "dataset": "fashion",
+            "seed": seed,
+            "accuracy": 50.0 + seed,
+        }
         for axis in names
         for value in AXES[axis].values
         for method in methods
+        for seed in (0, 2)
     ]
-    figure = robustness.curves(pd.DataFrame(rows), names, {"fashion": "Fashion"}, methods)
+    titles = {name: AXES[name].title for name in names}
+    figure = sensitivity(pd.DataFrame(rows), titles, {"fashion": "Fashion"}, methods, {})
+    line = next(line for line in figure.axes[0].lines if line.get_label() == "CEL")
+    assert np.asarray(line.get_ydata()).tolist() == [51.0] * 4 and len(figure.axes[0].collections) == len(methods)
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [f"{v:g}" for v in AXES[names[0]].values]
     FigureCanvasAgg(figure).draw()
     (legend,) = figure.legends
     box, plot = legend.get_window_extent(), figure.axes[0].get_window_extent()
@@ -94,20 +106,3 @@ def test_the_legend_of_all_methods_fits_and_no_two_lines_look_alike(names: list[
     assert plot.height > 1.5 * figure.dpi and not box.overlaps(plot)
     looks = {(line.get_color(), str(line.get_linestyle()), line.get_marker()) for line in figure.axes[0].lines}
     assert len(looks) == len(methods)
-
-
-def test_every_method_has_a_line_over_the_values_and_a_band_over_the_seeds() -> None:
-    rows = [
-        {"parameter": "noise", "value": value, "method": method, "dataset": "fashion", "seed": seed, "accuracy": top - 50 * value + seed}
-        for method, top in (("alim", 80), ("average", 60), ("supervised", 90))
-        for value in AXES["noise"].values
-        for seed in (0, 1, 2)
-    ]  # fmt: skip
-    names = {"alim": "ALIM", "average": "Average", "supervised": "Supervised"}
-    figure = robustness.curves(pd.DataFrame(rows), ["noise"], {"fashion": "Fashion"}, names)
-    (axes,) = figure.axes
-    lines = {str(line.get_label()): line for line in axes.lines}
-    assert set(lines) == {"ALIM", "Average (floor)", "Supervised (ceiling)"}
-    assert np.asarray(lines["ALIM"].get_ydata()).tolist() == pytest.approx([81, 76, 71, 66])
-    assert len(axes.collections) == 3
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "0.1", "0.2", "0.3"]
