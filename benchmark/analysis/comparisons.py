@@ -251,19 +251,14 @@ def rank_analysis(runs: pd.DataFrame, contents: Contents) -> RankAnalysis:
     return RankAnalysis(titles, tuple(scores), complete, incomplete, result, contents.reference)
 
 
-@dataclass(frozen=True)
-class PairComparisons:
-    """Pairs of methods, compared on the datasets where all methods have all seeds."""
-
-    records: tuple[dict[str, Any], ...]  # one per pair; without a reference the better average is named first
-    datasets: tuple[str, ...]
-    incomplete: tuple[str, ...]  # datasets that are left out
-
-
 def compare_pairs(
     runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST, reference: str | None = None
-) -> PairComparisons:
-    """Compare every two main methods, or the reference with each of the others; Holm's correction covers all pairs."""
+) -> tuple[list[dict[str, Any]], tuple[str, ...], tuple[str, ...]]:
+    """Compare every two main methods, or the reference with each of the others; Holm's correction covers all pairs.
+
+    Returns a record per pair, the better average first unless it is the reference's, the datasets where all methods have
+    all seeds, and those that are left out.
+    """
     scores, complete, incomplete = complete_scores(runs, contents, accuracy)
     names = sorted(scores, key=lambda name: -float(scores[name].mean()))
     if reference is None:
@@ -274,7 +269,7 @@ def compare_pairs(
     records = [{"method": a, "other": b, **shared, **compare_pair(scores[a], scores[b])} for a, b in pairs]
     for record, p in zip(records, st.holm([r["p"] for r in records]), strict=True):
         record["p_holm"] = float(p)
-    return PairComparisons(tuple(records), complete, incomplete)
+    return records, complete, incomplete
 
 
 def compare_pair(first: st.Array, second: st.Array) -> dict[str, Any]:

@@ -70,7 +70,9 @@ class Realworld(Exhibit):
         if options.all_methods:
             return inputs.annotated(realworld_all.all_methods_table(inputs))
         table = agreement_table(agreements(inputs, options))
-        missing = without_number(inputs.selection, options)
+        named = inputs.selection.methods if inputs.selection.methods != inputs.selection.profile.all_methods else ()
+        printed = set().union(*(part.names for part in parts(inputs.selection, options)))
+        missing = [name for name in named if name not in printed]
         notes = [f"Left out, because these sources print no number for them: {', '.join(missing)}."] if missing else []
         caption = f"{table.caption} Device {inputs.contents.device}."
         return inputs.annotated(replace(table, caption=caption, notes=(*table.notes, *notes)))
@@ -89,6 +91,7 @@ class Part:
     selection: Selection
     specs: list[RunSpec]
     cells: set[tuple[str, str]]  # method here, dataset as printed
+    names: set[str]  # of the methods, here and as printed
 
 
 def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
@@ -115,25 +118,14 @@ def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
         if datasets and methods:
             of_source = replace(selection, profile=profile, methods=methods, datasets=datasets, seeds=seeds)
             specs = [spec for spec in of_source.specs() if (spec.method, titles[spec.dataset]) in cells]
-            chosen.append(Part(of_source, specs, cells))
+            names = {name for number in numbers for name in (number["ours"], number["method"].lower())}
+            chosen.append(Part(of_source, specs, cells, names))
     if not chosen:
         raise UsageError(
             "None of these methods and data sets has a published number in these sources; see list profiles. "
             "Those that results/published leaves open run when --methods names them."
         )
     return chosen
-
-
-def without_number(selection: Selection, options: Realworld.Options) -> list[str]:
-    """Return the methods that were named and for which no chosen source has a number."""
-    from benchmark.analysis import published
-
-    if selection.methods == selection.profile.all_methods:
-        return []
-    profiles = [part.selection.profile.name for part in parts(selection, options)]
-    numbers = [number for profile in profiles for number in published.of_profile(profile)]
-    names = {name for number in numbers for name in (number["ours"], number["method"].lower())}
-    return [name for name in selection.methods if name not in names]
 
 
 def agreements(inputs: Inputs, options: Realworld.Options) -> list[Agreement]:

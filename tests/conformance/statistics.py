@@ -56,14 +56,20 @@ def paired_ttest_outcome(params: dict, inputs: dict, variant: str) -> dict:
 def paired_ttest_by_seed(params: dict, inputs: dict, variant: str) -> dict:
     x = _numpy(inputs)
     a, b = (dict(zip(x[f"seeds_{s}"].tolist(), x[f"acc_{s}"].tolist(), strict=True)) for s in "ab")
-    c = st.paired_t_by_seed(a, b, params["alpha"], params["min_pairs"])
+    c = st.compare(a, b, alpha=params["alpha"])
+    if c.n < params["min_pairs"]:
+        c = st.Comparison.missing(c.n, c.seeds)
     seeds = np.array(c.seeds, dtype=np.int64)
     return {"n_common": c.n, "common_seeds": seeds, "t": c.t, "p": c.p, "outcome": c.outcome}
 
 
 def unpaired_from_summary_outcome(params: dict, inputs: dict, variant: str) -> dict:
-    options = {k: params[k] for k in ("alpha", "equal_var", "std_ddof")}
-    return dict(st.unpaired_t(*_summaries(inputs), **options))
+    x = _numpy(inputs)
+    for side in "ab" if params["std_ddof"] == 0 else "":  # the population form
+        with np.errstate(all="ignore"):
+            x[f"std_{side}"] = x[f"std_{side}"] * np.sqrt(x[f"n_{side}"] / (x[f"n_{side}"] - 1))
+    sides = _summaries(x)
+    return dict(st.unpaired_t(*sides, alpha=params["alpha"], equal_var=params["equal_var"]))
 
 
 def win_tie_loss_table(params: dict, inputs: dict, variant: str) -> dict:
@@ -78,7 +84,8 @@ def holm(params: dict, inputs: dict, variant: str) -> dict:
 
 
 def friedman_nemenyi(params: dict, inputs: dict, variant: str) -> dict:
-    return vars(st.friedman(_numpy(inputs)["scores"], params["alpha"], params["higher_is_better"]))
+    scores = _numpy(inputs)["scores"] * (1 if params["higher_is_better"] else -1)
+    return vars(st.friedman(scores, params["alpha"]))
 
 
 def nemenyi_q(params: dict, inputs: dict, variant: str) -> dict:

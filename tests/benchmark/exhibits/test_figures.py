@@ -13,8 +13,8 @@ from benchmark.accuracy import ACCURACIES
 from benchmark.analysis.comparisons import rank_analysis
 from benchmark.analysis.contents import Contents, DatasetInfo, MethodInfo
 from benchmark.errors import CandidError
-from benchmark.exhibits import fig5
 from benchmark.exhibits.curves import Curves
+from benchmark.exhibits.fig5 import Figure5
 from benchmark.exhibits.parts import panels, style
 from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels, method_curves, sensitivity
 from benchmark.exhibits.ranks import critical_difference
@@ -46,7 +46,7 @@ def make_runs() -> pd.DataFrame:
 def make_points() -> pd.DataFrame:
     rows = [
         {"parameter": p, "value": v, "method": "cel", "dataset": d.name, "seed": s, "accuracy": 70 + v + s}
-        for p in fig5.TITLES
+        for p in Figure5.titles
         for v in (0.5, 1.0, 2.0)
         for d in DATASETS
         for s in range(3)
@@ -68,7 +68,7 @@ DRAWINGS = {
     "curves": lambda: method_curves(make_epochs(), CONTENTS),
     "loss": lambda: method_curves(make_epochs(), CONTENTS, "loss"),
     "panel": lambda: curve_panels(make_epochs(), [Panel("Glyphs", CURVES)]),
-    "fig5": lambda: sensitivity(make_points(), fig5.TITLES, TITLES, {"cel": "CEL"}, DEFAULTS),
+    "fig5": lambda: sensitivity(make_points(), Figure5.titles, TITLES, {"cel": "CEL"}, DEFAULTS),
     "ranks": lambda: critical_difference(rank_analysis(*over_datasets(5))),
     "selection": lambda: rules(make_runs(), CONTENTS),
 }
@@ -113,7 +113,7 @@ def test_no_runs_and_an_unknown_metric_are_one_sentence_each() -> None:
     with pytest.raises(CandidError, match="nothing to draw"):
         rules(make_runs().iloc[:0], CONTENTS)
     with pytest.raises(CandidError, match="nothing to draw"):
-        sensitivity(make_points().iloc[:0], fig5.TITLES, TITLES, {"cel": "CEL"}, DEFAULTS)
+        sensitivity(make_points().iloc[:0], Figure5.titles, TITLES, {"cel": "CEL"}, DEFAULTS)
     with pytest.raises(CandidError, match="recorded are loss, test_accuracy"):
         curve_panels(make_epochs(), [Panel("Glyphs", CURVES)], "accuracy")
 
