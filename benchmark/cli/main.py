@@ -43,6 +43,7 @@ MOVED = dict.fromkeys(
     "--rank-all": "was removed: extensions are ranked when --methods names them one by one",
     "--test": "was removed here: use `table3 --test`",
     "--margin": "was removed: the margin of practical equality is 0.5 points",
+    "--axes": "was removed: use `run --sweep data.noise=0,0.1,0.2,0.3`, or data.rate or data.imbalance",
     "--short": "was removed: use --sources p20 --datasets lost,msrcv2",
     "--rates": "was renamed: use --lr",
     "--decays": "was renamed: use --weight-decay",

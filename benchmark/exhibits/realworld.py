@@ -71,7 +71,8 @@ class Realworld(Exhibit):
             return inputs.annotated(realworld_all.all_methods_table(inputs))
         table = agreement_table(agreements(inputs, options))
         named = inputs.selection.methods if inputs.selection.methods != inputs.selection.profile.all_methods else ()
-        printed = set().union(*(part.names for part in parts(inputs.selection, options)))
+        numbers = [number for part in parts(inputs.selection, options) for number in part.numbers]
+        printed = {name for number in numbers for name in (number["ours"], number["method"].lower())}
         missing = [name for name in named if name not in printed]
         notes = [f"Left out, because these sources print no number for them: {', '.join(missing)}."] if missing else []
         caption = f"{table.caption} Device {inputs.contents.device}."
@@ -90,8 +91,7 @@ class Part:
 
     selection: Selection
     specs: list[RunSpec]
-    cells: set[tuple[str, str]]  # method here, dataset as printed
-    names: set[str]  # of the methods, here and as printed
+    numbers: list[dict[str, Any]]  # rows of results/published
 
 
 def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
@@ -118,8 +118,7 @@ def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
         if datasets and methods:
             of_source = replace(selection, profile=profile, methods=methods, datasets=datasets, seeds=seeds)
             specs = [spec for spec in of_source.specs() if (spec.method, titles[spec.dataset]) in cells]
-            names = {name for number in numbers for name in (number["ours"], number["method"].lower())}
-            chosen.append(Part(of_source, specs, cells, names))
+            chosen.append(Part(of_source, specs, numbers))
     if not chosen:
         raise UsageError(
             "None of these methods and data sets has a published number in these sources; see list profiles. "
@@ -134,10 +133,8 @@ def agreements(inputs: Inputs, options: Realworld.Options) -> list[Agreement]:
 
     judged = []
     for part in parts(inputs.selection, options):
-        chosen = part.selection
-        titles = {name: chosen.source(name).title for name in chosen.datasets}
-        of_profile = published.agreements(chosen.profile.name, inputs.runs_of(part.specs), titles, chosen.seeds)
-        judged += [one for one in of_profile if (one.number["ours"], one.number["dataset"]) in part.cells]
+        names = {part.selection.source(name).title: name for name in part.selection.datasets}
+        judged += published.agreements(part.numbers, inputs.runs_of(part.specs), names, part.selection.seeds)
     return judged
 
 

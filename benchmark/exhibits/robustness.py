@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmark.errors import UsageError, did_you_mean
-from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns, figure_datasets
-from benchmark.flags import flag
+from benchmark.errors import UsageError
+from benchmark.exhibits.base import Exhibit, Inputs, NoFlags, RequiredRuns, figure_datasets
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,39 +42,26 @@ class Robustness(Exhibit):
     name, title, kind = "robustness", "the robustness curves", "figure"
     profile = "quick"
 
-    @dataclass(frozen=True)
-    class Options:
-        axes: str = flag(",".join(AXES), f"comma list of {', '.join(AXES)}", metavar="A,B")
-
-    def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
+    def required_runs(self, selection: Selection, options: NoFlags) -> RequiredRuns:
         required = RequiredRuns()
-        for dataset in figure_datasets(selection, self.name):
+        is_usual = selection.datasets == selection.profile.datasets
+        for dataset in figure_datasets(selection, self.name) if is_usual else selection.datasets:
             usual = selection.specs(BOUNDS, [dataset])[0].data
             if usual.generator == "own":
                 raise UsageError(f"{dataset} brings its own candidate sets; these curves need sets that are made.")
-            for name in axes_of(options.axes):
-                for value in AXES[name].values:
-                    extra = changes(AXES[name], value, usual)
+            for name, axis in AXES.items():
+                for value in axis.values:
+                    extra = changes(axis, value, usual)
                     required.vary(selection.specs(methods_of(selection), [dataset], extra=extra), name, float(value))
         return required
 
-    def make(self, inputs: Inputs, options: Options) -> Figure:
+    def make(self, inputs: Inputs, options: NoFlags) -> Figure:
         from benchmark.exhibits.parts.panels import sensitivity
 
-        titles = {name: AXES[name].title for name in axes_of(options.axes)}
+        titles = {name: axis.title for name, axis in AXES.items()}
         entry = inputs.selection.entry
         methods = {name: entry(name).title + BOUNDS.get(name, "") for name in methods_of(inputs.selection)}
         return inputs.signed(sensitivity(inputs.points, titles, inputs.datasets, methods, {}))
-
-
-def axes_of(text: str) -> list[str]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    for word in words:
-        if word not in AXES:
-            raise UsageError(f"--axes: unknown '{word}'.{did_you_mean(word, AXES)} Known: {', '.join(AXES)}.")
-    if not words:
-        raise UsageError(f"--axes names nothing; write a comma list of {', '.join(AXES)}.")
-    return list(dict.fromkeys(words))
 
 
 def methods_of(selection: Selection) -> list[str]:
