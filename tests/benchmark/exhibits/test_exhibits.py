@@ -167,12 +167,8 @@ def test_ranks_are_drawn_from_five_datasets_on(store: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "instead"),
     [
-        (["overall"], "comparisons"),
-        (["pairs"], "comparisons"),
         (["variance"], "run --sweep data.seed"),
         (["measures"], "export --runs"),
-        (["plot", "profiles"], "comparisons"),
-        (["plot", "agreement"], "realworld"),
         (["realworld-all"], "realworld --all-methods"),
         (["plot", "selection"], "selection"),
     ],
