@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -115,22 +115,6 @@ def first_few(items: Sequence[str], limit: int = 5) -> str:
     return ", ".join(items[:limit]) + (f" and {len(items) - limit} more" if len(items) > limit else "")
 
 
-def devices_in_words(devices: Iterable[tuple[str, str]]) -> str:
-    """Name the devices of runs, from `store.devices_of` of each: "cpu", "cuda NVIDIA A100", or several with their runs.
-
-    A run that was resumed elsewhere is "cpu Xeon then cuda A100".
-    """
-    counts = Counter(
-        THEN.join(f"{d.split(':')[0]} {n}".strip() for d, n in zip(kinds.split(THEN), names.split(THEN), strict=False))
-        for kinds, names in devices
-        if kinds
-    )
-    if len(counts) > 1:
-        return " and ".join(f"{place} ({plural(many, 'run')})" for place, many in counts.most_common())
-    place = next(iter(counts), "unknown")
-    return "cpu" if place.startswith("cpu ") and THEN not in place else place
-
-
 def device_notes(runs: pd.DataFrame) -> list[str]:
     """Warn of runs that changed their GPU or CPU between two sessions."""
     names = (str(name or "") for name in runs.loc[runs["status"] == "done", "device_name"])
@@ -162,23 +146,16 @@ def candidate_notes(runs: pd.DataFrame, specs: Sequence[RunSpec]) -> list[str]:
 
 
 def compare_runs(
-    runs: pd.DataFrame,
-    contents: Contents,
-    test: str = "paired",
-    accuracy: Accuracy = LAST,
-    alpha: float = ALPHA,
-    margin: float = MARGIN,
+    runs: pd.DataFrame, contents: Contents, test: str = "paired", accuracy: Accuracy = LAST
 ) -> list[dict[str, Any]]:
     """Compare the reference with every other main method on every dataset; Holm's correction covers all of these tests."""
     runs, reference = relevant(runs, contents), contents.reference
     records, tests = [], []
     for method in contents.main_methods:
-        if method.name == reference:
-            continue
-        for dataset in contents.datasets:
+        for dataset in contents.datasets if method.name != reference else ():
             a = measure(runs, contents, dataset.name, reference, accuracy)
             b = measure(runs, contents, dataset.name, method.name, accuracy)
-            c = st.compare(a.values, b.values, test, alpha, expected=len(contents.seeds))
+            c = st.compare(a.values, b.values, test, ALPHA, expected=len(contents.seeds))
             tests.append(c)
             records.append(
                 {
@@ -202,38 +179,38 @@ def compare_runs(
                     "flags": list(c.flags),
                 }
             )
-    add_holm(records, alpha)
+    add_holm(records)
     family = sum(c.outcome != st.MISSING for c in tests)
     for record, c in zip(records, tests, strict=True):
-        record |= shown_by(c, record, alpha, margin, family)
+        record |= practical_meaning(c, record, family)
     return records
 
 
-def shown_by(c: st.Comparison, record: Mapping[str, Any], alpha: float, margin: float, family: int) -> dict[str, Any]:
+def practical_meaning(c: st.Comparison, record: Mapping[str, Any], family: int) -> dict[str, Any]:
     """Return practical equality, what could have been detected, and P(reference > method) on a new seed."""
     ours, theirs = record["reference_values"], record["method_values"]
     paired = [ours[seed] - theirs[seed] for seed in st.common_seeds(ours, theirs)]
     unknown = (math.nan, math.nan, math.nan)
-    better, low, high = st.probability_better([paired], alpha) if len(paired) > 1 else unknown
-    p_equal = st.equivalence_p(c, margin, alpha)
+    better, low, high = st.probability_better([paired], ALPHA) if len(paired) > 1 else unknown
+    p_equal = st.equivalence_p(c, MARGIN, ALPHA)
     return {
-        "margin": margin,
+        "margin": MARGIN,
         "p_equal": p_equal,
-        "verdict": st.verdict_of(c, p_equal, alpha),
-        "detectable": st.detectable_difference(c, alpha),
-        "detectable_holm": st.detectable_difference(c, alpha, max(1, family)),
+        "verdict": st.verdict_of(c, p_equal, ALPHA),
+        "detectable": st.detectable_difference(c, ALPHA),
+        "detectable_holm": st.detectable_difference(c, ALPHA, max(1, family)),
         "p_better": better,
         "p_better_low": low,
         "p_better_high": high,
     }
 
 
-def add_holm(records: list[dict[str, Any]], alpha: float) -> None:
+def add_holm(records: list[dict[str, Any]]) -> None:
     """Add the Holm-adjusted p and outcome to records that have p, mean_difference and outcome."""
     for record, p in zip(records, st.holm([r["p"] for r in records]), strict=True):
         record["p_holm"] = float(p)
         # Holm rejects at p <= alpha, whereas a single test needs p < alpha.
-        rejected = not math.isnan(p) and p <= alpha
+        rejected = not math.isnan(p) and p <= ALPHA
         record["outcome_holm"] = record["outcome"] if rejected or math.isnan(p) else st.TIE
 
 
@@ -263,35 +240,25 @@ class RankAnalysis:
     datasets: tuple[str, ...]
     incomplete: tuple[str, ...]  # datasets on which a method lacks seeds
     friedman: st.Friedman
-    groups: Any  # (bars, k)
     reference: str
-    alpha: float
 
 
-def rank_analysis(
-    runs: pd.DataFrame, contents: Contents, alpha: float = ALPHA, accuracy: Accuracy = LAST
-) -> RankAnalysis:
+def rank_analysis(runs: pd.DataFrame, contents: Contents) -> RankAnalysis:
     """Rank the main methods by mean over seeds on the datasets on which all of them are complete."""
-    scores, complete, incomplete = complete_scores(runs, contents, accuracy)
-    result = st.friedman(np.stack([values.mean(axis=1) for values in scores.values()], axis=1), alpha)
-    groups = st.nemenyi_groups(result.average_ranks, result.critical_difference)
+    scores, complete, incomplete = complete_scores(runs, contents, LAST)
+    result = st.friedman(np.stack([values.mean(axis=1) for values in scores.values()], axis=1), ALPHA)
     titles = tuple(contents.titles[name] for name in scores)
-    return RankAnalysis(titles, tuple(scores), complete, incomplete, result, groups, contents.reference, alpha)
-
-
-@dataclass(frozen=True)
-class PairComparisons:
-    """Pairs of methods, compared on the datasets where all methods have all seeds."""
-
-    records: tuple[dict[str, Any], ...]  # one per pair; without a reference the better average is named first
-    datasets: tuple[str, ...]
-    incomplete: tuple[str, ...]  # datasets that are left out
+    return RankAnalysis(titles, tuple(scores), complete, incomplete, result, contents.reference)
 
 
 def compare_pairs(
     runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST, reference: str | None = None
-) -> PairComparisons:
-    """Compare every two main methods, or the reference with each of the others; Holm's correction covers all pairs."""
+) -> tuple[list[dict[str, Any]], tuple[str, ...], tuple[str, ...]]:
+    """Compare every two main methods, or the reference with each of the others; Holm's correction covers all pairs.
+
+    Returns a record per pair, the better average first unless it is the reference's, the datasets where all methods have
+    all seeds, and those that are left out.
+    """
     scores, complete, incomplete = complete_scores(runs, contents, accuracy)
     names = sorted(scores, key=lambda name: -float(scores[name].mean()))
     if reference is None:
@@ -302,7 +269,7 @@ def compare_pairs(
     records = [{"method": a, "other": b, **shared, **compare_pair(scores[a], scores[b])} for a, b in pairs]
     for record, p in zip(records, st.holm([r["p"] for r in records]), strict=True):
         record["p_holm"] = float(p)
-    return PairComparisons(tuple(records), complete, incomplete)
+    return records, complete, incomplete
 
 
 def compare_pair(first: st.Array, second: st.Array) -> dict[str, Any]:

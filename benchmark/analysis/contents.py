@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from datasets.base import plural
+
 if TYPE_CHECKING:
+    import pandas as pd
+
     from benchmark.config.selection import Selection
     from datasets.base import Source
 
@@ -73,14 +79,36 @@ class Contents:
     def extensions(self) -> tuple[MethodInfo, ...]:
         return tuple(m for m in self.methods if m.apart)
 
-    def ranking_all(self) -> Contents:
-        """With the extensions among the rest."""
-        return replace(self, methods=tuple(replace(m, apart=False) for m in self.methods))
+    def of_runs(self, runs: pd.DataFrame) -> Contents:
+        """Return the contents with the devices and the numbers of test rows of the finished runs."""
+        done = runs[runs["status"] == "done"]
+        device = devices_in_words(zip(done["device"], done["device_name"], strict=True))
+        rows = done.dropna(subset="test_rows").groupby("dataset")["test_rows"].max()
+        datasets = (replace(d, test_rows=int(rows.get(d.name, 0)) or d.test_rows) for d in self.datasets)
+        return replace(self, device=device, datasets=tuple(datasets))
 
     @property
     def titles(self) -> dict[str, str]:
         """Of methods and data sets, by name."""
         return {m.name: m.title for m in self.methods} | {d.name: d.title for d in self.datasets}
+
+
+def devices_in_words(devices: Iterable[tuple[str, str]]) -> str:
+    """Name the devices of runs, from `store.devices_of` of each: "cpu", "cuda NVIDIA A100", or several with their runs.
+
+    A run that was resumed elsewhere is "cpu Xeon then cuda A100".
+    """
+    from benchmark.store import THEN
+
+    counts = Counter(
+        THEN.join(f"{d.split(':')[0]} {n}".strip() for d, n in zip(kinds.split(THEN), names.split(THEN), strict=False))
+        for kinds, names in devices
+        if kinds
+    )
+    if len(counts) > 1:
+        return " and ".join(f"{place} ({plural(many, 'run')})" for place, many in counts.most_common())
+    place = next(iter(counts), "unknown")
+    return "cpu" if place.startswith("cpu ") and THEN not in place else place
 
 
 def contents_of(selection: Selection, device: str) -> Contents:

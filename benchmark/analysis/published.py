@@ -157,16 +157,15 @@ def agreement(
     return Agreement(number, values, len(seeds), low, high, how, verdict, number["caveat"])
 
 
-def agreements(profile: str, runs: pd.DataFrame, titles: Mapping[str, str], seeds: Sequence[int]) -> list[Agreement]:
-    """Judge all numbers that a profile regenerates, on the datasets named by `titles` (name -> title).
+def agreements(
+    numbers: Iterable[Mapping[str, Any]], runs: pd.DataFrame, names: Mapping[str, str], seeds: Sequence[int]
+) -> list[Agreement]:
+    """Judge published numbers on the datasets of `names` (title -> name).
 
     `runs` has a row per run with its label (the method), dataset, seed, status, reason and accuracies.
     """
-    names = {title: name for name, title in titles.items()}
     judged = []
-    for number in of_profile(profile):
-        if number["dataset"] not in names:
-            continue
+    for number in numbers:
         column = ACCURACY_COLUMNS["train" if number["metric"] == "train" else number["accuracy"]]
         here = runs[(runs["dataset"] == names[number["dataset"]]) & (runs["label"] == number["ours"])]
         done = here[(here["status"] == "done") & here[column].notna()]

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import math
-import re
+import textwrap
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,17 +84,6 @@ def _ansi(cell: Cell, text: str) -> str:
     return text.replace(cell.text, f"\x1b[{code}m{cell.text}\x1b[0m", 1) if code and cell.text else text
 
 
-def _wrap(text: str, width: int, indent: str = "") -> list[str]:
-    lines, line = [], ""
-    for word in text.split():
-        if line and _width(line) + 1 + _width(word) > width:
-            lines.append(line)
-            line = indent + word
-        else:
-            line = f"{line} {word}" if line else word
-    return [*lines, line] if line else lines
-
-
 def padded(rows: Sequence[Sequence[str]], text_columns: int | None = None) -> list[list[str]]:
     """The same texts, each as wide on a terminal as the widest of its column; numbers stand at the right.
 
@@ -121,7 +110,7 @@ def to_text(table: Table, colour: bool = False) -> str:
     line = "─" * _width("  ".join(head))
     # A narrow table does not squeeze its caption into a column of words.
     wrap = max(len(line), 80)
-    out = [*_wrap(table.heading, wrap), line, "  ".join(head).rstrip(), line]
+    out = [*textwrap.wrap(table.heading, wrap), line, "  ".join(head).rstrip(), line]
     for source, texts in zip(table.rows, shown, strict=True):
         if source.rule:
             out.append(line)
@@ -132,7 +121,7 @@ def to_text(table: Table, colour: bool = False) -> str:
     marked = any(c.bold or c.underline for r in table.rows for c in r.cells)
     legend = ["Plain text shows bold as *bold* and underlined as _underlined_."] if marked and not colour else []
     for note in [*legend, *table.remarks]:
-        out += _wrap(f"• {note}", wrap, "  ")
+        out += textwrap.wrap(f"• {note}", wrap, subsequent_indent="  ")
     return "\n".join(out) + "\n"
 
 
@@ -208,17 +197,7 @@ _LATEX = {
 
 
 def latex_escape(text: str) -> str:
-    """Text for bare LaTeX: symbols as mathematics, accents dropped, anything unknown as a question mark."""
-    out = []
-    for part in re.split(r"(\|t\| [<>] [\d.]+)", text):  # one formula, not five
-        if part.startswith("|t|"):
-            out.append(f"${part}$")
-        else:
-            out += _escaped(part)
-    return "".join(out)
-
-
-def _escaped(text: str) -> list[str]:
+    """Return text for bare LaTeX: symbols as mathematics, accents dropped, anything unknown as a question mark."""
     out = []
     for c in text:
         if c in _LATEX:
@@ -228,7 +207,7 @@ def _escaped(text: str) -> list[str]:
         else:
             plain = unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode()
             out.append("".join(_LATEX.get(p, p) for p in plain) or "?")
-    return out
+    return "".join(out)
 
 
 def _latex_cell(cell: Cell) -> str:

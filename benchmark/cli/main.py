@@ -40,8 +40,11 @@ MOVED = dict.fromkeys(
 ) | {  # options of earlier versions -> what to use instead
     "--grace": "was renamed: use `run --shutdown-timeout`",
     "--eval-every": "was removed: use --set train.eval_every=N",
-    "--rank-all": "was removed here: extensions are ranked when --methods names them one by one",
+    "--rank-all": "was removed: extensions are ranked when --methods names them one by one",
     "--test": "was removed here: use `table3 --test`",
+    "--margin": "was removed: the margin of practical equality is 0.5 points",
+    "--axes": "was removed: use `run --sweep data.noise=0,0.1,0.2,0.3`, or data.rate or data.imbalance",
+    "--short": "was removed: use --sources p20 --datasets lost,msrcv2",
     "--rates": "was renamed: use --lr",
     "--decays": "was renamed: use --weight-decay",
 }

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from benchmark import accuracy, exhibits
-from benchmark.analysis.contents import MAIN_KINDS, REFERENCE, TEST_NAMES, Contents, contents_of
-from benchmark.errors import MissingRuns, UsageError
+from benchmark.analysis.contents import MAIN_KINDS, REFERENCE, Contents, contents_of
 from benchmark.files import file_name
 from benchmark.flags import flag
 from datasets.base import plural
@@ -38,19 +37,9 @@ def accuracy_flag() -> Any:
     return flag("last", "which epochs count; oracle is no result", choices=accuracy.WORDS)
 
 
-def rank_all_flag() -> Any:
-    """Return the field of `--rank-all`."""
-    return flag(False, "rank the extensions of --methods all with the rest")
-
-
 def reference_flag(text: str) -> Any:
     """Return the field of `--reference`; the text says what becomes of the method."""
     return flag(None, f"{text} (default: {REFERENCE})", metavar="METHOD")
-
-
-def test_flag() -> Any:
-    """Return the field of `--test`."""
-    return flag("paired", "significance test over seeds", choices=tuple(TEST_NAMES))
 
 
 def changed_options(options: Any) -> dict[str, Any]:
@@ -59,23 +48,10 @@ def changed_options(options: Any) -> dict[str, Any]:
     return {option.name: values[option.name] for option in fields(options) if values[option.name] != option.default}
 
 
-def refuse_options(options: Any, names: Sequence[str], why: str) -> None:
-    """Raise UsageError if one of these options was given: it would change nothing."""
-    for name in changed_options(options):
-        if name in names:
-            raise UsageError(f"--{name.replace('_', '-')} {why}")
-
-
-def competing_methods(selection: Selection, rank_all: bool) -> list[str]:
+def competing_methods(selection: Selection) -> list[str]:
     """Return the methods that are ranked and compared, as `Contents.main_methods` does."""
-    apart = () if rank_all else selection.apart
-    return [name for name in selection.methods if selection.entry(name).kind in MAIN_KINDS and name not in apart]
-
-
-def with_options(contents: Contents, options: Any) -> Contents:
-    """Return the contents with the reference of the options; with `rank_all` the extensions are ranked too."""
-    contents = contents.ranking_all() if getattr(options, "rank_all", False) else contents
-    return replace(contents, reference=options.reference or REFERENCE)
+    names = selection.methods
+    return [name for name in names if selection.entry(name).kind in MAIN_KINDS and name not in selection.apart]
 
 
 @dataclass
@@ -142,15 +118,12 @@ class Inputs:
     @functools.cached_property
     def contents(self) -> Contents:
         """The contents of a table, with the devices and the numbers of test rows of the finished runs."""
-        if not self.required.specs or not self.place.results.is_dir():
-            return contents_of(self.selection, self.place.device)
-        from benchmark.analysis.comparisons import devices_in_words
+        contents = contents_of(self.selection, self.place.device)
+        return contents.of_runs(self.runs) if self.required.specs and self.place.results.is_dir() else contents
 
-        done = self.runs[self.runs["status"] == "done"]
-        plan = contents_of(self.selection, devices_in_words(zip(done["device"], done["device_name"], strict=True)))
-        rows = done.dropna(subset="test_rows").groupby("dataset")["test_rows"].max()
-        sets = (replace(d, test_rows=int(rows.get(d.name, 0)) or d.test_rows) for d in plan.datasets)
-        return replace(plan, datasets=tuple(sets))
+    def compared_with(self, reference: str | None) -> Contents:
+        """Return the contents with this method in the place of the usual reference."""
+        return replace(self.contents, reference=reference or REFERENCE)
 
     def runs_of(self, specs: Sequence[RunSpec]) -> pandas.DataFrame:
         """Return those of the runs that belong to these specifications."""
@@ -175,13 +148,6 @@ class Inputs:
         """Titles of the datasets that have runs here, by name."""
         names = dict.fromkeys(spec.dataset for spec in self.required.specs)
         return {name: self.contents.titles[name] for name in names}
-
-    def require_one(self, name: str) -> None:
-        """Raise MissingRuns if no run is finished: a drawing would be empty axes."""
-        if not self.status.count("done"):
-            raise MissingRuns(
-                f"There are no finished runs for {name} in {self.place.results}; run it without --no-run first."
-            )
 
     def signed(self, figure: Figure) -> Figure:
         """Write the profile and the state of its runs into the corner of a figure."""

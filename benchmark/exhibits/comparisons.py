@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmark.accuracy import by_word
 from benchmark.analysis.contents import LEAST_DATASETS, Contents
 from benchmark.analysis.table import NONE, Cell, Row, Table, row
 from benchmark.errors import UsageError
-from benchmark.exhibits.base import (
-    Exhibit,
-    Inputs,
-    RequiredRuns,
-    accuracy_flag,
-    competing_methods,
-    rank_all_flag,
-    with_options,
-)
+from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns, accuracy_flag, competing_methods
 from benchmark.flags import flag
 from datasets.base import plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from benchmark.analysis.comparisons import PairComparisons
     from benchmark.config.selection import Selection
 
 COLUMNS = ("A", "B", "A − B", "95 %, t", "95 %, bootstrap", "P(A > B)", "Ahead/equal/behind", "p", "p Holm")
@@ -38,11 +30,10 @@ class Comparisons(Exhibit):
     @dataclass(frozen=True)
     class Options:
         accuracy: str = accuracy_flag()
-        rank_all: bool = rank_all_flag()
         reference: str | None = flag(None, "only the pairs with this method", metavar="METHOD")
 
     def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
-        competing = competing_methods(selection, options.rank_all)
+        competing = competing_methods(selection)
         if len(competing) < 2:
             raise UsageError(
                 "A comparison needs two methods; name a second one in --methods (controls, references and extensions are "
@@ -53,7 +44,7 @@ class Comparisons(Exhibit):
         return super().required_runs(selection, options)
 
     def make(self, inputs: Inputs, options: Options) -> Table:
-        return inputs.annotated(comparison_table(inputs.runs, with_options(inputs.contents, options), options))
+        return inputs.annotated(comparison_table(inputs.runs, inputs.contents, options))
 
 
 def comparison_table(runs: pd.DataFrame, contents: Contents, options: Comparisons.Options) -> Table:
@@ -62,10 +53,10 @@ def comparison_table(runs: pd.DataFrame, contents: Contents, options: Comparison
     from benchmark.exhibits.parts import cells
 
     accuracy, titles = by_word(options.accuracy), contents.titles
-    compared = compare_pairs(runs, contents, accuracy, options.reference)
+    records, datasets, incomplete = compare_pairs(runs, contents, accuracy, options.reference)
     lines: list[Row] = []
-    for k, r in enumerate(compared.records):
-        new = k == 0 or r["method"] != compared.records[k - 1]["method"]
+    for k, r in enumerate(records):
+        new = k == 0 or r["method"] != records[k - 1]["method"]
         lines.append(
             row(
                 titles[r["method"]] if new else "",
@@ -82,27 +73,27 @@ def comparison_table(runs: pd.DataFrame, contents: Contents, options: Comparison
         )
     caption = (
         f"{cells.warned(accuracy)}Pairs of methods, difference in test accuracy (points) {accuracy.caption}, averaged over "
-        f"{', '.join(titles[name] for name in compared.datasets)}; {cells.seeds_text(contents)}. "
+        f"{', '.join(titles[name] for name in datasets)}; {cells.seeds_text(contents)}. "
         f"Profile {contents.profile}, device {contents.device}."
     )
     summary = cells.summary_of(contents, accuracy, "comparisons") | {
         "alpha": ALPHA,
         "reference": options.reference,
-        "datasets": list(compared.datasets),
-        "family": sum(not math.isnan(r["p"]) for r in compared.records),
+        "datasets": list(datasets),
+        "family": sum(not math.isnan(r["p"]) for r in records),
     }
-    notes = tuple(reading_notes(compared, contents, ALPHA))
-    complete = not compared.incomplete
-    return Table(
-        "Comparisons", caption, COLUMNS, tuple(lines), notes, (), compared.records, summary, complete, text_columns=2
-    )
+    notes = reading_notes(records, datasets, incomplete, contents)
+    content = (COLUMNS, tuple(lines), tuple(notes), (), tuple(records), summary, not incomplete)
+    return Table("Comparisons", caption, *content, text_columns=2)
 
 
 def p_text(p: float) -> str:
     return NONE if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def reading_notes(compared: PairComparisons, contents: Contents, alpha: float) -> list[str]:
+def reading_notes(
+    records: Sequence[Mapping[str, Any]], datasets: Sequence[str], incomplete: Sequence[str], contents: Contents
+) -> list[str]:
     """Explain the columns, and say what is missing or looks wrong."""
     from benchmark.exhibits.parts import cells
 
@@ -113,21 +104,23 @@ def reading_notes(compared: PairComparisons, contents: Contents, alpha: float) -
         "P(A > B): probability that A is ahead of B on a new seed of one of these datasets, with its 95 % bootstrap "
         "interval (Clopper and Pearson's where the seeds of every dataset agree).",
         "Ahead/equal/behind: datasets on which the mean of A is higher than, equal to or lower than that of B.",
-        signed_rank_note(len(compared.datasets), len(compared.records), alpha),
+        signed_rank_note(len(datasets), len(records)),
         *cells.split_note(contents),
     ]
     if seeds < 2:
         notes.append("With one seed there are no intervals over seeds.")
-    if compared.incomplete:
-        listed = ", ".join(titles[name] for name in compared.incomplete)
+    if incomplete:
+        listed = ", ".join(titles[name] for name in incomplete)
         notes.append(f"Incomplete: left out because not all methods have all seeds there: {listed}.")
-    copies = [f"{titles[r['method']]} and {titles[r['other']]}" for r in compared.records if r["equal"] == r["n"]]
+    copies = [f"{titles[r['method']]} and {titles[r['other']]}" for r in records if r["equal"] == r["n"]]
     notes += [f"Warning: {pair} have the same mean on every dataset; are these runs copies?" for pair in copies]
     return notes
 
 
-def signed_rank_note(datasets: int, tests: int, alpha: float) -> str:
+def signed_rank_note(datasets: int, tests: int) -> str:
     """Say what Wilcoxon's test can show over this number of datasets."""
+    from benchmark.analysis.comparisons import ALPHA
+
     if datasets < LEAST_DATASETS:
         return (
             f"p is not given: Wilcoxon's signed-rank test over datasets needs at least {LEAST_DATASETS} datasets, and this "
@@ -136,10 +129,10 @@ def signed_rank_note(datasets: int, tests: int, alpha: float) -> str:
     least = 2.0 ** (1 - datasets)
     adjusted = min(1.0, least * tests)
     note = (
-        f"p: Wilcoxon's signed-rank test over datasets; bold: significant at {alpha:g} after Holm's correction for "
+        f"p: Wilcoxon's signed-rank test over datasets; bold: significant at {ALPHA:g} after Holm's correction for "
         f"{plural(tests, 'pair')}. With {datasets} datasets p is at least {least:.2g}, {adjusted:.2g} after correction"
     )
-    if adjusted <= alpha:
+    if adjusted <= ALPHA:
         return f"{note}."
-    needed = math.ceil(1 + math.log2(tests / alpha))
+    needed = math.ceil(1 + math.log2(tests / ALPHA))
     return f"{note}, so nothing can be significant; {needed} datasets are needed."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmark.analysis.contents import REFERENCE
 from benchmark.config.profile import load_profile, profile_names
-from benchmark.exhibits.base import FolderPlot, Inputs, reference_flag, with_options
+from benchmark.exhibits.base import FolderPlot, Inputs, reference_flag
 from benchmark.files import file_name
 from benchmark.flags import flag
 
@@ -35,7 +35,7 @@ class Curves(FolderPlot):
     def make(self, inputs: Inputs, options: Options) -> Figure:
         from benchmark.exhibits.parts.panels import method_curves
 
-        return method_curves(inputs.epochs, with_options(inputs.contents, options), options.metric)
+        return method_curves(inputs.epochs, inputs.compared_with(options.reference), options.metric)
 
     def draw(self, epochs: pd.DataFrame, methods: Sequence[str], titles: Mapping[str, str], options: Options) -> Figure:
         from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels

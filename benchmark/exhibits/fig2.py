@@ -29,7 +29,6 @@ class Figure2(Exhibit):
     def make(self, inputs: Inputs, options: NoFlags) -> Figure:
         from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels
 
-        inputs.require_one(self.name)
         pll, idpll = Style("#0072B2", DASH, "s"), Style("#D55E00", "-", "o")
         panels = [
             Panel(title, (Curve("PLL", dataset, "PLL", pll), Curve("IDPLL", dataset, "IDPLL", idpll)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmark.analysis.contents import MAIN_KINDS
-from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns, reference_flag, with_options
+from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns, reference_flag
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +30,6 @@ class Figure4(Exhibit):
     def make(self, inputs: Inputs, options: Options) -> Figure:
         from benchmark.exhibits.parts.panels import method_curves
 
-        inputs.require_one(self.name)
-        contents = with_options(inputs.contents, options)
+        contents = inputs.compared_with(options.reference)
         datasets = tuple(d for d in contents.datasets if d.name in inputs.datasets)
         return inputs.signed(method_curves(inputs.epochs, replace(contents, datasets=datasets)))

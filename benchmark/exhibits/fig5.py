@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from benchmark.exhibits.base import Exhibit, Inputs, NoFlags, RequiredRuns, figure_datasets
 
@@ -17,23 +18,26 @@ VALUES = {
     "gamma1": (0.5, 1.0, 2.0, 5.0),
     "gamma2": (0.5, 1.0, 2.0, 5.0),
 }
-TITLES = {"alpha": "α", "beta": "β", "gamma1": "γ₁", "gamma2": "γ₂"}
 
 
 class Figure5(Exhibit):
     name, title, kind = "fig5", "Figure 5", "figure"
+    titles: ClassVar[dict[str, str]] = {"alpha": "α", "beta": "β", "gamma1": "γ₁", "gamma2": "γ₂"}
+
+    def values(self, selection: Selection) -> Mapping[str, Sequence[float]]:
+        """Return the values of each setting."""
+        return VALUES
 
     def required_runs(self, selection: Selection, options: NoFlags) -> RequiredRuns:
         required = RequiredRuns()
         for dataset in figure_datasets(selection, self.name):
-            for key, values in VALUES.items():
+            for key, values in self.values(selection).items():
                 for value in values:
-                    required.vary(selection.specs(["cel"], [dataset], {key: value}), key, value)
+                    required.vary(selection.specs(["cel"], [dataset], {key: value}), key, float(value))
         return required
 
     def make(self, inputs: Inputs, options: NoFlags) -> Figure:
         from benchmark.exhibits.parts.panels import sensitivity
 
-        inputs.require_one(self.name)
         defaults = inputs.selection.specs(["cel"], list(inputs.datasets)[:1])[0].config.method_config
-        return inputs.signed(sensitivity(inputs.points, TITLES, inputs.datasets, defaults))
+        return inputs.signed(sensitivity(inputs.points, self.titles, inputs.datasets, {"cel": "CEL"}, defaults))

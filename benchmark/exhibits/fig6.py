@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
-from benchmark.exhibits.base import Exhibit, Inputs, NoFlags, RequiredRuns, figure_datasets
+from benchmark.exhibits.fig5 import Figure5
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from benchmark.config.selection import Selection
 
 LENGTHS = (128, 256, 512, 768, 1024)
-PAPER_LENGTH = 512  # filled in the drawing
 
 
-class Figure6(Exhibit):
+class Figure6(Figure5):
     name, title, kind = "fig6", "Figure 6", "figure"
+    titles: ClassVar[dict[str, str]] = {"embedding_length": "Length of the class-wise embedding"}
 
-    def required_runs(self, selection: Selection, options: NoFlags) -> RequiredRuns:
-        required, key = RequiredRuns(), "embedding_length"
-        for dataset in figure_datasets(selection, self.name):
-            for length in selection.profile.figures.get(self.name, {}).get("lengths", LENGTHS):
-                required.vary(selection.specs(["cel"], [dataset], {key: length}), key, float(length))
-        return required
-
-    def make(self, inputs: Inputs, options: NoFlags) -> Figure:
-        from benchmark.exhibits.parts.panels import one_parameter
-
-        inputs.require_one(self.name)
-        title = "Length of the class-wise embedding"
-        figure = one_parameter(inputs.points, "embedding_length", title, inputs.datasets, PAPER_LENGTH)
-        return inputs.signed(figure)
+    def values(self, selection: Selection) -> Mapping[str, Sequence[float]]:
+        """Return the lengths of the profile, or the paper's."""
+        return {"embedding_length": selection.profile.figures.get(self.name, {}).get("lengths", LENGTHS)}

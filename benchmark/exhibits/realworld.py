@@ -15,16 +15,7 @@ from benchmark.analysis.table import Cell, Row, Table, row
 from benchmark.config.profile import load_profile
 from benchmark.errors import UsageError, did_you_mean
 from benchmark.exhibits import realworld_all
-from benchmark.exhibits.base import (
-    Exhibit,
-    Inputs,
-    RequiredRuns,
-    accuracy_flag,
-    rank_all_flag,
-    reference_flag,
-    refuse_options,
-    test_flag,
-)
+from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns
 from benchmark.exhibits.parts.style import canvas, styled
 from benchmark.flags import flag
 
@@ -40,8 +31,6 @@ SOURCES = ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23", "l21-fashion")
 USUAL_SOURCES = "f25,k25,p20,v21,l21-fashion"  # the others do not publish their learning rates
 USUAL_SETS = ("lost", "msrcv2", "birdsong")
 IMAGES = "fashion-mnist"  # of l21-fashion: takes part when its files or runs are there
-SHORT_SOURCES, SHORT_SETS = "p20", ("lost", "msrcv2")
-TRAINING = ", training labels"  # beside a method whose accuracy is that on the training rows
 COLUMNS = ("Source", "Method", "Data set", "Model", "Published", "Ours", "Difference", "95 % interval", "Verdict")
 
 
@@ -52,12 +41,7 @@ class Realworld(Exhibit):
     @dataclass(frozen=True)
     class Options:
         sources: str = flag(USUAL_SOURCES, f"comma list of {', '.join(SOURCES)}", metavar="A,B")
-        short: bool = flag(False, "one source and two datasets, minutes")
         all_methods: bool = flag(False, "all methods under one protocol instead of the published numbers")
-        accuracy: str = accuracy_flag()
-        rank_all: bool = rank_all_flag()
-        reference: str | None = reference_flag("the method that is compared with the others")
-        test: str = test_flag()
 
     def profile_for(self, options: Options) -> str:
         return "realworld-all" if options.all_methods else self.profile
@@ -73,22 +57,23 @@ class Realworld(Exhibit):
     def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
         required = RequiredRuns()
         if options.all_methods:
-            refuse_options(options, ("sources", "short"), "does not go with --all-methods.")
+            if options.sources != USUAL_SOURCES:
+                raise UsageError("--sources does not go with --all-methods.")
             for chosen in realworld_all.selections(selection):
                 required.add(chosen.specs())
-            if options.reference is None or options.reference in required.labels.values():
-                return required
-            raise UsageError(f"--reference {options.reference} is not among the methods of this table.")
-        refuse_options(options, ("accuracy", "rank_all", "reference", "test"), "goes with --all-methods only.")
+            return required
         for part in parts(selection, options):
             required.add(part.specs)
         return required
 
     def make(self, inputs: Inputs, options: Options) -> Table:
         if options.all_methods:
-            return inputs.annotated(realworld_all.all_methods_table(inputs, options))
+            return inputs.annotated(realworld_all.all_methods_table(inputs))
         table = agreement_table(agreements(inputs, options))
-        missing = without_number(inputs.selection, options)
+        named = inputs.selection.methods if inputs.selection.methods != inputs.selection.profile.all_methods else ()
+        numbers = [number for part in parts(inputs.selection, options) for number in part.numbers]
+        printed = {name for number in numbers for name in (number["ours"], number["method"].lower())}
+        missing = [name for name in named if name not in printed]
         notes = [f"Left out, because these sources print no number for them: {', '.join(missing)}."] if missing else []
         caption = f"{table.caption} Device {inputs.contents.device}."
         return inputs.annotated(replace(table, caption=caption, notes=(*table.notes, *notes)))
@@ -106,7 +91,7 @@ class Part:
 
     selection: Selection
     specs: list[RunSpec]
-    cells: set[tuple[str, str]]  # method here, dataset as printed
+    numbers: list[dict[str, Any]]  # rows of results/published
 
 
 def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
@@ -115,10 +100,8 @@ def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
 
     own = selection.profile
     sets = (*USUAL_SETS, IMAGES) if selection.datasets == own.datasets else selection.datasets
-    if options.short and {*USUAL_SETS} <= {*sets}:  # nobody named others
-        sets = SHORT_SETS
     chosen = []
-    for word in filter(None, map(str.strip, (SHORT_SOURCES if options.short else options.sources).split(","))):
+    for word in filter(None, map(str.strip, options.sources.split(","))):
         if word not in SOURCES:
             raise UsageError(f"--sources: unknown '{word}'.{did_you_mean(word, SOURCES)} Known: {', '.join(SOURCES)}.")
         profile = load_profile(f"realworld-{word}")
@@ -135,7 +118,7 @@ def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
         if datasets and methods:
             of_source = replace(selection, profile=profile, methods=methods, datasets=datasets, seeds=seeds)
             specs = [spec for spec in of_source.specs() if (spec.method, titles[spec.dataset]) in cells]
-            chosen.append(Part(of_source, specs, cells))
+            chosen.append(Part(of_source, specs, numbers))
     if not chosen:
         raise UsageError(
             "None of these methods and data sets has a published number in these sources; see list profiles. "
@@ -144,33 +127,23 @@ def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
     return chosen
 
 
-def without_number(selection: Selection, options: Realworld.Options) -> list[str]:
-    """Return the methods that were named and for which no chosen source has a number."""
-    from benchmark.analysis import published
-
-    if selection.methods == selection.profile.all_methods:
-        return []
-    profiles = [part.selection.profile.name for part in parts(selection, options)]
-    numbers = [number for profile in profiles for number in published.of_profile(profile)]
-    names = {name for number in numbers for name in (number["ours"], number["method"].lower())}
-    return [name for name in selection.methods if name not in names]
-
-
 def agreements(inputs: Inputs, options: Realworld.Options) -> list[Agreement]:
     """Return every published number of the chosen sources with our result."""
     from benchmark.analysis import published
 
     judged = []
     for part in parts(inputs.selection, options):
-        chosen = part.selection
-        titles = {name: chosen.source(name).title for name in chosen.datasets}
-        of_profile = published.agreements(chosen.profile.name, inputs.runs_of(part.specs), titles, chosen.seeds)
-        judged += [one for one in of_profile if (one.number["ours"], one.number["dataset"]) in part.cells]
+        names = {part.selection.source(name).title: name for name in part.selection.datasets}
+        judged += published.agreements(part.numbers, inputs.runs_of(part.specs), names, part.selection.seeds)
     return judged
 
 
 def short_source(one: Agreement) -> str:
     return one.number["source"].split(",")[0]
+
+
+def method_title(one: Agreement) -> str:
+    return one.number["method"] + (", training labels" if one.number["metric"] == "train" else "")
 
 
 def agreement_table(judged: Sequence[Agreement]) -> Table:
@@ -186,7 +159,7 @@ def agreement_table(judged: Sequence[Agreement]) -> Table:
         rows.append(
             row(
                 short_source(one) if new else "",
-                number["method"] + (TRAINING if number["metric"] == "train" else ""),
+                method_title(one),
                 number["dataset"],
                 number["model"],
                 spread(number["mean"], number["std"]),
@@ -242,37 +215,21 @@ def record(one: Agreement) -> dict[str, Any]:
 
 @styled
 def agreement_plot(judged: Sequence[Agreement]) -> Figure:
-    """Draw published accuracies and ours as dots with 95 % intervals; differing cells are printed bold."""
+    """Draw our accuracy minus the published one with its 95 % interval; cells that differ are printed bold."""
     from benchmark.analysis.published import count
 
-    figure, grid = canvas(1, 1, 7.5, 1.2 + 0.24 * len(judged))
+    figure, grid = canvas(1, 1, 7.5, 1.2 + 0.2 * len(judged))
     axes = grid[0, 0]
+    axes.axvline(0, color="#777777", linewidth=0.9)
     for k, one in enumerate(judged):
-        theirs = (one.number["mean"], one.number["std"], int(one.number["n"]))
-        ours = (one.mean, one.std, len(one.values))
-        for (mean, deviation, n), colour, marker, label, shift in (
-            (theirs, "#666666", "D", "published", -0.14),
-            (ours, "#0072B2", "o", "ours", 0.14),
-        ):
-            look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1}
-            axes.errorbar(mean, k + shift, xerr=half_width(deviation, n), label=None if k else label, **look)
-    names = [
-        f"{short_source(o)}  {o.number['method']}{TRAINING if o.number['metric'] == 'train' else ''}, {o.number['dataset']}"
-        for o in judged
-    ]
-    axes.set_yticks(range(len(judged)), names, fontsize=7)
+        reach = None if math.isnan(one.low) else [[one.difference - one.low], [one.high - one.difference]]
+        axes.errorbar(one.difference, k, xerr=reach, color="#0072B2", marker="o", markersize=4, linewidth=1)
+    titles = [f"{short_source(o)}  {method_title(o)}, {o.number['dataset']}" for o in judged]
+    axes.set_yticks(range(len(judged)), titles, fontsize=7)
     for tick, one in zip(axes.get_yticklabels(), judged, strict=True):
         tick.set_fontweight("bold" if one.verdict == "differs" else "normal")
     axes.set_ylim(len(judged) - 0.4, -0.6)
-    axes.set_xlabel("Accuracy (%), mean and 95 % interval")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=7)  # above: no row is covered
+    axes.set_xlabel("Ours minus published (points), 95 % interval")
     note = count(judged) + ("; those in bold differ" if any(one.verdict == "differs" for one in judged) else "")
     figure.supxlabel(note, fontsize=7, color="#666666", x=0.99, ha="right")
     return figure
-
-
-def half_width(deviation: float, n: int) -> float | None:
-    """Return half the 95 % t interval of a mean; None where no deviation is published."""
-    from benchmark.analysis.statistics import critical_t
-
-    return None if math.isnan(deviation) else critical_t(n) * deviation / math.sqrt(n)

@@ -9,18 +9,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from benchmark.accuracy import by_word
+from benchmark.accuracy import LAST
 from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo, contents_of
 from benchmark.analysis.table import NONE, Table
 from benchmark.config.profile import load_profile
 from benchmark.errors import MissingRuns
-from benchmark.exhibits.base import Inputs, with_options
+from benchmark.exhibits.base import Inputs
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from benchmark.config.selection import Selection
-    from benchmark.exhibits.realworld import Realworld
 
 MODELS = {"realworld-all": "MLP", "realworld-all-linear": "linear"}  # profile -> title of its columns
 
@@ -35,7 +34,7 @@ def selections(selection: Selection) -> list[Selection]:
     return [replace(selection, profile=profile, methods=methods, apart=apart) for profile in profiles]
 
 
-def runs_of_models(inputs: Inputs, options: Realworld.Options) -> tuple[pd.DataFrame, Contents]:
+def runs_of_models(inputs: Inputs) -> tuple[pd.DataFrame, Contents]:
     """Return the runs of all models in one frame, and contents in which every model and dataset is a column."""
     import pandas as pd
 
@@ -47,21 +46,20 @@ def runs_of_models(inputs: Inputs, options: Realworld.Options) -> tuple[pd.DataF
         frame = inputs.runs_of(selection.specs())
         frames.append(frame.assign(dataset=frame["dataset"] + f", {model}", profile=name))
         columns += [DatasetInfo(f"{d.name}, {model}", f"{d.title}, {model}", model) for d in contents.datasets]
-    contents = with_options(contents, options)
     return pd.concat(frames, ignore_index=True), replace(contents, profile=name, datasets=tuple(columns))
 
 
-def all_methods_table(inputs: Inputs, options: Realworld.Options) -> Table:
+def all_methods_table(inputs: Inputs) -> Table:
     """Build the table: accuracies by model and dataset, the average rank, and win/tie/loss against the reference."""
     from benchmark.analysis.comparisons import ALPHA, compare_runs
     from benchmark.exhibits.parts import cells
 
-    runs, contents = runs_of_models(inputs, options)
-    accuracy, titles = by_word(options.accuracy), contents.titles
+    runs, contents = runs_of_models(inputs)
+    titles = contents.titles
     main = [m.name for m in contents.main_methods]
-    grid = cells.grid_of(runs, contents, [m.name for m in contents.methods], main, accuracy)
-    records = compare_runs(runs, contents, options.test, accuracy)
-    ranks, note = average_ranks(runs, contents, options)
+    grid = cells.grid_of(runs, contents, [m.name for m in contents.methods], main, LAST)
+    records = compare_runs(runs, contents)
+    ranks, note = average_ranks(runs, contents)
 
     def summary_cells(method: MethodInfo) -> Sequence[str]:
         against = [record for record in records if record["method"] == method.name]
@@ -69,35 +67,24 @@ def all_methods_table(inputs: Inputs, options: Realworld.Options) -> Table:
 
     rows, data = cells.method_rows(grid, cells.sections_of(contents), more=summary_cells)
     caption = (
-        f"{cells.accuracy_caption(contents, accuracy)} One protocol and one tuning budget for all, chosen without true "
+        f"{cells.accuracy_caption(contents, LAST)} One protocol and one tuning budget for all, chosen without true "
         f"labels. Best in bold, second best underlined, among PLL and IDPLL methods with all folds."
     )
     star = titles.get(contents.reference, contents.reference)
     tests = sum(record["n"] > 1 for record in records)
     notes = [
-        f"★ against the row: win/tie/loss of {star} over the columns, {TEST_NAMES[options.test]} at {ALPHA:g}, raw and "
+        f"★ against the row: win/tie/loss of {star} over the columns, {TEST_NAMES['paired']} at {ALPHA:g}, raw and "
         f"after Holm's adjustment for {tests} tests. Folds share training rows, so these tests reject somewhat too often.",
         *note,
         *cells.incomplete_note(grid.complete),
     ]
     if contents.extensions:
         notes.append("Below the references: extensions, not part of the CEL paper and not ranked.")
-    compared = {"test": options.test, "reference": contents.reference, "comparisons": records}
-    summary = cells.summary_of(contents, accuracy, "realworld-all") | compared
+    compared = {"test": "paired", "reference": contents.reference, "comparisons": records}
+    summary = cells.summary_of(contents, LAST, "realworld-all") | compared
     columns = ("Type", "Method", *(d.title for d in contents.datasets), "Rank", "★ against it", "Holm")
-    problems, title = grid.problems(titles), "All methods on real-world sets"
-    return Table(
-        title,
-        caption,
-        columns,
-        tuple(rows),
-        tuple(notes),
-        problems,
-        tuple(data),
-        summary,
-        grid.complete,
-        text_columns=2,
-    )
+    content = (columns, tuple(rows), tuple(notes), grid.problems(titles), tuple(data), summary, grid.complete)
+    return Table("All methods on real-world sets", caption, *content, text_columns=2)
 
 
 def outcomes(records: list[dict[str, Any]], key: str) -> str:
@@ -113,14 +100,12 @@ def outcomes(records: list[dict[str, Any]], key: str) -> str:
     return counts_text(counts[-1, -1], int(missing[-1, -1]))
 
 
-def average_ranks(
-    runs: pd.DataFrame, contents: Contents, options: Realworld.Options
-) -> tuple[dict[str, str], list[str]]:
+def average_ranks(runs: pd.DataFrame, contents: Contents) -> tuple[dict[str, str], list[str]]:
     """Return the average rank of every ranked method over the complete columns, and a note on Friedman's test."""
     from benchmark.analysis.comparisons import rank_analysis
 
     try:
-        analysis = rank_analysis(runs, contents, accuracy=by_word(options.accuracy))
+        analysis = rank_analysis(runs, contents)
     except MissingRuns:
         return {}, []
     if len(analysis.datasets) < 2:

@@ -81,10 +81,7 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
 def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo], profile: str = "paper") -> Table:
     """Build the table of sizes and candidate labels as measured, beside the published ones.
 
-    `measured` has a dict per data set, with `dataset` (its name) and either `missing` (how to get it) or train, test,
-    size, classes, rate, avg_cls, ambiguity (degree), singletons (share of samples with one candidate), perhaps
-    without_truth (share of samples whose candidates do not contain the true label), and of its annotator `annotator`
-    (in words), `doubts` (sentences) and the numbers named in ANNOTATOR.
+    `measured` has what `measure` returns: a dict per data set with its numbers, or with how to get it under `missing`.
     """
     from benchmark.analysis import published
 

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 from benchmark.accuracy import LAST, Accuracy, by_word
 from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.analysis.table import Table
-from benchmark.exhibits.base import (
-    Exhibit,
-    Inputs,
-    accuracy_flag,
-    reference_flag,
-    with_options,
-)
+from benchmark.exhibits.base import Exhibit, Inputs, accuracy_flag, reference_flag
 from datasets.base import plural
 
 if TYPE_CHECKING:
@@ -35,11 +29,11 @@ class Table2(Exhibit):
         reference: str | None = reference_flag("the method that is compared with the others")
 
     def make(self, inputs: Inputs, options: Options) -> Table:
-        contents = with_options(inputs.contents, options)
-        return inputs.annotated(table2(inputs.runs, contents, accuracy=by_word(options.accuracy)))
+        contents = inputs.compared_with(options.reference)
+        return inputs.annotated(table2(inputs.runs, contents, by_word(options.accuracy)))
 
 
-def table2(runs: pd.DataFrame, contents: Contents, test: str = "paired", accuracy: Accuracy = LAST) -> Table:
+def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) -> Table:
     """Build the table; methods that no file defines any more stand last."""
     from benchmark.analysis import published
     from benchmark.analysis.comparisons import ALPHA, mixture_notes, relevant, unregistered
@@ -50,7 +44,7 @@ def table2(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
     sections = cells.sections_of(contents, gone)
     main = [m.name for m in contents.main_methods]
     grid = cells.grid_of(runs, contents, [m.name for section in sections for m in section], main, accuracy)
-    grid = replace(grid, leading=leading(grid, main, test, ALPHA))
+    grid = replace(grid, leading=leading(grid, main))
     paper = published.beside(contents.profile) if contents.shows_published else {}
 
     def printed(method: MethodInfo, dataset: DatasetInfo) -> tuple[float, float, int] | None:
@@ -79,11 +73,11 @@ def table2(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
     caption = (
         f"{cells.accuracy_caption(contents, accuracy)} Best in bold, second best underlined, among PLL and IDPLL methods "
         f"with all seeds; {LEADING_MARK} all that the test of Table 3 does not find worse than the best, without "
-        f"correction. Differences are tested in Table 3 ({TEST_NAMES[test]}, {ALPHA:g}): "
-        f"{cells.test_limits(test, len(contents.seeds), ALPHA)}."
+        f"correction. Differences are tested in Table 3 ({TEST_NAMES['paired']}, {ALPHA:g}): "
+        f"{cells.test_limits('paired', len(contents.seeds), ALPHA)}."
     )
     summary = cells.summary_of(contents, accuracy, "table2") | {
-        "test": test,
+        "test": "paired",
         "alpha": ALPHA,
         "reference": contents.reference,
         "cells_done": sum(c.complete for c in planned),
@@ -96,7 +90,7 @@ def table2(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
     )
 
 
-def leading(grid: Grid, labels: Sequence[str], test: str, alpha: float) -> dict[tuple[str, str], str]:
+def leading(grid: Grid, labels: Sequence[str]) -> dict[tuple[str, str], str]:
     """Mark the cells that are not significantly worse than the best of their dataset; none with fewer than two seeds."""
     from benchmark.analysis import statistics as st
 
@@ -105,7 +99,7 @@ def leading(grid: Grid, labels: Sequence[str], test: str, alpha: float) -> dict[
         cells = {label: grid.cells[label, d.name] for label in labels if grid.cells[label, d.name].complete}
         best = max(cells, key=lambda label: cells[label].mean, default="")
         for label, cell in cells.items() if len(cells) > 1 else ():
-            outcome = st.compare(cells[best].values, cell.values, test, alpha).outcome
+            outcome = st.compare(cells[best].values, cell.values).outcome
             if label == best or outcome in (st.TIE, st.LOSS):
                 marks[label, d.name] = LEADING_MARK
     return marks

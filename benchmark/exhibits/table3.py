@@ -16,12 +16,9 @@ from benchmark.exhibits.base import (
     Output,
     RequiredRuns,
     accuracy_flag,
+    changed_options,
     competing_methods,
-    rank_all_flag,
     reference_flag,
-    refuse_options,
-    test_flag,
-    with_options,
 )
 from benchmark.flags import flag
 
@@ -37,55 +34,39 @@ class Table3(Exhibit):
     @dataclass(frozen=True)
     class Options:
         accuracy: str = accuracy_flag()
-        rank_all: bool = rank_all_flag()
         reference: str | None = reference_flag("the method that is compared with the others")
-        margin: float = flag(
-            MARGIN, "methods that differ by less are equal in practice (points)", kind=float, metavar="POINTS"
-        )
-        test: str = test_flag()
+        test: str = flag("paired", "significance test over seeds", choices=tuple(TEST_NAMES))
         from_paper: bool = flag(False, "re-derive it from the published Table 2")
 
     def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
-        """Raise UsageError unless the reference has something to be compared with, and the margin is positive."""
+        """Raise UsageError unless the reference has something to be compared with."""
         reference = options.reference or REFERENCE
         if reference not in selection.methods:
             raise UsageError(
                 f"--reference {reference} is not among the methods of this table; take one of "
                 f"{', '.join(selection.methods)}, or add it to --methods."
             )
-        if not set(competing_methods(selection, options.rank_all)) - {reference}:
+        if not set(competing_methods(selection)) - {reference}:
             raise UsageError(
                 f"There is nothing to compare {reference} with; name a second method in --methods (controls, "
                 f"references and extensions are not ranked)."
             )
-        if not 0 < options.margin < 100:
-            raise UsageError(
-                f"--margin {options.margin:g}: no runs can show that two methods are equal to the last digit; give accuracy "
-                f"points above 0 and below 100, for example --margin {MARGIN:g}."
-            )
         return super().required_runs(selection, options)
 
     def make(self, inputs: Inputs, options: Options) -> Table:
-        accuracy = by_word(options.accuracy)
-        table = table3(inputs.runs, with_options(inputs.contents, options), options.test, accuracy, options.margin)
-        return inputs.annotated(table)
+        contents = inputs.compared_with(options.reference)
+        return inputs.annotated(table3(inputs.runs, contents, options.test, by_word(options.accuracy)))
 
     def without_runs(self, options: Options) -> Output | None:
         if not options.from_paper:
             return None
-        why = "does not go with --from-paper: the published numbers are all there is."
-        refuse_options(options, ("accuracy", "rank_all", "reference", "margin"), why)
-        test = "student" if options.test == "paired" else options.test
-        return Output(table3_from_paper(test), "published", f"table3-from-paper-{test}")
+        others = [name for name in changed_options(options) if name != "from_paper"]
+        if others:
+            raise UsageError(f"--{others[0]} does not go with --from-paper: the published numbers are all there is.")
+        return Output(table3_from_paper(), "published", "table3-from-paper")
 
 
-def table3(
-    runs: pd.DataFrame,
-    contents: Contents,
-    test: str = "paired",
-    accuracy: Accuracy = LAST,
-    margin: float = MARGIN,
-) -> Table:
+def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accuracy: Accuracy = LAST) -> Table:
     """Count wins, ties and losses of the contents' reference against every other main method."""
     from benchmark.analysis import statistics as st
     from benchmark.analysis.comparisons import ALPHA, compare_runs, mixture_notes, relevant
@@ -93,10 +74,7 @@ def table3(
 
     reference, titles = contents.reference, contents.titles
     others = [m for m in contents.main_methods if m.name != reference]
-    if reference not in {m.name for m in contents.methods} or not others:
-        names = ", ".join(m.name for m in contents.methods)
-        raise UsageError(f"Table 3 compares '{reference}' with other methods of the table, which has {names}.")
-    records = compare_runs(runs, contents, test, accuracy, margin=margin)
+    records = compare_runs(runs, contents, test, accuracy)
     groups, raw, holm, missing = count_outcomes(records, {d.name: d.group for d in contents.datasets})
     several = len(groups) > 2  # the line of a single group would only repeat the total
     rows = [
@@ -119,7 +97,7 @@ def table3(
         f"{cells.warned(accuracy)}Win/tie/loss of {titles[reference]} against each method: {TEST_NAMES[test]} at {ALPHA:g} "
         f"on test accuracy {accuracy.caption}, {cells.seeds_text(contents)}; "
         f"{cells.test_limits(test, len(contents.seeds), ALPHA)}. "
-        f"A tie is equal where the seeds rule out a difference beyond ±{margin:g} points (two one-sided tests), else "
+        f"A tie is equal where the seeds rule out a difference beyond ±{MARGIN:g} points (two one-sided tests), else "
         f"undecided. {detectable_text(records)}The line of Holm's adjusts for {family} tests; another "
         f"reference is another family of tests. Profile {contents.profile}, device {contents.device}."
     )
@@ -132,7 +110,7 @@ def table3(
         "device": contents.device,
         "test": test,
         "alpha": ALPHA,
-        "margin": margin,
+        "margin": MARGIN,
         "reference": reference,
         "accuracy": accuracy.key,
         "seeds": list(contents.seeds),
@@ -213,17 +191,13 @@ def notes_of(records: Sequence[Mapping[str, Any]], titles: Mapping[str, str], te
 
 
 # From the published Table 2 -------------------------------------------------------------------------------------------
-def table3_from_paper(test: str = "student") -> Table:
+def table3_from_paper() -> Table:
     """Derive Table 3 from the published Table 2, beside the printed one, with the cells that differ."""
     from benchmark.analysis import published
     from benchmark.analysis.comparisons import ALPHA
     from benchmark.exhibits.parts.cells import counts_text
 
-    if test not in ("student", "welch"):
-        raise UsageError(
-            f"The published means and deviations do not allow a {test} test: it needs the runs; use student or welch."
-        )
-    records = published_records(test)
+    records = published_records()
     methods = list(dict.fromkeys(r["method"] for r in records))
     groups, raw, holm, _ = count_outcomes(records, {r["dataset"]: r["group"] for r in records})
     printed = published.win_tie_loss()
@@ -251,14 +225,14 @@ def table3_from_paper(test: str = "student") -> Table:
         "on those runs is excluded, since it allows 65 wins at most."
     )
     caption = (
-        f"Win/tie/loss of CEL, {TEST_NAMES[test]} at {ALPHA:g} from mean, std (read as the sample form) and n = 3, beside "
+        f"Win/tie/loss of CEL, {TEST_NAMES['student']} at {ALPHA:g} from mean, std (read as the sample form) and n = 3, beside "
         f"the printed counts. Where they differ the derived count is bold. The last line adjusts for {len(records)} tests "
         f"by Holm's method."
     )
     summary = {
         "table": "table3",
         "source": "published Table 2",
-        "test": test,
+        "test": "student",
         "alpha": ALPHA,
         "std_ddof": 1,
         "printed": list(printed["Total", "Total"]),
@@ -269,36 +243,19 @@ def table3_from_paper(test: str = "student") -> Table:
     return Table(title, caption, ("", *methods, "Total"), tuple(rows), tuple(notes), (), tuple(records), summary)
 
 
-def published_records(test: str) -> list[dict[str, Any]]:
+def published_records() -> list[dict[str, Any]]:
     """Compare CEL with every other published cell, method by method, with Holm's adjustment over all of them."""
     from benchmark.analysis import published
     from benchmark.analysis import statistics as st
-    from benchmark.analysis.comparisons import ALPHA, add_holm
+    from benchmark.analysis.comparisons import add_holm
 
-    table, info = published.load("table2"), published.load("table1")
-    group_of = dict(zip(info["dataset"], info["group"], strict=True))
-    ours = table[table["method"] == "CEL"].set_index("dataset")
+    table, groups = published.load("table2"), published.load("table1").set_index("dataset")["group"]
     others = table[table["method"] != "CEL"].reset_index(drop=True)
-    sides = [
-        st.Summary(*(frame[c].to_numpy(float) for c in ("mean", "std", "n")))
-        for frame in (ours.loc[others["dataset"]], others)
-    ]
-    tested = st.unpaired_t(*sides, equal_var=test == "student", alpha=ALPHA)
-    effect = st.hedges_g(*sides)["hedges_g"]
-    records: list[dict[str, Any]] = [
-        {
-            "reference": "CEL",
-            "method": r["method"],
-            "dataset": r["dataset"],
-            "group": group_of[r["dataset"]],
-            "mean_difference": ours["mean"][r["dataset"]] - r["mean"],
-            "t": float(tested["t"][i]),
-            "df": float(tested["df"][i]),
-            "p": float(tested["p"][i]),
-            "effect": float(effect[i]),
-            "outcome": int(tested["outcome"][i]),
-        }
-        for i, r in enumerate(others.to_dict("records"))
-    ]
-    add_holm(records, ALPHA)
+    ours = table[table["method"] == "CEL"].set_index("dataset").loc[others["dataset"]].reset_index()
+    tested = st.unpaired_t(*(st.Summary(side["mean"], side["std"], side["n"]) for side in (ours, others)))
+    compared = others[["method", "dataset"]].assign(
+        reference="CEL", group=others["dataset"].map(groups), mean_difference=ours["mean"] - others["mean"], **tested
+    )
+    records = [{str(key): value for key, value in record.items()} for record in compared.to_dict("records")]
+    add_holm(records)
     return records

@@ -177,11 +177,9 @@ def _contents(profile: Profile, catalogue: Catalogue, frame: pd.DataFrame) -> Co
     datasets = tuple(name for name in dict.fromkeys((*profile.datasets, *SOURCES)) if name in present and methods)
     seeds = _seeds(profile, frame if plain.empty else plain)
     selection = Selection(profile, catalogue, methods, datasets, seeds, (), profile.extensions)
-    done = frame[frame["status"] == "done"]
-    plan = contents_of(selection, comparisons.devices_in_words(zip(done["device"], done["device_name"], strict=True)))
-    infos = [*plan.datasets, *(DatasetInfo(name, name, "Own") for name in sorted(present - set(datasets)))]
-    rows = done.dropna(subset="test_rows").groupby("dataset")["test_rows"].max()
-    return replace(plan, datasets=tuple(replace(d, test_rows=int(rows.get(d.name, 0)) or d.test_rows) for d in infos))
+    contents = contents_of(selection, "unknown")
+    unlisted = (DatasetInfo(name, name, "Own") for name in sorted(present - set(datasets)))
+    return replace(contents, datasets=(*contents.datasets, *unlisted)).of_runs(frame)
 
 
 def _seeds(profile: Profile, frame: pd.DataFrame) -> tuple[int, ...]:

@@ -9,26 +9,40 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from benchmark import store
+from datasets.candidates.candidate_sets import CandidateSet, checksum, save
 from tests.conftest import ROOT
 from tests.support.fake_store import write_store
 
 SCRIPT = [sys.executable, str(ROOT / "examples" / "merge_results.py")]
 
 
+def filled(results: Path, methods: list[str], seeds: tuple[int, ...]) -> Path:
+    """Write runs with the candidate sets that they were trained on."""
+
+    def with_set(document: dict[str, Any]) -> None:
+        matrix = torch.rand(30, 10, generator=torch.Generator().manual_seed(document["seed"])) < 0.5
+        document["candidates_sha256"] = checksum(matrix.numpy())
+        path = results / "candidates" / "fashion" / f"uniform-seed{document['seed']}.npz"
+        save(path, CandidateSet(matrix, document["candidates_sha256"], {}))
+
+    write_store(results, profile="quick", methods=methods, datasets=["fashion"], seeds=seeds, edit=with_set)
+    return results
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    write_store(tmp_path / "source", profile="quick", methods=["cel", "proden"], datasets=["fashion"], seeds=(0, 1))
-    return tmp_path / "source"
+    return filled(tmp_path / "source", ["cel", "proden"], (0, 1))
 
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    write_store(tmp_path / "target", profile="quick", methods=["cel"], datasets=["fashion"], seeds=(0,))
-    return tmp_path / "target"
+    return filled(tmp_path / "target", ["cel"], (0,))
 
 
 def merge(*words: object) -> subprocess.CompletedProcess[str]:

@@ -1,10 +1,10 @@
-"""Data card of a candidate set: sizes, most confused pairs, example images; as text, and as PNG and PDF."""
+"""Data card of a candidate set: sizes, most confused pairs and examples as text, example images as PNG and PDF."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from textwrap import fill
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,14 +13,12 @@ from datasets.base import UNKNOWN, Dataset, plural
 from datasets.candidates.candidate_sets import CandidateSet, Statistics, annotator_in_words, doubts, statistics
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BAR = 40  # characters of the longest bar in the text form
 PAIRS = 12  # most confused pairs shown
 COLUMNS, EXAMPLE_ROWS = 6, 3
-NAME_LENGTH, LINE_LENGTH, LINES = 22, 26, 3  # characters of a class name and of a line under an example, and its lines
-TITLE_LENGTH = 100  # characters of a line above the figure
+LINE_LENGTH, LINES = 26, 3  # characters of a line beside an example, and its lines
 WORDS_SHOWN = 12  # candidates of an example in the text form
 
 
@@ -45,8 +43,9 @@ def text(dataset: Dataset, candidates: CandidateSet) -> str:
 
 
 def write(dataset: Dataset, candidates: CandidateSet, stem: Path) -> list[Path]:
-    """Write the card as `stem`.png and `stem`.pdf."""
-    return save(_figure(dataset, candidates), stem.parent, stem.name, dpi=130)
+    """Write the example images as `stem`.png and `stem`.pdf; rows that are no images have the text alone."""
+    drawing = figure(dataset, candidates)
+    return [] if drawing is None else save(drawing, stem.parent, stem.name, dpi=130)
 
 
 def noun(dataset: Dataset) -> str:
@@ -114,84 +113,24 @@ def _set_in_words(dataset: Dataset, candidates: CandidateSet, row: int) -> str:
     return "  ".join([f"[{true}]", *wrong[:WORDS_SHOWN], *more])
 
 
-# The drawing ---------------------------------------------------------------------------------------------------------
-
-
-def _figure(dataset: Dataset, candidates: CandidateSet) -> Figure:
+def figure(dataset: Dataset, candidates: CandidateSet) -> Figure | None:
+    """Draw example images with the true label above and the other candidates below; None where rows are no images."""
     from matplotlib.figure import Figure  # not pyplot: no window system, no global state
 
-    numbers = statistics(candidates.matrix, dataset.train.labels, PAIRS)
-    images = dataset.train.images.dtype == torch.uint8
-    figure = Figure(figsize=(10, 9 if images else 4.2), layout="constrained")
-    figure.suptitle("\n".join(_title(dataset, candidates)), fontsize=11)
-    upper: Any = figure.subfigures(2, 1, height_ratios=(4, 5)) if images else [figure]
-    sizes, pairs = upper[0].subplots(1, 2)
-    _draw_sizes(sizes, numbers, noun(dataset))
-    _draw_pairs(pairs, numbers, dataset)
-    if images:
-        axes = upper[1].subplots(EXAMPLE_ROWS, COLUMNS).flatten()
-        rows = example_rows(candidates, len(axes))
-        for axis in axes:
-            axis.set_axis_off()
-        for axis, row in zip(axes, rows, strict=False):
-            _draw_example(axis, dataset, candidates, row)
-    return figure
-
-
-def _title(dataset: Dataset, candidates: CandidateSet) -> list[str]:
-    annotator = annotator_in_words(candidates)
-    lines = [headline(dataset, candidates), *([f"annotator: {annotator}"] if annotator else [])]
-    return lines + [line for doubt in doubts(candidates) for line in wrap(f"Warning: {doubt}", TITLE_LENGTH)]
-
-
-def _draw_sizes(axis: Axes, numbers: Statistics, noun: str) -> None:
-    axis.bar(list(numbers.histogram), list(numbers.histogram.values()), color="#4c72b0")
-    axis.axvline(numbers.average_size, color="black", linestyle="--", linewidth=1)
-    missing = f", without truth {numbers.without_truth:.1%}" if numbers.without_truth else ""
-    facts = f"average {numbers.average_size:.2f}, alone {numbers.singletons:.1%}, ambiguity {numbers.ambiguity:.2f}{missing}"
-    axis.set_title(facts, fontsize=9)
-    axis.set_xlabel(f"candidates per {noun}")
-    axis.set_ylabel(f"{noun}s")
-    axis.locator_params(integer=True)
-
-
-def _draw_pairs(axis: Axes, numbers: Statistics, dataset: Dataset) -> None:
-    pairs, names = numbers.confusions, [shortened(name, NAME_LENGTH) for name in dataset.class_names]
-    axis.barh(range(len(pairs)), [pair.share for pair in pairs], color="#dd8452")
-    axis.set_yticks(range(len(pairs)), [f"{names[pair.true]} → {names[pair.wrong]}" for pair in pairs], fontsize=8)
-    for label in axis.get_yticklabels():
-        label.set_parse_math(False)  # a class may be called "$"
-    axis.invert_yaxis()
-    axis.set_title("most confused: true → wrong candidate", fontsize=9)
-    axis.set_xlabel(f"share of the true label's {noun(dataset)}s")
-
-
-def _draw_example(axis: Axes, dataset: Dataset, candidates: CandidateSet, row: int) -> None:
-    images, sizes = dataset.train.batch(torch.tensor([row]))
-    height, width = images.shape[2:] if sizes is None else sizes[0].tolist()
-    axis.imshow(images[0, :, :height, :width].permute(1, 2, 0).numpy(), interpolation="nearest")
-    true, wrong = _set_of(dataset, candidates, row)
-    axis.set_title(
-        shortened(true, NAME_LENGTH), fontsize=8, fontweight="bold", color="#1a7f37", pad=3, parse_math=False
-    )
-    # Broken here: one long line would make its column wider than the others.
-    others = in_lines([shortened(name, NAME_LENGTH) for name in wrong]) or "(alone)"
-    axis.text(0.5, -0.04, others, transform=axis.transAxes, ha="center", va="top", fontsize=7, parse_math=False)
-
-
-def shortened(name: str, length: int) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"
-
-
-def in_lines(words: list[str], length: int = LINE_LENGTH, most: int = LINES) -> str:
-    """Arrange words in at most that many lines; a word is never cut, and what has no room is counted: "+7"."""
-    lines: list[str] = []
-    for k, word in enumerate(words):
-        if lines and len(lines[-1]) + 2 + len(word) <= length:
-            lines[-1] += f"  {word}"
-        elif len(lines) < most:
-            lines.append(word)
-        else:
-            lines[-1] += f"  +{len(words) - k}"
-            break
-    return "\n".join(lines)
+    if dataset.train.images.dtype != torch.uint8:
+        return None
+    drawing = Figure(figsize=(10, 6), layout="constrained")
+    drawing.suptitle(headline(dataset, candidates), fontsize=11)
+    grid = drawing.subplots(EXAMPLE_ROWS, COLUMNS).flatten()
+    for axes in grid:
+        axes.set_axis_off()
+    for axes, row in zip(grid, example_rows(candidates, len(grid)), strict=False):
+        images, sizes = dataset.train.batch(torch.tensor([row]))
+        height, width = images.shape[2:] if sizes is None else sizes[0].tolist()
+        axes.imshow(images[0, :, :height, :width].permute(1, 2, 0).numpy(), interpolation="nearest")
+        true, wrong = _set_of(dataset, candidates, row)
+        axes.set_title(true[:LINE_LENGTH], fontsize=8, fontweight="bold", color="#1a7f37", pad=3, parse_math=False)
+        # Broken here: one long line would make its column wider than the others.
+        others = fill(", ".join(wrong) or "(alone)", LINE_LENGTH, max_lines=LINES, placeholder=" …")
+        axes.text(0.5, -0.04, others, transform=axes.transAxes, ha="center", va="top", fontsize=7, parse_math=False)
+    return drawing

@@ -1,4 +1,4 @@
-"""Panels of accuracy curves with names at the ends of the lines, and of accuracy against a parameter.
+"""Panels of accuracy curves, and of accuracy against a parameter.
 
 Accuracies are in percent. matplotlib is imported on first use; no torch.
 """
@@ -57,48 +57,29 @@ def metric_title(metric: str) -> str:
     return labels.get(metric, metric.replace("_", " ").capitalize())
 
 
-def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move label positions apart so that neighbours are `gap` away, staying in [low, high] where they fit, in order."""
-    order = sorted(range(len(positions)), key=lambda i: positions[i])
-    # Blocks of labels that touch each other: [sum of desired starts, count]; merging them keeps each near its place.
-    blocks: list[list[float]] = []
-    for rank, i in enumerate(order):
-        blocks.append([positions[i] - rank * gap, 1.0])
-        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
-            total, count = blocks.pop()
-            blocks[-1][0] += total
-            blocks[-1][1] += count
-    highest = high - gap * (len(order) - 1)
-    starts = [max(low, min(t / c, highest)) for t, c in blocks for _ in range(int(c))]
-    placed = [0.0] * len(order)
-    for rank, i in enumerate(order):
-        placed[i] = starts[rank] + rank * gap
-    return placed
-
-
-def _draw_curves(
-    axes: Axes, epochs: pd.DataFrame, panel: Panel, metric: str, reference: str
-) -> list[tuple[Curve, Style, float, float]]:
-    """Draw lines with seed bands; return where each line ends."""
-    ends = []
+def _draw_curves(axes: Axes, panel: Panel, lines: Sequence[pd.DataFrame], reference: str) -> None:
+    """Draw lines with seed bands, and a legend beside the axes with the highest end on top."""
     styles = styles_of(curve.label for curve in panel.curves)
     tint = min(0.13, 1.3 / max(1, len(panel.curves)))  # many bands on each other would hide the lines
-    for k, curve in enumerate(panel.curves):
-        line = series(epochs, curve, metric)
+    ends = {}
+    for k, (curve, line) in enumerate(zip(panel.curves, lines, strict=True)):
         if line.empty:
             continue
-        style = curve.style or styles[curve.label]
         bold = curve.label.split("[")[0] == reference
-        x = line.index.to_numpy() + 1
-        every = max(1, math.ceil(len(x) / 6))
+        every = max(1, math.ceil(len(line) / 6))
         # Markers start at different epochs, so that they do not pile up.
         marks = {"markevery": (k * every // max(1, len(panel.curves)), every), "markeredgewidth": 0.9}
         width = {"linewidth": 2.0, "zorder": 4} if bold else {"linewidth": 1.2, "zorder": 3}
-        mean_and_band(axes, x, line, style, tint, **marks, **width)
-        ends.append((curve, style, float(x[-1]), float(line["mean"].iloc[-1])))
-    return ends
+        look = {**marks, **width, "label": curve.title}
+        mean_and_band(axes, line.index.to_numpy() + 1, line, curve.style or styles[curve.label], tint, **look)
+        ends[curve.title] = float(line["mean"].iloc[-1])
+    handles, titles = axes.get_legend_handles_labels()
+    order = sorted(range(len(titles)), key=lambda i: -ends[titles[i]])
+    beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "fontsize": 8}
+    axes.legend([handles[i] for i in order], [titles[i] for i in order], **beside)
 
 
+BAND = "line: mean over seeds; band: least to largest seed"
 EARLY = 0.2  # of the epochs: where a curve may leave the axis below
 
 
@@ -108,72 +89,45 @@ def robust_range(lines: Sequence[pd.DataFrame]) -> tuple[float, float] | None:
     An epoch or two near chance would press all that matters into a strip at the top. The limits leave room for the bands
     of the seeds, from EARLY on also below.
     """
-    lines = [line for line in lines if not line.empty]
-    if not lines:
-        return None
     late = pd.concat([line[line.index >= EARLY * line.index.max()] for line in lines])
     low, high = float(late["min"].min()), max(float(line["max"].max()) for line in lines)
     lowest, room = min(float(line["min"].min()) for line in lines), max(high - low, 1e-9)
     return (low - 0.12 * room, high + 0.06 * room) if lowest < low - 0.3 * room else None
 
 
-def _label_ends(
-    axes: Axes, ends: Sequence[tuple[Curve, Style, float, float]], line_height: float, reference: str
-) -> None:
-    """Write names beside the ends of the lines, moved apart, each with its marker and a thin leader."""
-    low, high = axes.get_ylim()
-    left, right = axes.get_xlim()
-    gap = line_height * (high - low)
-    places = spread([y for *_, y in ends], gap, low + gap / 2, high - gap / 2)
-    beside = right + 0.065 * (right - left)
-    for (curve, style, x, y), place in zip(ends, places, strict=True):
-        leader = ([x, right + 0.05 * (right - left)], [y, place])
-        axes.plot(*leader, color=style.colour, linewidth=0.6, alpha=0.7, clip_on=False, zorder=1)
-        mark: dict[str, Any] = {"marker": style.marker, "markersize": 4.5, "markerfacecolor": "white"}
-        axes.plot([beside], [place], color=style.colour, clip_on=False, **mark)
-        weight = "bold" if curve.label == reference else "normal"
-        font: dict[str, Any] = {"color": style.colour, "fontsize": 8, "fontweight": weight, "va": "center"}
-        axes.annotate(
-            curve.title, (beside, place), xytext=(6, 0), textcoords="offset points", annotation_clip=False, **font
-        )
-    axes.set_xlim(left, right)
-    axes.set_ylim(low, high)
-
-
 @styled
 def curve_panels(
     epochs: pd.DataFrame, panels: Sequence[Panel], metric: str = "test_accuracy", reference: str = REFERENCE
 ) -> Figure:
-    """Draw curves of any recorded metric in panels, names at the ends of the lines."""
-    if epochs.empty or all(series(epochs, c, metric).empty for p in panels for c in p.curves):
+    """Draw curves of any recorded metric in panels; `reference` is drawn bold."""
+    lines = {panel: [series(epochs, curve, metric) for curve in panel.curves] for panel in panels if len(epochs)}
+    if all(line.empty for own in lines.values() for line in own):
         raise nothing(metric)
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
-    most = max(len(p.curves) for p in panels)
-    height = max(3.0, 0.23 * most + 0.9)
+    height = max(3.0, 0.23 * max(len(p.curves) for p in panels) + 0.9)
     figure, grid = canvas(rows, columns, 5.2 * columns + 0.4, height * rows)
     for axes, panel in zip(grid.flat, panels, strict=False):
-        ends = _draw_curves(axes, epochs, panel, metric, reference)
         axes.set_title(panel.title, fontsize=10, loc="left")
         axes.set_xlabel("Epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)  # there is no epoch 1.5
-        if not ends:
+        drawn = [line for line in lines[panel] if len(line)]
+        if not drawn:
             axes.text(0.5, 0.5, "no runs", transform=axes.transAxes, ha="center", color="#777777")
             continue
-        lines = [series(epochs, curve, metric) for curve in panel.curves]
-        limits = robust_range(lines)
+        _draw_curves(axes, panel, lines[panel], reference)
+        limits = robust_range(drawn)
         if limits is not None and "accuracy" in metric:
             axes.set_ylim(*limits)
-        last = max(x for *_, x, _ in ends)
-        first = min(float(line.index[0]) + 1 for line in lines if len(line))  # some are evaluated now and then
+        first = min(line.index[0] for line in drawn) + 1  # some are evaluated now and then
+        last = max(line.index[-1] for line in drawn) + 1
         axes.set_xlim(first if last > first else first - 0.5, max(last, first + 1))
-        _label_ends(axes, ends, 0.19 / height, reference)
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_visible(False)
     for axes in grid[:, 0]:
         axes.set_ylabel(metric_title(metric))
     if epochs["seed"].nunique() > 1:
-        figure.supxlabel("line: mean over seeds; band: least to largest seed", fontsize=7.5, color="#666666")
+        figure.supxlabel(BAND, fontsize=7.5, color="#666666")
     return figure
 
 
@@ -187,64 +141,51 @@ def method_curves(epochs: pd.DataFrame, contents: Contents, metric: str = "test_
 
 
 # Accuracy against a parameter -----------------------------------------------------------------------------------------
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#882255")  # by dataset
-
-
 @styled
 def sensitivity(
-    points: pd.DataFrame, parameters: Mapping[str, str], datasets: Mapping[str, str], defaults: Mapping[str, float]
+    points: pd.DataFrame,
+    parameters: Mapping[str, str],
+    datasets: Mapping[str, str],
+    methods: Mapping[str, str],
+    defaults: Mapping[str, Any],
 ) -> Figure:
-    """Draw mean and range over seeds, a row per dataset and a column per parameter; the default is filled.
+    """Draw a row per dataset and a column per parameter, a line per method with a seed band; the default is filled.
 
-    `parameters` and `datasets` map names to titles. Values are evenly spaced: they were chosen as a grid.
+    `parameters`, `datasets` and `methods` map names to titles. Values are evenly spaced: they were chosen as a grid.
     """
     points = points[points["parameter"].isin(list(parameters)) & points["dataset"].isin(list(datasets))]
     if points.empty:
-        raise nothing("sensitivity")
-    size = 2.1 * len(parameters) + 1.0, 2.1 * len(datasets) + 0.4
-    figure, grid = canvas(len(datasets), len(parameters), *size, sharey="row")
+        raise nothing("accuracy against a parameter")
+    several = len(methods) > 1
+    columns = 2 * len(parameters)  # of the legend: two fit above an axis
+    height = 2.7 * len(datasets) + (0.2 * (2 + math.ceil(len(methods) / columns)) if several else 0)
+    figure, grid = canvas(len(datasets), len(parameters), 3.2 * len(parameters) + 0.5, height, sharey="row")
+    styles = styles_of(methods)
+    handles: dict[str, Any] = {}
     for r, (dataset, title) in enumerate(datasets.items()):
-        for axes, (parameter, parameter_title) in zip(grid[r], parameters.items(), strict=True):
-            own = points[(points["dataset"] == dataset) & (points["parameter"] == parameter)]
-            _draw_sensitivity(axes, own, COLOURS[r % len(COLOURS)], defaults.get(parameter))
+        for axes, parameter in zip(grid[r], parameters, strict=True):
+            own = points[points["parameter"] == parameter]
+            values = list(dict.fromkeys(own["value"]))
+            if all(isinstance(value, int | float) for value in values):  # words stay as they were named
+                values.sort()
+            for method in methods:
+                here = own[(own["dataset"] == dataset) & (own["method"] == method)]
+                stats = here.groupby("value", sort=False)["accuracy"].agg(["mean", "min", "max"])
+                stats = stats.reindex([value for value in values if value in stats.index])
+                x = np.array([values.index(value) for value in stats.index])
+                look = {"linewidth": 1.2, "zorder": 3, "label": methods[method]}
+                mean_and_band(axes, x, stats, styles[method], 0.12, **look)
+                if defaults.get(parameter) in stats.index:
+                    usual = defaults[parameter]
+                    filled = {"color": styles[method].colour, "marker": styles[method].marker, "zorder": 4}
+                    axes.plot([values.index(usual)], [stats["mean"][usual]], markersize=5, **filled)
+            handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+            axes.set_xticks(range(len(values)), [f"{v:g}" if isinstance(v, int | float) else str(v) for v in values])
+            axes.set_xlim(-0.3, len(values) - 0.7)
             if r == len(datasets) - 1:
-                axes.set_xlabel(parameter_title)
-        grid[r, 0].set_ylabel(f"{title}\naccuracy (%)")
+                axes.set_xlabel(parameters[parameter])
+        grid[r, 0].set_ylabel(f"{title}\ntest accuracy (%)")
+    if several:
+        font: dict[str, Any] = {"fontsize": 8, "title": BAND, "title_fontsize": 7}
+        figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=columns, **font)
     return figure
-
-
-@styled
-def one_parameter(
-    points: pd.DataFrame, parameter: str, title: str, datasets: Mapping[str, str], default: float
-) -> Figure:
-    """Draw one parameter, a panel per dataset; the default is filled."""
-    points = points[(points["parameter"] == parameter) & points["dataset"].isin(list(datasets))]
-    if points.empty:
-        raise nothing(title)
-    figure, grid = canvas(1, len(datasets), 3.3 * len(datasets) + 0.3, 2.7)
-    for k, (dataset, dataset_title) in enumerate(datasets.items()):
-        axes = grid[0, k]
-        _draw_sensitivity(axes, points[points["dataset"] == dataset], COLOURS[k % len(COLOURS)], default)
-        axes.set_title(dataset_title, fontsize=10, loc="left")
-        axes.set_xlabel(title)
-    grid[0, 0].set_ylabel("Test accuracy (%)")
-    return figure
-
-
-def _draw_sensitivity(axes: Axes, own: pd.DataFrame, colour: str, default: float | None) -> None:
-    if own.empty:
-        axes.text(0.5, 0.5, "no runs", transform=axes.transAxes, ha="center", color="#777777")
-        axes.set_xticks([])
-        return
-    axes.grid(axis="x", visible=False)
-    numbers = all(isinstance(value, int | float) for value in own["value"])
-    stats = own.groupby("value", sort=numbers)["accuracy"].agg(["mean", "min", "max"])  # words as they were named
-    x = np.arange(len(stats))
-    below, above = stats["mean"] - stats["min"], stats["max"] - stats["mean"]
-    axes.errorbar(
-        x, stats["mean"], yerr=[below, above], color=colour, linewidth=1.4, capsize=2.5, elinewidth=0.9, zorder=3
-    )
-    fill = [colour if v == default else "white" for v in stats.index]
-    axes.scatter(x, stats["mean"], s=26, c=fill, edgecolors=colour, linewidths=1.2, zorder=4)
-    axes.set_xticks(x, [f"{v:g}" if isinstance(v, int | float) else str(v) for v in stats.index])
-    axes.set_xlim(-0.4, len(stats) - 0.6)

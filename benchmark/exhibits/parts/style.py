@@ -86,33 +86,22 @@ RC: dict[Any, Any] = {
 }
 
 
-def style_of(name: str) -> Style:
-    """Return the style of a method or of a label such as "cel[beta=0]": fixed, or else from a digest of the name."""
-    return styles_of([name])[name]
-
-
 def styles_of(names: Iterable[str]) -> dict[str, Style]:
-    """Return styles for one figure: no two alike in colour and line, and no colour twice while there are others."""
+    """Return styles of methods and of labels such as "cel[beta=0]" in one figure: fixed, or else from a digest of the name.
+
+    No two are alike in colour and line, and no colour appears twice while there are others.
+    """
     styles: dict[str, Style] = {}
     for name in sorted(set(names)):
-        if name in STYLES:
-            styles[name] = STYLES[name]
-            continue
-        digest = hashlib.sha256(name.encode()).digest()
-        colours, lines = _turned(_OTHER_COLOURS, digest[0]), _turned(_OTHER_LINES, digest[1])
-        looks = [Style(c, line, _turned(_OTHER_MARKERS, digest[2])[0]) for line in lines for c in colours]
-        colours_used = {style.colour for style in styles.values()}
-        pairs_used = {(style.colour, str(style.line)) for style in styles.values()}
-        new_colours = [look for look in looks if look.colour not in colours_used]
-        new_pairs = [look for look in looks if (look.colour, str(look.line)) not in pairs_used]
-        styles[name] = (new_colours or new_pairs or looks)[0]
+        turn = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+        looks = [Style(c, line, _OTHER_MARKERS[turn % 8]) for line in _OTHER_LINES for c in _OTHER_COLOURS]
+        looks = [*looks[turn % len(looks) :], *looks[: turn % len(looks)]]
+        colours = {style.colour for style in styles.values()}
+        pairs = {(style.colour, str(style.line)) for style in styles.values()}
+        new_colours = [look for look in looks if look.colour not in colours]
+        new_pairs = [look for look in looks if (look.colour, str(look.line)) not in pairs]
+        styles[name] = STYLES.get(name) or (new_colours or new_pairs or looks)[0]
     return styles
-
-
-def _turned(items: Sequence[Any], by: int) -> list[Any]:
-    """Rotate the items."""
-    start = by % len(items)
-    return [*items[start:], *items[:start]]
 
 
 UNDATED: dict[str, dict[str, None]] = {

@@ -43,7 +43,7 @@ class Sweep:
             for value in self.values:
                 specs = selection.specs([method], extra=[self.override(value)])
                 required.add(specs, self.label(method, value))
-                required.points += [(spec.digest, method, literal(value)) for spec in specs]
+                required.points += [(spec.digest, self.key, literal(value)) for spec in specs]
         return required
 
 
@@ -99,9 +99,8 @@ def sweep_table(sweep: Sweep, inputs: Inputs) -> Table:
 
 
 def sweep_plot(sweep: Sweep, inputs: Inputs) -> Figure:
-    """Draw accuracy against the value, a column per method, a row per dataset."""
+    """Draw accuracy against the value, a line per method and a row per dataset."""
     from benchmark.exhibits.parts.panels import sensitivity
 
-    entry = inputs.selection.entry
-    titles = {method: f"{entry(method).title}: {sweep.key}" for method in sweep.methods}
-    return inputs.signed(sensitivity(inputs.points, titles, inputs.datasets, {}))
+    titles = {method: inputs.selection.entry(method).title for method in sweep.methods}
+    return inputs.signed(sensitivity(inputs.points, {sweep.key: sweep.name}, inputs.datasets, titles, {}))

@@ -43,10 +43,10 @@ def test_without_any_spread_nothing_is_judged() -> None:
 
 
 def test_a_failed_run_says_why() -> None:
-    titles = {"lost": "Lost"}
+    (number,) = (row for row in published.of_profile("realworld-p20") if row["dataset"] == "Lost")
     failed = {"dataset": "lost", "label": "proden", "seed": 0, "status": "failed", "reason": "/x/lost.mat has 7 rows."}
     runs = pd.DataFrame([failed | {"accuracy": math.nan, "accuracy_last10": math.nan}])
-    (one,) = published.agreements("realworld-p20", runs, titles, range(5))
+    (one,) = published.agreements([number], runs, {"Lost": "lost"}, range(5))
     assert (one.verdict, one.why) == ("incomplete", "0 of 5 runs are done, seed 0 failed: lost.mat has 7 rows")
 
 

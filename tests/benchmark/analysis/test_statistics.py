@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,10 @@ def published() -> pd.DataFrame:
     return printed.load("table2")
 
 
-def published_comparisons(**options: Any) -> dict[str, np.ndarray]:
-    """CEL against each of the 72 other cells, method by method."""
+def published_comparisons(spread: float = 1, **options: Any) -> dict[str, np.ndarray]:
+    """Compare CEL with each of the 72 other cells, method by method; the printed deviations times `spread`."""
     table = published()
+    table["std"] *= spread
     cel = table[table.method == "CEL"].set_index("dataset")
     others = table[table.method != "CEL"]
     sides = [
@@ -60,20 +62,9 @@ def test_students_sleep_data_comes_out_as_published() -> None:
     assert c.ci_high < 0
 
 
-def test_the_sample_deviation_is_undefined_for_one_seed() -> None:
-    assert st.sample_std([75.23, 75.51, 75.79]) == pytest.approx(0.28)
-    assert math.isnan(st.sample_std([75.0]))
-    assert st.mean([75.0]) == 75.0
-
-
 @pytest.mark.parametrize(("n", "t"), [(2, 12.706), (3, 4.303), (5, 2.776), (10, 2.262)])
 def test_the_critical_t_is_the_tabled_one(n: int, t: float) -> None:
     assert st.critical_t(n) == pytest.approx(t, abs=5e-4)
-
-
-def test_a_test_set_of_ten_thousand_has_its_own_error() -> None:
-    assert st.binomial_se(75, 10_000) == pytest.approx(0.43, abs=0.005)
-    assert st.binomial_se(75, 3333) == pytest.approx(0.75, abs=0.005)
 
 
 def test_a_constant_difference_is_flagged_although_rounding_makes_it_vary() -> None:
@@ -117,11 +108,6 @@ def test_seeds_that_do_not_overlap_cannot_be_paired_but_can_be_compared_unpaired
     assert st.compare(a, b, "student").outcome == st.WIN
 
 
-def test_an_unknown_test_is_named_in_the_error() -> None:
-    with pytest.raises(ValueError, match="paired, student, welch, wilcoxon"):
-        st.compare({}, {}, "anova")
-
-
 def test_three_seeds_can_never_be_significant_by_signed_ranks() -> None:
     c = st.compare({0: 90.0, 1: 91.0, 2: 92.5}, {0: 10.0, 1: 12.0, 2: 11.0}, "wilcoxon")
     assert c.p == 0.25
@@ -139,63 +125,19 @@ def test_swapping_the_methods_swaps_win_and_loss(pairs: list[tuple[float, float]
         assert one.ci_low == pytest.approx(-other.ci_high)
 
 
-@given(some.lists(some.tuples(accuracies, accuracies), min_size=2, max_size=8))
-def test_the_paired_test_is_significant_exactly_where_its_interval_leaves_out_zero(pairs: list) -> None:
-    a, b = zip(*pairs, strict=True)
-    c = st.paired_t(a, b)
-    assume("zero_variance" not in c.flags and abs(c.p - 0.05) > 1e-6)
-    assert (c.outcome == st.TIE) == (c.ci_low <= 0 <= c.ci_high)
-
-
-@settings(deadline=None)
-@given(
-    some.lists(accuracies, min_size=2, max_size=6, unique=True),
-    some.lists(accuracies, min_size=2, max_size=6, unique=True),
-)
-def test_unpaired_tests_agree_with_scipy(a: list[float], b: list[float]) -> None:
-    for test, equal in (("student", True), ("welch", False)):
-        want = stats.ttest_ind(a, b, equal_var=equal)
-        got = st.compare(dict(enumerate(a)), dict(enumerate(b)), test)
-        assert got.p == pytest.approx(float(want.pvalue), rel=1e-6, abs=1e-12)
-        low, high = want.confidence_interval(0.95)
-        assert (got.ci_low, got.ci_high) == pytest.approx((low, high), rel=1e-6, abs=1e-6)
-
-
-@settings(deadline=None)
-@given(some.lists(some.integers(-40, 40).filter(bool), min_size=1, max_size=9))
-def test_signed_ranks_count_all_signs_also_with_ties(differences: list[int]) -> None:
-    d = np.array(differences, dtype=float)
-    statistic, p = st.wilcoxon(d, np.zeros_like(d))
-    ranks = stats.rankdata(np.abs(d))
-    signs = (np.arange(2 ** len(d))[:, None] >> np.arange(len(d))) & 1
-    sums = signs @ ranks
-    assert p == pytest.approx(min(1.0, 2 * float((sums <= statistic + 1e-9).mean())))
-    if len(set(np.abs(d))) == len(d):
-        assert p == pytest.approx(float(stats.wilcoxon(d, method="exact").pvalue))
-
-
-def test_signed_ranks_of_equal_results_give_p_one() -> None:
-    assert st.wilcoxon([1.0, 2.0], [1.0, 2.0]) == (0.0, 1.0)
-
-
-def test_a_negative_deviation_is_refused() -> None:
-    with pytest.raises(ValueError, match="negative"):
-        st.unpaired_t(st.Summary(75, 0.1, 3), st.Summary(67.8, -0.06, 3))
-
-
 @pytest.mark.parametrize(
-    ("equal_var", "ddof", "common", "fine"),
+    ("equal_var", "population", "common", "fine"),
     [
-        (True, 1, (21, 3), (46, 2)),
-        (False, 1, (20, 4), (43, 5)),
-        (True, 0, (21, 3), (42, 6)),
-        (False, 0, (20, 4), (42, 6)),
+        (True, False, (21, 3), (46, 2)),
+        (False, False, (20, 4), (43, 5)),
+        (True, True, (21, 3), (42, 6)),
+        (False, True, (20, 4), (42, 6)),
     ],
 )
 def test_published_table_3_follows_from_no_unpaired_reading_of_table_2(
-    equal_var: bool, ddof: int, common: tuple[int, int], fine: tuple[int, int]
+    equal_var: bool, population: bool, common: tuple[int, int], fine: tuple[int, int]
 ) -> None:
-    result = published_comparisons(equal_var=equal_var, std_ddof=ddof)
+    result = published_comparisons(math.sqrt(3 / 2) if population else 1, equal_var=equal_var)
     outcomes = result["outcome"].reshape(12, 6)
     counts, missing = st.win_tie_loss(outcomes, [0, 0, 1, 1, 1, 1])
     assert counts[0, -1].tolist() == [*common, 0]
@@ -220,29 +162,12 @@ def test_holm_never_lowers_p_keeps_the_order_and_leaves_missing_out(p: list[floa
     np.testing.assert_array_equal(adjusted[made], st.holm(raw[made]))
 
 
-@given(
-    some.integers(1, 4).flatmap(
-        lambda m: some.lists(
-            some.lists(some.sampled_from([1, 0, -1, 9]), min_size=m, max_size=m), min_size=1, max_size=4
-        )
-    )
-)
-def test_counts_and_missing_add_up_to_methods_times_data_sets(outcomes: list[list[int]]) -> None:
-    shape = np.shape(outcomes)
-    counts, missing = st.win_tie_loss(outcomes, np.arange(shape[1]) % 2)
-    assert counts[-1, -1].sum() + missing[-1, -1] == shape[0] * shape[1]
-    np.testing.assert_array_equal(counts[:-1].sum(axis=0), counts[-1])
-
-
 def test_demsars_worked_example_comes_out() -> None:
     f = st.friedman(DEMSAR)
     assert f.average_ranks == pytest.approx([3.143, 2.000, 2.893, 1.964], abs=5e-4)
     assert (f.chi2, f.chi2_tie_corrected) == pytest.approx((9.28, 10.23), abs=5e-3)
     assert f.iman_davenport == pytest.approx(3.69, abs=5e-3)
     assert f.critical_difference == pytest.approx(1.25, abs=5e-3)
-    assert len(st.nemenyi_groups(f.average_ranks, f.critical_difference)) == 1
-    looser = st.friedman(DEMSAR, alpha=0.10).critical_difference
-    assert st.nemenyi_groups(f.average_ranks, looser).tolist() == [[0, 1, 1, 1], [1, 0, 1, 0]]
 
 
 def test_friedman_on_the_published_table_separates_cel_from_five_methods_only() -> None:
@@ -269,17 +194,6 @@ def test_the_tie_corrected_statistic_is_scipys(scores: list[list[float]]) -> Non
     assert f.chi2_tie_corrected == pytest.approx(float(want.statistic), rel=1e-9, abs=1e-9)
 
 
-def test_identical_rankings_give_p_zero_and_not_a_division_by_zero() -> None:
-    f = st.friedman([[3.0, 2.0, 1.0]] * 4)
-    assert math.isinf(f.iman_davenport)
-    assert f.p_iman_davenport == 0.0
-
-
-def test_a_gap_in_the_scores_is_refused() -> None:
-    with pytest.raises(ValueError, match="every data set"):
-        st.friedman([[1.0, math.nan, 2.0]])
-
-
 def test_spearmans_rho_of_a_worked_example_and_its_interval() -> None:
     iq = [106, 86, 100, 101, 99, 103, 97, 113, 112, 110]
     hours = [7, 0, 27, 50, 28, 29, 20, 12, 6, 17]
@@ -288,10 +202,23 @@ def test_spearmans_rho_of_a_worked_example_and_its_interval() -> None:
     assert (math.atanh(rho) - math.atanh(low)) == pytest.approx(1.959964 * math.sqrt(1.06 / 7), rel=1e-6)
     assert math.atanh(high) - math.atanh(rho) == pytest.approx(math.atanh(rho) - math.atanh(low))
     assert st.rank_correlation(iq, iq) == (1, 1, 1)
-    with pytest.raises(ValueError, match="four pairs"):
-        st.rank_correlation([1, 2, 3], [1, 2, 3])
-    with pytest.raises(ValueError, match="values that differ"):
-        st.rank_correlation([1, 1, 1, 1], [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: st.compare({}, {}, "anova"), "paired, student, welch, wilcoxon"),
+        (lambda: st.unpaired_t(st.Summary(75, 0.1, 3), st.Summary(67.8, -0.06, 3)), "negative"),
+        (lambda: st.friedman([[1.0, math.nan, 2.0]]), "every data set"),
+        (lambda: st.equivalence_p(st.paired_t(SLEEP_1, SLEEP_2), 0.0), "above 0"),
+        (lambda: st.stratified_bootstrap_mean([[1.0], []]), "at least one value"),
+        (lambda: st.rank_correlation([1, 2, 3], [1, 2, 3]), "four pairs"),
+        (lambda: st.rank_correlation([1, 1, 1, 1], [1, 2, 3, 4]), "values that differ"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        call()
 
 
 # Power ----------------------------------------------------------------------------------------------------------------
@@ -341,12 +268,6 @@ def test_a_tie_is_equal_or_undecided_and_a_win_stays_one() -> None:
     assert verdict([90.0, 91.0], [90.0, 91.0]) == "equal"  # copies
 
 
-@pytest.mark.parametrize("margin", [0.0, -1.0, math.nan, math.inf])
-def test_a_margin_that_says_nothing_is_refused(margin: float) -> None:
-    with pytest.raises(ValueError, match="above 0"):
-        st.equivalence_p(st.paired_t(SLEEP_1, SLEEP_2), margin)
-
-
 # P(A > B) and aggregates ----------------------------------------------------------------------------------------------
 def test_the_probability_of_being_better_counts_seeds_and_halves_ties() -> None:
     value, low, high = st.probability_better([[1.0, 2.0, -1.0, 0.0]])
@@ -370,8 +291,3 @@ def test_the_stratified_bootstrap_agrees_with_all_resamples() -> None:
     resamples = [[np.mean(draw) for draw in itertools.product(cell, repeat=3)] for cell in cells]
     exact = np.quantile([np.mean(pair) for pair in itertools.product(*resamples)], [0.025, 0.975])
     assert st.stratified_bootstrap_mean(cells, resamples=40_000) == pytest.approx(exact, abs=0.12)
-
-
-def test_a_bootstrap_without_values_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one value"):
-        st.stratified_bootstrap_mean([[1.0], []])

@@ -7,7 +7,6 @@ import io
 import json
 import math
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,8 +21,8 @@ from scipy import stats
 from benchmark import store
 from benchmark.analysis import published
 from benchmark.analysis import table as rendering
-from benchmark.analysis.comparisons import compare_pairs, device_notes, devices_in_words, rank_analysis
-from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo, contents_of
+from benchmark.analysis.comparisons import compare_pairs, device_notes, mixture_notes, rank_analysis
+from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo, contents_of, devices_in_words
 from benchmark.analysis.table import Table, row, to_csv, to_json, to_latex, to_markdown, to_text
 from benchmark.config.selection import select
 from benchmark.errors import MissingRuns, UsageError
@@ -97,15 +96,16 @@ def test_best_is_bold_and_second_underlined_among_main_methods_only() -> None:
     assert table.rows[-1].cells[1].text == "Average" and table.rows[-1].rule
 
 
-def test_extensions_stand_below_and_are_ranked_only_where_asked() -> None:
+def test_extensions_stand_below_and_are_ranked_only_where_they_are_named() -> None:
     runs, usual = make_runs(methods=("cel", "dirk", "proden", "average", "gone")), plan()
     contents = replace(usual, methods=(*METHODS, MethodInfo("gone", "New", "PLL", apart=True)))
-    apart, ranked = table2(runs, contents), table2(runs, contents.ranking_all())
+    named = replace(contents, methods=(*METHODS, MethodInfo("gone", "New", "PLL")))
+    apart, ranked = table2(runs, contents), table2(runs, named)
     assert apart.rows[-1].cells[1].text == "New" and apart.rows[-1].rule
     assert cell(apart, "CEL", "CUB200").bold and not cell(apart, "New", "CUB200").bold
     assert any("1 extension" in note for note in apart.notes)
     assert cell(ranked, "New", "CUB200").bold and not any("extension" in note for note in ranked.notes)
-    assert "New" not in table3(runs, contents).columns and "New" in table3(runs, contents.ranking_all()).columns
+    assert "New" not in table3(runs, contents).columns and "New" in table3(runs, named).columns
     assert "gone" not in rank_analysis(runs, contents).names
 
 
@@ -118,27 +118,15 @@ def test_a_cell_with_two_of_three_seeds_says_so_and_is_not_ranked() -> None:
     assert any("CEL on CUB200: seed 1 diverged: loss is nan at step 7" in note for note in table.problems)
 
 
-def test_a_cell_without_runs_is_a_dash() -> None:
-    runs = make_runs()
-    table = table2(runs[~((runs.method == "dirk") & (runs.dataset == "cub200"))], plan())
-    assert cell(table, "DIRK", "CUB200").text == "–"
-    assert not table.complete
-
-
-def test_no_runs_at_all_still_make_an_incomplete_table() -> None:
-    table = table2(make_runs().iloc[:0], plan())
-    assert not table.complete
-    assert {c.text for r in table.rows for c in r.cells[2:]} == {"–"}
-
-
-def test_one_seed_has_no_spread() -> None:
-    one = Contents("quick", METHODS, DATASETS, (0,), "cpu")
-    assert cell(table2(make_runs(), one), "CEL", "CUB200").text == "75.50±–"
-
-
-def test_equal_means_share_the_first_place() -> None:
-    assert ranks_of({"a": 1.0, "b": 2.0, "c": 2.0, "d": 0.5}) == {"b": 1, "c": 1, "a": 2}
-    assert ranks_of({"a": 1.0}) == {}
+def test_a_lone_seed_no_runs_and_equal_means() -> None:
+    runs, one = make_runs(), replace(plan(), seeds=(0,))
+    assert cell(table2(runs, one), "CEL", "CUB200").text == "75.50±–"
+    pairs = pairs_table(runs, one)
+    assert all(math.isnan(r["ci_low"]) and math.isnan(r["bootstrap_low"]) and r["p_better"] == 1 for r in pairs.data)
+    assert "one seed" in " ".join(pairs.notes)
+    empty = table2(runs.iloc[:0], plan())
+    assert not empty.complete and {c.text for r in empty.rows for c in r.cells[2:]} == {"–"}
+    assert ranks_of({"a": 1.0, "b": 2.0, "c": 2.0, "d": 0.5}) == {"b": 1, "c": 1, "a": 2} and ranks_of({"a": 1.0}) == {}
 
 
 def test_runs_of_another_profile_or_label_do_not_count() -> None:
@@ -166,11 +154,12 @@ def test_mixed_code_is_announced() -> None:
     notes = " ".join(table2(runs, plan()).notes)
     assert "2 commits are mixed" in notes and "2 code versions are mixed" in notes
     assert "mixed" not in " ".join(table2(make_runs(), plan()).notes)
-
-
-def test_two_finished_runs_of_one_seed_are_announced() -> None:
-    runs = pd.concat([make_runs(), make_runs().iloc[[0]].assign(identity="other")])
-    assert any("several finished runs" in n for n in table2(runs, plan()).notes)
+    twice = pd.concat([make_runs(), make_runs().iloc[[0]].assign(identity="other")])
+    assert any("several finished runs" in note for note in table2(twice, plan()).notes)
+    lengths = make_runs().assign(epochs=[5, 6] * 12)
+    assert any("2 numbers of epochs" in note for note in mixture_notes(lengths))
+    lengths["epochs"] = lengths["dataset"].map({"cifar100": 5, "cub200": 6})  # a set may be trained for longer
+    assert not mixture_notes(lengths)
 
 
 def test_a_method_that_is_no_longer_registered_is_shown_and_marked() -> None:
@@ -180,19 +169,6 @@ def test_a_method_that_is_no_longer_registered_is_shown_and_marked() -> None:
     assert any("not registered here (gone)" in n for n in table.notes)
     known = plan(registered=frozenset({"gone"}))
     assert "gone" not in to_text(table2(runs, known))
-
-
-def test_the_caption_says_what_was_measured() -> None:
-    caption = table2(make_runs(), plan()).caption
-    for part in (
-        "after the last epoch",
-        "sample standard deviation",
-        "3 seeds (0, 1, 2)",
-        "Profile quick",
-        "device cpu",
-        "|t| > 4.30",
-    ):
-        assert part in caption
 
 
 # Table 3 ------------------------------------------------------------------------------------------------------------
@@ -213,12 +189,11 @@ def test_a_missing_comparison_is_counted_as_missing_and_not_as_a_tie() -> None:
     assert lines["Total"] == ["1/0/0 ?1", "2/0/0", "3/0/0 ?1"]
     assert not table.complete and table.summary["family"] == 3 and table.summary["missing"] == 1
     assert any("not ties" in n for n in table.notes)
-
-
-def test_fewer_seeds_than_planned_make_the_table_incomplete_with_a_warning() -> None:
-    table = table3(spoil(make_runs(), "dirk", "cub200", 2, "failed"), plan())
-    assert not table.complete
-    assert any("fewer than 3 seeds" in n and "DIRK on CUB200" in n for n in table.notes)
+    short = table3(spoil(make_runs(), "dirk", "cub200", 2, "failed"), plan())
+    assert not short.complete and any("fewer than 3 seeds" in n and "DIRK on CUB200" in n for n in short.notes)
+    many = tuple(replace(DATASETS[0], name=f"set{k}", title=f"Set {k}") for k in range(9))
+    note = next(n for n in table3(make_runs(), replace(plan(), datasets=many)).notes if "not ties" in n)
+    assert "DIRK on Set 4 and 13 more" in note and "Set 5" not in note
 
 
 @pytest.mark.parametrize("test", ["paired", "student", "welch", "wilcoxon"])
@@ -228,11 +203,9 @@ def test_every_test_states_its_limits(test: str) -> None:
     assert ("nothing can be significant" in table.caption) == (test == "wilcoxon")
 
 
-def test_the_reference_method_can_be_chosen_and_must_be_there() -> None:
+def test_the_reference_method_can_be_chosen() -> None:
     table = table3(make_runs(), plan(reference="proden"))
     assert table.rows[-3].cells[-1].text == "0/0/4"
-    with pytest.raises(UsageError, match="'nobody'"):
-        table3(make_runs(), plan(reference="nobody"))
 
 
 def test_copied_runs_are_pointed_out() -> None:
@@ -272,17 +245,6 @@ def test_the_published_table_3_differs_from_the_derived_one_in_pop_only() -> Non
     assert len(table.data) == 72
 
 
-@pytest.mark.parametrize("idle", [{"reference": "proden"}, {"margin": 1.0}, {"accuracy": "oracle"}])
-def test_what_the_published_numbers_cannot_use_is_refused(idle: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=f"--{next(iter(idle))} does not go with --from-paper"):
-        Table3().without_runs(Table3.Options(from_paper=True, **idle))
-
-
-def test_a_paired_test_on_published_summaries_is_refused() -> None:
-    with pytest.raises(UsageError, match="needs the runs"):
-        table3_from_paper(test="paired")
-
-
 # Tables 1 and 4 -----------------------------------------------------------------------------------------------------
 def test_published_averages_are_those_of_the_published_cells() -> None:
     frame = published.load("table4")
@@ -300,11 +262,6 @@ def test_the_ablation_averages_over_complete_lines_only() -> None:
     table = table4(pd.concat([full, half]), plan(), rows=[("without", "cel[beta=0]"), ("with", "cel")])
     assert [r.cells[-1].text for r in table.rows] == ["–", "75.60"]
     assert not table.complete
-
-
-def test_the_ablation_of_the_paper_profile_has_the_printed_average_only_for_all_its_data_sets() -> None:
-    table = table4(make_runs("paper", ("cel",)), plan("paper"))
-    assert any("published" in r.cells[0].text for r in table.rows)
 
 
 def test_table_1_says_how_to_get_a_missing_data_set_and_where_the_paper_slips() -> None:
@@ -435,34 +392,6 @@ def test_latex_is_well_formed() -> None:
         check_latex(to_latex(table, "tab:x"))
 
 
-def has_booktabs() -> bool:
-    if not (shutil.which("pdflatex") and shutil.which("kpsewhich")):
-        return False
-    return subprocess.run(["kpsewhich", "booktabs.sty"], capture_output=True, check=False).returncode == 0
-
-
-@pytest.mark.skipif(not has_booktabs(), reason="no pdflatex with booktabs here: the structural check stands alone")
-def test_latex_compiles_with_booktabs_alone(tmp_path: Path) -> None:
-    body = "\\clearpage\n".join(to_latex(t) for t in every_table())
-    document = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n" + body + "\\end{document}\n"
-    (tmp_path / "all.tex").write_text(document, encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
-
-
-def test_written_files_are_whole_and_leave_nothing_behind(tmp_path: Path) -> None:
-    paths = rendering.write(table2(make_runs(), plan()), tmp_path / "deep", "table2")
-    assert sorted(p.name for p in (tmp_path / "deep").iterdir()) == [
-        "table2.csv",
-        "table2.json",
-        "table2.md",
-        "table2.tex",
-    ]
-    before = [p.read_bytes() for p in paths]
-    assert before == [p.read_bytes() for p in rendering.write(table2(make_runs(), plan()), tmp_path / "deep", "table2")]
-
-
 def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.txt"
     atomic_write(path, "old")
@@ -495,8 +424,8 @@ def test_the_ties_of_table_3_are_split_and_the_caption_says_what_could_be_found(
     assert named["Total"] == ["0/2/0", "0/2/0", "0/4/0"]
     assert named["ties: equal/undecided"] == ["2/0", "0/2", "2/2"]
     assert "would be found with probability 0.8" in table.caption and "another family of tests" in table.caption
-    wide = table3(pd.concat([runs[runs.method.isin(["cel", "average"])], twins, noisy]), plan(), margin=50)
-    assert {row.cells[0].text: row.cells[-1].text for row in wide.rows}["ties: equal/undecided"] == "4/0"
+    runs.loc[runs.method == "cel", "accuracy"] = [20.0, 60.0, 75.0] * 2
+    assert "points in the median comparison, >100 after Holm" in table3(runs, plan()).caption
 
 
 def test_a_mark_shows_all_that_are_not_found_worse_than_the_best() -> None:
@@ -511,46 +440,14 @@ def test_a_mark_shows_all_that_are_not_found_worse_than_the_best() -> None:
     assert "° all that the test of Table 3 does not find worse than the best" in table.caption
 
 
-def test_the_test_set_s_own_error_stands_below_table_2() -> None:
-    sized = tuple(replace(d, test_rows=rows) for d, rows in zip(DATASETS, (10_000, None), strict=True))
-    notes = " ".join(table2(make_runs(), replace(plan(), datasets=sized)).notes)
-    assert "CIFAR-100 0.44 (10,000 rows)" in notes and "CUB200" not in notes
-    assert "standard error" not in " ".join(table2(make_runs(), plan()).notes)
-
-
-@pytest.mark.parametrize(
-    ("devices", "words"),
-    [
-        ([("cpu", "AMD EPYC")] * 3, "cpu"),
-        ([("cuda:0", "A100"), ("cuda:1", "A100")], "cuda A100"),
-        ([("cpu", "EPYC"), ("cuda:0", "A100"), ("cuda:3", "A100")], "cuda A100 (2 runs) and cpu EPYC (1 run)"),
-        ([], "unknown"),
-    ],
-)
-def test_a_caption_names_the_devices_of_the_runs(devices: list[tuple[str, str]], words: str) -> None:
-    assert devices_in_words(devices) == words
-
-
-def test_a_difference_that_no_accuracies_have_is_not_printed_as_a_number() -> None:
-    runs = make_runs()
-    runs.loc[runs.method == "cel", "accuracy"] = [20.0, 60.0, 75.0] * 2
-    table = table3(runs, plan())
-    assert "points in the median comparison, >100 after Holm" in table.caption
-
-
-def test_many_missing_comparisons_are_one_short_sentence() -> None:
-    many = tuple(replace(DATASETS[0], name=f"set{k}", title=f"Set {k}") for k in range(9))
-    note = next(n for n in table3(make_runs(), replace(plan(), datasets=many)).notes if "not ties" in n)
-    assert "DIRK on Set 4 and 13 more" in note and "Set 5" not in note
-
-
 def test_where_every_seed_has_its_own_split_the_tables_say_so() -> None:
     own = tuple(replace(d, test_rows=100, split_by_seed=d.name == "cub200") for d in DATASETS)
     contents = replace(plan(), datasets=own)
     made = [table2(make_runs(), contents), table3(make_runs(), contents), pairs_table(make_runs(), contents)]
     for one in made:
         assert any(n.startswith("CUB200: every seed has its own split") for n in one.notes), one.title
-    assert not any("CUB200" in n for n in made[0].notes if "standard error" in n)
+    errors = [note for note in made[0].notes if "standard error" in note]
+    assert "CIFAR-100 4.36 (100 rows)" in errors[0] and "CUB200" not in errors[0]
     folds, one_for_all = (
         select("realworld-all", methods="cel", datasets="lost", settings=s) for s in ((), ("data.split=3",))
     )
@@ -588,7 +485,7 @@ def test_the_intervals_of_a_pair_are_those_of_scipy() -> None:
     runs = make_runs()
     rng = np.random.default_rng(0)
     runs["accuracy"] += rng.normal(0, 2, len(runs))
-    record = compare_pairs(runs, plan(), reference="cel").records[0]
+    record = compare_pairs(runs, plan(), reference="cel")[0][0]
     wide = runs[runs.method.isin(["cel", record["other"]])].pivot_table(
         index="seed", columns=["method", "dataset"], values="accuracy"
     )
@@ -612,12 +509,6 @@ def test_signed_ranks_are_given_from_five_datasets_on_and_say_what_they_cannot_s
     notes = " ".join(table.notes)
     assert ("p is not given" in notes) == (not given)
     assert ("nothing can be significant; 7 datasets are needed" in notes) == (many == 5)
-
-
-def test_one_seed_has_no_interval_over_seeds() -> None:
-    table = pairs_table(make_runs(), replace(plan(), seeds=(0,)))
-    assert all(math.isnan(r["ci_low"]) and math.isnan(r["bootstrap_low"]) for r in table.data)
-    assert all(r["p_better"] == 1 for r in table.data) and "one seed" in " ".join(table.notes)
 
 
 def test_incomplete_datasets_are_left_out_and_copies_are_pointed_out() -> None:
@@ -644,13 +535,7 @@ def test_a_pair_needs_two_ranked_methods(methods: str, reference: str | None, se
     exhibit = comparisons.Comparisons()
     with pytest.raises(UsageError, match=sentence):
         exhibit.required_runs(select("quick", methods=methods), exhibit.Options(reference=reference))
-
-
-@pytest.mark.parametrize("margin", [0.0, -1.0, math.nan])
-def test_a_margin_of_nothing_is_refused_before_anything_runs(margin: float) -> None:
-    with pytest.raises(UsageError, match="equal to the last digit"):
-        Table3().required_runs(select("quick", methods="cel,dirk"), Table3.Options(margin=margin))
-    for methods in ("cel", "cel,average"):
+    if reference is None:
         with pytest.raises(UsageError, match="nothing to compare"):
             Table3().required_runs(select("quick", methods=methods), Table3.Options())
 
@@ -665,6 +550,9 @@ def test_a_run_that_changed_its_card_is_noted() -> None:
     assert names == ["A100", "A100", "A100 then H100"]
     assert devices_in_words(found) == "cuda A100 (2 runs) and cuda A100 then cuda H100 (1 run)"
     assert devices_in_words(found[2:]) == "cuda A100 then cuda H100"
+    assert devices_in_words([("cpu", "AMD EPYC")] * 3) == "cpu" and devices_in_words([]) == "unknown"
+    mixed = [("cpu", "EPYC"), ("cuda:0", "A100"), ("cuda:3", "A100")]
+    assert devices_in_words(mixed) == "cuda A100 (2 runs) and cpu EPYC (1 run)"
     moved: dict[str, Any] = {"environment": {"device": "cuda:1", "device_name": "A100"}}
     assert store.devices_of(moved) == ("cuda:1", "A100")  # of a version without sittings
     moved["sittings"] = [{"environment": {"device": "cpu", "device_name": "Xeon"}}, {"environment": None}]

@@ -134,7 +134,7 @@ NOT_TAKEN = [  # options that a command does not use
     [
         (("tabel2",), "'table2'"),
         (("table3", "--from-paper", "--methods", "cel"), "--methods"),
-        (("table3", "--from-paper", "--margin", "1"), "--from-paper"),
+        (("table3", "--from-paper", "--reference", "pop"), "--from-paper"),
         (("run", "--methods", "proden", "--sweep", "cel.alpha=1,2"), "cel"),
         (("run", "--profile", "quik"), "'quick'"),
         (("status", "--profile", "quik"), "'quick'"),

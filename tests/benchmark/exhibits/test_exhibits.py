@@ -118,7 +118,7 @@ def test_every_exhibit_has_a_name_of_its_own_and_reads_its_flags_without_pandas(
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("store")
-    write_store(folder, profile="quick", methods=["cel", "proden"], epochs=12, candidates=False)
+    write_store(folder, profile="quick", methods=["cel", "proden"], epochs=12)
     return folder
 
 
@@ -138,35 +138,21 @@ def test_every_accuracy_can_be_asked_for(
     assert f'"accuracy": "{accuracy.key}"' in (store / "tables" / "quick" / f"{stem}.json").read_text()
 
 
-def test_plots_take_names_in_any_case_and_a_reference_that_is_there(
-    store: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "command", [("table2", "--no-run"), ("table3", "--no-run"), ("comparisons", "--no-run"), ("plot", "curves")]
+)
+def test_a_reference_outside_the_exhibit_is_refused_where_it_is_named(
+    store: Path, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def plot(name: str, *words: str) -> str:
-        code = main(["plot", name, "--profile", "quick", "--results", str(store), *words])
-        output = capsys.readouterr()
-        return output.out if code == 0 else f"{code} {output.err}"
-
-    # neither replaces the usual plot's file
-    drawn = plot("curves", "--methods", "CEL,Proden", "--reference", "PRODEN")
-    assert "figures/quick/curves-test_accuracy-proden-cel-proden.png" in drawn
-    told = plot("curves", "--methods", "cel,proden", "--reference", "rc")
-    assert told.startswith("2 ") and "--reference rc is not among the methods" in told
-
-
-@pytest.mark.parametrize("table", ["table2", "table3", "comparisons"])
-def test_a_reference_outside_the_table_is_refused_where_it_is_named(
-    store: Path, table: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("--no-run", "--profile", "quick", "--methods", "proden,cc", "--results", str(store))
-    assert main([table, "--reference", "cel", *words]) == 2
-    assert "--reference cel is not" in capsys.readouterr().err
-    assert main(["table2", *words]) == 3  # without a star
+    words = ("--profile", "quick", "--methods", "proden,cel", "--results", str(store))
+    assert main([*command, "--reference", "RC", *words]) == 2
+    assert "--reference rc is not" in capsys.readouterr().err
 
 
 def test_ranks_are_drawn_from_five_datasets_on(store: Path, tmp_path: Path) -> None:
     few = candid(ROOT, "plot", "ranks", "--profile", "quick", "--results", str(store))
     assert few.returncode == 2 and "at least 5 datasets" in few.stderr
-    write_store(tmp_path, profile="paper", methods=["cel", "proden"], epochs=2, candidates=False)
+    write_store(tmp_path, profile="paper", methods=["cel", "proden"], epochs=2)
     words = ("--profile", "paper", "--methods", "CEL,Proden", "--results", str(tmp_path))
     made = candid(ROOT, "plot", "ranks", *words, "--reference", "PRODEN")
     assert made.returncode == 0 and "ranks-proden-cel-proden.png" in made.stdout, made.stderr
@@ -181,12 +167,8 @@ def test_ranks_are_drawn_from_five_datasets_on(store: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "instead"),
     [
-        (["overall"], "comparisons"),
-        (["pairs"], "comparisons"),
         (["variance"], "run --sweep data.seed"),
         (["measures"], "export --runs"),
-        (["plot", "profiles"], "comparisons"),
-        (["plot", "agreement"], "realworld"),
         (["realworld-all"], "realworld --all-methods"),
         (["plot", "selection"], "selection"),
     ],
@@ -198,8 +180,8 @@ def test_a_removed_command_names_what_to_use_instead(
 
 
 def test_realworld_writes_its_figure_beside_its_table(tmp_path: Path) -> None:
-    write_store(tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=2, candidates=False)
-    words = ("realworld", "--short", "--datasets", "lost", "--no-run", "--results", str(tmp_path))
+    write_store(tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=2)
+    words = ("realworld", "--sources", "p20", "--datasets", "lost", "--no-run", "--results", str(tmp_path))
     assert candid(ROOT, *words).returncode == 0
     names = {path.name for path in tmp_path.glob("*/realworld/*")}
     assert {path.rpartition(".")[2] for path in names} == {"csv", "json", "md", "tex", "pdf", "png"}
@@ -217,9 +199,7 @@ def test_a_caption_names_the_devices_of_the_runs_not_the_one_that_prints_it(tmp_
         document["test_rows"] = 400 if document["seed"] else "many"
 
     methods = ["cel", "proden"]
-    write_store(
-        tmp_path, profile="quick", methods=methods, datasets=["digits"], epochs=2, candidates=False, edit=elsewhere
-    )
+    write_store(tmp_path, profile="quick", methods=methods, datasets=["digits"], epochs=2, edit=elsewhere)
     selection = select("quick", methods="cel,proden", datasets="digits")
     inputs = Inputs(selection, RequiredRuns().add(selection.specs()), RunOptions(tmp_path, tmp_path, "cpu"))
     contents = inputs.contents

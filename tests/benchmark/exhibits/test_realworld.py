@@ -9,8 +9,6 @@ import pandas as pd
 import pytest
 
 from benchmark.analysis import published
-from benchmark.analysis.comparisons import mixture_notes
-from benchmark.analysis.published import Agreement
 from benchmark.analysis.table import Table
 from benchmark.cli.execution import grouped_runs
 from benchmark.config.profile import load_profile
@@ -25,7 +23,7 @@ from datasets import fashion
 from tests.support.fake_store import write_store
 
 Options = realworld.Realworld.Options
-SHORT = Options(short=True)
+P20 = Options("p20")
 
 
 def inputs(results: Path, options: Options, **choice: Any) -> Inputs:
@@ -34,16 +32,6 @@ def inputs(results: Path, options: Options, **choice: Any) -> Inputs:
     if options.all_methods:
         selection = exhibit.default_selection(selection, options, place)
     return Inputs(selection, exhibit.required_runs(selection, options), place)
-
-
-def test_the_short_form_is_one_source_and_two_sets(tmp_path: Path) -> None:
-    specs = inputs(tmp_path, SHORT).required.specs
-    assert {spec.profile for spec in specs} == {"realworld-p20"} and len(specs) == 10
-    assert {spec.dataset for spec in specs} == {"lost", "msrcv2"}
-    others = inputs(
-        tmp_path, SHORT, datasets="lost,msrcv2,birdsong,soccer"
-    ).required.specs  # as if more files were there
-    assert others == specs
 
 
 def test_only_methods_with_a_published_number_are_trained(tmp_path: Path) -> None:
@@ -70,8 +58,7 @@ def test_cells_left_open_run_when_they_are_named(
     chosen = inputs(tmp_path, options, methods=words)
     assert {spec.method for spec in chosen.required.specs} == ours
     assert {spec.dataset for spec in chosen.required.specs} == {*realworld.USUAL_SETS}
-    write_store(tmp_path, profile=f"realworld-{source}", methods=[*ours], datasets=["lost"], seeds=range(5), epochs=3,
-                candidates=False)  # fmt: skip
+    write_store(tmp_path, profile=f"realworld-{source}", methods=[*ours], datasets=["lost"], seeds=range(5), epochs=3)  # fmt: skip
     made = realworld.Realworld().make(inputs(tmp_path, options, methods=words, datasets="lost"), options)
     left = [record for record in made.data if pd.isna(record["published_mean"])]
     assert left and {(record["verdict"], record["why"]) for record in left} == {
@@ -88,20 +75,22 @@ def test_cells_left_open_run_when_they_are_named(
     [
         ("f52", {}, "--sources: unknown 'f52'. Did you mean 'f25'"),
         ("p20", {"methods": "cel"}, "None of these methods and data sets has a published number"),
+        ("p20", {"all_methods": True}, "--sources does not go with --all-methods"),
     ],
 )
 def test_a_wrong_choice_is_one_sentence(tmp_path: Path, sources: str, choice: dict[str, Any], sentence: str) -> None:
+    options = Options(sources, choice.pop("all_methods", False))
     with pytest.raises(UsageError, match=sentence):
-        inputs(tmp_path, Options(sources), **choice)
+        inputs(tmp_path, options, **choice)
 
 
 def test_every_number_gets_a_verdict_and_incomplete_is_not_complete(tmp_path: Path) -> None:
-    write_store(tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=3, candidates=False)
-    made = realworld.Realworld().make(inputs(tmp_path, SHORT), SHORT)
+    write_store(tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=3)
+    made = realworld.Realworld().make(inputs(tmp_path, P20), P20)
     verdicts = {record["dataset"]: record["verdict"] for record in made.data}
     assert verdicts["Lost"] in ("agrees", "differs") and verdicts["MSRCv2"] == "incomplete" and not made.complete
     assert "of 1 comparable cells agree" in made.notes[0] and "0 of 5 runs are done" in made.notes[-1]
-    figure = realworld.Realworld().figure(inputs(tmp_path, SHORT), SHORT)
+    figure = realworld.Realworld().figure(inputs(tmp_path, P20), P20)
     assert figure is not None
     labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     assert labels == ["P20  PRODEN, Lost"]
@@ -113,35 +102,28 @@ def test_what_was_odd_about_the_data_and_what_was_overridden_stand_below(tmp_pat
 
     chosen = {"datasets": "lost", "settings": ("train.lr=0.5",)}
     write_store(
-        tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=3, candidates=False, edit=edit,
+        tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=3, edit=edit,
         overrides=[Override("train", "lr", "0.5")],
     )  # fmt: skip
-    notes = realworld.Realworld().make(inputs(tmp_path, SHORT, **chosen), SHORT).notes
+    notes = realworld.Realworld().make(inputs(tmp_path, P20, **chosen), P20).notes
     assert notes[-2] == "lost: lost.mat has other features than the known copy."
     assert notes[-1] == "Overridden on the command line: train.lr=0.5."
 
 
 def test_named_methods_without_a_published_number_are_named(tmp_path: Path) -> None:
-    write_store(tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=2, candidates=False)
+    write_store(tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=2)
     chosen = {"datasets": "lost", "methods": "proden,crosel"}
-    notes = realworld.Realworld().make(inputs(tmp_path, SHORT, **chosen), SHORT).notes
+    notes = realworld.Realworld().make(inputs(tmp_path, P20, **chosen), P20).notes
     assert any("crosel" in note and "proden" not in note for note in notes)
 
 
 def test_table_2_of_a_source_has_its_own_numbers_beside_ours(tmp_path: Path) -> None:
-    write_store(tmp_path, profile="realworld-k25", datasets=["lost"], seeds=range(5), epochs=2, candidates=False)
+    write_store(tmp_path, profile="realworld-k25", datasets=["lost"], seeds=range(5), epochs=2)
     exhibit, options = Table2(), Table2.Options(reference="proden")
     chosen = select("realworld-k25", methods="proden,cel-linear,valen", datasets="lost")
     made = exhibit.make(Inputs(chosen, exhibit.required_runs(chosen, options), RunOptions(tmp_path, tmp_path)), options)
     printed = {record["method"]: record.get("published_mean") for record in made.data}
     assert printed == {"proden": 73.44, "cel-linear": 74.15, "valen": None}
-
-
-def test_sets_that_are_trained_for_different_lengths_are_no_mixture() -> None:
-    runs = pd.DataFrame({"dataset": ["a", "a", "b"], "epochs": [5, 5, 9], "label": "cc", "seed": [0, 1, 0]})
-    runs = runs.assign(status="done", commit="c", code_version="v", schema=1)
-    assert not mixture_notes(runs)
-    assert "2 numbers of epochs" in mixture_notes(runs.assign(dataset="a"))[0]
 
 
 # All methods under one protocol -------------------------------------------------------------------------------------
@@ -156,7 +138,7 @@ def test_both_models_stand_in_one_table_and_extensions_below(tmp_path: Path) -> 
     for profile in realworld_all.MODELS:
         write_store(
             tmp_path, profile=profile, methods=["cel", "proden", "average", "papi"], datasets=["lost"],
-            seeds=range(10), epochs=2, candidates=False,
+            seeds=range(10), epochs=2,
         )  # fmt: skip
     made = all_methods(tmp_path)
     assert made.columns[2:8] == (
@@ -180,14 +162,9 @@ def test_a_set_takes_part_when_its_file_is_there(tmp_path: Path, monkeypatch, op
     (tmp_path / "data" / "yahoo").mkdir(parents=True)
     (tmp_path / "data" / "yahoo" / "Yahoo News.mat").write_bytes(b"0" * 200)
     assert exhibit.default_selection(chosen, options, place).datasets == (*realworld.USUAL_SETS, "yahoo")
-
-
-def test_pictures_take_part_when_their_files_or_runs_are_there(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(fashion, "DEBIAN", tmp_path / "no-package")
-    exhibit, place, chosen = realworld.Realworld(), RunOptions(tmp_path, tmp_path / "data"), select("realworld")
-    assert exhibit.default_selection(chosen, Options(), place).datasets == realworld.USUAL_SETS
-    write_store(tmp_path, profile="realworld-l21-fashion", seeds=[0], epochs=2, candidates=False)
-    assert exhibit.default_selection(chosen, Options(), place).datasets == (*realworld.USUAL_SETS, "fashion-mnist")
+    if not options.all_methods:  # pictures take part when their runs are there
+        write_store(tmp_path, profile="realworld-l21-fashion", seeds=[0], epochs=2)
+        assert "fashion-mnist" in exhibit.default_selection(chosen, options, place).datasets
 
 
 def test_no_profile_refuses_a_set_that_is_not_at_hand_for_rows_without_their_true_label() -> None:
@@ -203,35 +180,6 @@ def test_a_plan_of_several_sources_names_each_with_its_seeds(tmp_path: Path) -> 
         "To do            lost, realworld-p20: proden, seeds 0, 1, 2, 3, 4",
         "To do            lost, realworld-v21: proden, seeds 0, 1, 2, 3, 4",
     ]
-
-
-def test_a_number_without_a_spread_is_a_dot_without_an_interval() -> None:
-    assert realworld.half_width(float("nan"), 5) is None
-    printed = {
-        "source": "X",
-        "method": "m",
-        "dataset": "d",
-        "metric": "test",
-        "mean": 50.0,
-        "std": float("nan"),
-        "n": 5,
-    }
-    figure = realworld.agreement_plot([Agreement(printed, (49.0, 51.0), 2, -1.0, 1.0, verdict="agrees")])
-    assert len(figure.axes[0].collections) == 1  # one bar, ours; two dots
-    assert len([line for line in figure.axes[0].lines if line.get_marker() in ("D", "o")]) == 2
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (Options(all_methods=True, reference="cel"), "--reference cel is not among the methods"),
-        (Options(all_methods=True, short=True), "--short does not go with --all-methods"),
-        (Options(rank_all=True), "--rank-all goes with --all-methods only"),
-    ],
-)
-def test_options_that_would_change_nothing_are_refused(tmp_path: Path, options: Options, sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
-        inputs(tmp_path, options, methods="proden")
 
 
 def test_the_tuned_profiles_hold_a_choice_for_every_method_and_set() -> None:

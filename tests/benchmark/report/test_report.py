@@ -133,7 +133,7 @@ def test_comparison_ranks_and_cost_are_there(paper: Path, tmp_path: Path) -> Non
     assert {"Total", "Total, Holm"} <= {row[0] for row in page.rows["Win/tie/loss"]}
     assert page.rows["Cost"][1][0] == "CEL" and re.match(r"\d+\.\d\d s, 5,000 MB", page.rows["Cost"][1][1])
     assert "at least 5 datasets" in page.text and "img" not in {tag for tag, _ in page.tags}
-    write_store(tmp_path, methods=["cel", "proden"], epochs=2, candidates=False)
+    write_store(tmp_path, methods=["cel", "proden"], epochs=2)
     (image,) = [attributes for tag, attributes in report(tmp_path).tags if tag == "img"]
     assert "CEL" in (image["alt"] or "") and (image["src"] or "").startswith("data:image/svg+xml;base64,")
 
