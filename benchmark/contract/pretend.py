@@ -7,7 +7,7 @@
 It raises where CUDA raises: tensors of two devices in one call, a CPU generator beside tensors of the device, pinning
 or `.numpy()` of one. With `card=1` it is the second of two, and what goes to another card, or names none, is an error.
 It notes every place where the host waits for the device, and every operation whose result on CUDA may differ from run to
-run.
+run. With `collects=True` it notes in `mixed` what CUDA refuses and goes on, so that one run reports every line.
 
 A wrapper's C++ device is `meta`, its Python `device` is cuda:0, the tensor inside is real. What this does not show:
 CUDA's own rounding, CUDA's generators, autocast on CUDA, fused attention (the plain path is taken).
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -69,13 +69,15 @@ class Pretend(Tensor):
         return self.payload.detach().tolist()
 
     def numpy(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(f"can't convert {active().place} device type tensor to numpy, at {active().where()}")
+        active().refuse(f"can't convert {active().place} device type tensor to numpy", TypeError)
+        return self.payload.detach().numpy()
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self.numpy()
 
     def pin_memory(self, *_: Any) -> Tensor:
         active().refuse(f"cannot pin a tensor of {active().place}, only one of the CPU")
+        return self
 
     def record_stream(self, *_: Any) -> None: ...
 
@@ -135,8 +137,10 @@ class PretendCuda(TorchDispatchMode):
     current: ClassVar[PretendCuda | None] = None
     place: torch.device
 
-    def __init__(self, sources: tuple[Path, ...] = (), card: int = 0) -> None:
+    def __init__(self, sources: tuple[Path, ...] = (), card: int = 0, collects: bool = False) -> None:
         super().__init__()
+        self.collects = collects
+        self.mixed: dict[str, str] = {}  # what CUDA refuses, by file:line
         self.place = torch.device("cuda", card)
         self.sources = tuple(str(path.resolve()) for path in (ROOT, *sources))
         self.refuses_waits = False  # what `torch.cuda.set_sync_debug_mode("error")` asks for
@@ -151,8 +155,11 @@ class PretendCuda(TorchDispatchMode):
             raise RuntimeError(f"called a synchronizing CUDA operation ({what}), at {self.where()}")
         self.waits[what, self.where()] += 1
 
-    def refuse(self, what: str) -> NoReturn:
-        raise MixedDevices(f"{what}, at {self.where()}")
+    def refuse(self, what: str, error: type[Exception] = MixedDevices) -> None:
+        """Raise what CUDA raises, or note the first refusal of every line."""
+        if not self.collects:
+            raise error(f"{what}, at {self.where()}")
+        self.mixed.setdefault(self.where(), what)
 
     # bookkeeping ------------------------------------------------------------------------------------------------------
     def where(self) -> str:

@@ -78,3 +78,9 @@ def test_waits_in_a_step_are_named(tmp_path: Path, line: str, waits: list[tuple[
 def test_mixed_devices_are_defects_with_their_lines(tmp_path: Path, line: str, hook: str, where: int) -> None:
     with pytest.raises(MethodDefect, match=f"/mine.py:{where}: "):
         advice(tmp_path, line, hook)
+
+
+def test_every_line_of_mixed_devices_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(MethodDefect, match=f"/mine.py:{LINE}: .*mine.py:{LINE + 1}: .*mine.py:{HOOK + 1}: "):
+        add = "logits = logits + torch.zeros(5)"
+        advice(tmp_path, f"{add}\n        {add}", "data.infer(lambda images: self.network(images).numpy())")
