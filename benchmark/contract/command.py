@@ -22,7 +22,7 @@ from benchmark.files import ROOT
 from methods.registry import discover, scan
 
 CHECK_SECONDS = 15.0  # for one check
-START_SECONDS = 60.0  # for the imports; after these limits the process is killed
+START_SECONDS = 60.0  # for the imports
 METHOD_SECONDS = 60.0  # for all checks of a method; none begins after that
 
 
@@ -64,50 +64,33 @@ def events(
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
         )  # fmt: skip
         current: dict[str, Any] = {"method": "", "check": "start", "where": str(file)}
-        too_late = threading.Event()
+        limit = START_SECONDS + len(scan(file)) * (method_seconds + seconds)
+        timer = threading.Timer(
+            limit, os.killpg, (process.pid, signal.SIGKILL)
+        )  # what the plug-in has started ends too
+        timer.start()
         try:
-            for line in limited_lines(process, START_SECONDS, seconds + 5, too_late):
+            for line in process.stdout or ():
                 current = json.loads(line)
+                if not current:
+                    return
                 if "mark" in current:
                     yield current | {"text": current["text"].replace(str(file.resolve()), str(file))}
         finally:
-            with contextlib.suppress(ProcessLookupError):  # what the plug-in has started ends too
+            too_late = not timer.is_alive()
+            timer.cancel()
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        if current:
-            stderr.seek(0)
-            output = stderr.read()
-            line_number = re.search(rf'File "{re.escape(str(file.resolve()))}", line (\d+)', output)
-            where = (
-                f"{file}:{line_number[1]}" if line_number else current["where"].replace(str(file.resolve()), str(file))
-            )
-            if too_late.is_set() or "Timeout (" in output:
-                cause = f"it did not end within {seconds:.0f} s; is there an endless loop?"
-            else:
-                cause = cause_of_death(process.returncode)
-            yield current | {"mark": "DEFECT", "text": f"{where}: {cause}", "skipped": current.get("remaining", 0)}
-
-
-def limited_lines(
-    process: subprocess.Popen[str], first: float, next_ones: float, too_late: threading.Event
-) -> Iterator[str]:
-    """Yield the lines of a process, which is killed, and the event set, when the next one takes too long."""
-    assert process.stdout is not None
-
-    def kill() -> None:
-        too_late.set()
-        process.kill()
-
-    seconds = first
-    while True:
-        timer = threading.Timer(seconds, kill)
-        timer.start()
-        line = process.stdout.readline()
-        timer.cancel()
-        if not line:
-            return
-        yield line
-        seconds = next_ones
+        stderr.seek(0)
+        output = stderr.read()
+        line_number = re.search(rf'File "{re.escape(str(file.resolve()))}", line (\d+)', output)
+        where = f"{file}:{line_number[1]}" if line_number else current["where"].replace(str(file.resolve()), str(file))
+        if too_late or "Timeout (" in output:
+            cause = f"it did not end within {seconds:.0f} s; is there an endless loop?"
+        else:
+            cause = cause_of_death(process.returncode)
+        yield current | {"mark": "DEFECT", "text": f"{where}: {cause}", "skipped": current.get("remaining", 0)}
 
 
 def cause_of_death(code: int) -> str:
