@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import torch
 
 from benchmark.config.sections import Train
 from benchmark.trainer.summary import summarise
-from benchmark.trainer.trainer import Compiled, Trainer
+from benchmark.trainer.trainer import Compiled, Trainer, evaluates
 from tests.conftest import TinyBenchmark
 from tests.support.killing import documents
 
@@ -53,8 +52,8 @@ def test_rare_evaluation_keeps_the_last_epoch_and_changes_no_weight(
 
 
 def test_a_long_training_evaluates_all_of_its_last_epochs() -> None:
-    plan = SimpleNamespace(epochs=500, settings=Train(eval_every=5))
-    evaluated = [epoch + 1 for epoch in range(500) if Trainer.evaluates(plan, epoch)]  # type: ignore[arg-type]
+    settings = Train(epochs=500, eval_every=5)
+    evaluated = [epoch + 1 for epoch in range(500) if evaluates(settings, epoch)]
     assert evaluated == [*range(5, 491, 5), *range(491, 501)]
 
 
