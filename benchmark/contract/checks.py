@@ -28,7 +28,7 @@ from benchmark.errors import MethodDefect
 from benchmark.files import ROOT
 from benchmark.store import StoredRun
 from benchmark.trainer import checkpoint
-from benchmark.trainer.device import EXPECTED, global_state
+from benchmark.trainer.device import changed_settings
 from benchmark.trainer.guard import stray_tensors
 from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, TrainingRows, weights_digest
 from methods.base import About, Batch, Clock, Method, Step, Task, ViewName
@@ -381,11 +381,10 @@ def check_memory(subject: Subject) -> None:
 def check_global_settings(subject: Subject) -> None:
     """Check that the method leaves the global settings of torch alone."""
     _ = subject.trained
-    for name, value in global_state().items():
-        if value != EXPECTED[name]:
-            text = f"{name} has become {value}; runs of other methods would change, so leave global settings alone"
-            line, _ = _line_of(subject.tree, r"torch\.(set_|backends\.|use_deterministic)")
-            raise subject.defect(text, line=line)
+    for name, change in changed_settings().items():
+        text = f"{name} has become {change}; runs of other methods would change, so leave global settings alone"
+        line, _ = _line_of(subject.tree, r"torch\.(set_|backends\.|use_deterministic)")
+        raise subject.defect(text, line=line)
 
 
 def _line_of(tree: ast.Module, pattern: str) -> tuple[int, str]:
