@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -57,14 +57,18 @@ class Frozen:
     @cached_property
     def key(self) -> str:
         """Hash of all that the maps depend on but the view."""
+        weights = hashlib.sha256()
+        for name, value in self.network.state_dict().items():
+            weights.update(f"{name}{tuple(value.shape)}".encode())
+            weights.update(value.cpu().contiguous().numpy().tobytes())
         described = {
             "format": FORMAT,
             "encoder": self.name,
-            "weights": weights_digest(self.network),
+            "weights": weights.hexdigest(),
             "recipe": {
-                field.name: getattr(self.recipe, field.name)
-                for field in fields(self.recipe)
-                if field.name not in ("weak", "strong") and getattr(self.recipe, field.name) != field.default
+                one.name: getattr(self.recipe, one.name)
+                for one in fields(self.recipe)
+                if one.name not in ("weak", "strong") and getattr(self.recipe, one.name) != one.default
             },
             "cells": self.settings.cells,
             "block": BLOCK,
@@ -116,14 +120,6 @@ def frozen_of(spec: RunSpec, dataset: Dataset, device: torch.device) -> Frozen:
     network.to(device)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # twice as fast on a CPU
     return Frozen(network, dataset, recipe, settings, name, device)
-
-
-def weights_digest(network: Backbone) -> str:
-    digest = hashlib.sha256()
-    for name, value in network.state_dict().items():
-        digest.update(f"{name}{tuple(value.shape)}".encode())
-        digest.update(value.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -246,21 +242,14 @@ def _build_one(missing: Sequence[Maps], progress: tqdm) -> None:
 class FrozenAnnotator(Annotator):
     """An annotator that learns from stored maps of the weak view and is read on those of the plain one."""
 
-    inputs: Callable[[], FrozenLoader] | None = None
-
-    def __post_init__(self) -> None:
-        if self.inputs is None:
-            raise ValueError("a frozen annotator needs the maps that it learns from")
+    inputs: Callable[[], FrozenLoader] = field(kw_only=True)
 
     def training_view(self, split: Split, rows: Tensor, epoch: int) -> Tensor:
-        return self._loader().train_views(rows, ("weak",), epoch)[0]
+        return self.inputs().train_views(rows, ("weak",), epoch)[0]
 
     def test_view(self, split: Split, rows: Tensor) -> Tensor:
-        return self._loader().plain("train" if split is self._loader().encoder.dataset.train else "test", rows)
-
-    def _loader(self) -> FrozenLoader:
-        assert self.inputs is not None
-        return self.inputs()
+        loader = self.inputs()
+        return loader.plain("train" if split is loader.encoder.dataset.train else "test", rows)
 
 
 class FrozenLoader:
@@ -285,11 +274,11 @@ class FrozenLoader:
         """One float32 batch of maps per name for the training rows (B,); a repeated name gets another draw."""
         rows = rows.cpu()
         first = (counter.uniforms(self.seed, epoch, "draw", rows, 1).squeeze(1) * self.draws).long()
-        found = []
+        views = []
         for k, name in enumerate(names):
             draw = 0 if name == "plain" else (first + names[:k].count(name)) % self.draws
-            found.append(self._on_device(self._maps("train", name).index_select(0, draw * self.rows + rows)))
-        return tuple(found)
+            views.append(self._on_device(self._maps("train", name).index_select(0, draw * self.rows + rows)))
+        return tuple(views)
 
     def plain(self, part: str, rows: Tensor) -> Tensor:
         return self._on_device(self._maps(part, "plain")[rows])

@@ -1,4 +1,4 @@
-"""Parts of the trainer: its SGD against torch's own, compiled steps, how often it evaluates."""
+"""Parts of the trainer: compiled steps, how often it evaluates, what its seeds draw."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ import pytest
 import torch
 
 from benchmark.config.sections import Train
+from benchmark.config.selection import select
+from benchmark.trainer.candidates import candidate_set
+from benchmark.trainer.loading import dataset_of, entry_of
 from benchmark.trainer.summary import summarise
 from benchmark.trainer.trainer import Compiled, Trainer, evaluates
-from tests.conftest import TinyBenchmark
+from methods.registry import load
+from tests.conftest import TINY, TinyBenchmark
 from tests.support.killing import documents
 
 Groups = list[dict[str, Any]]
@@ -76,12 +80,6 @@ def test_a_compiled_run_reports_what_compiling_took(tiny_benchmark: TinyBenchmar
 
 
 def test_the_data_s_seed_draws_the_data_and_the_run_s_seed_the_training(tmp_path: Path) -> None:
-    from benchmark.config.selection import select
-    from benchmark.trainer.candidates import candidate_set
-    from benchmark.trainer.loading import dataset_of, entry_of
-    from methods.registry import load
-    from tests.conftest import TINY
-
     profile = tmp_path / "tiny.toml"
     profile.write_text(TINY + "split = -1\n", encoding="utf-8")
 
