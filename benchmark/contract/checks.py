@@ -112,10 +112,6 @@ def check_construction(subject: Subject) -> None:
             "there is no parameter to train; build a network in __init__, for example blocks.Classifier(task)",
             "__init__",
         )
-    _no_stray_tensor(subject, method)
-
-
-def _no_stray_tensor(subject: Subject, method: Method) -> None:
     for name, text in stray_tensors(method):
         raise subject.defect(text, line=subject.attribute(name))
 
@@ -375,7 +371,8 @@ def check_training(subject: Subject) -> str | None:
 
 def check_memory(subject: Subject) -> None:
     """Check that no tensor has come outside parameters and persistent buffers after training either."""
-    _no_stray_tensor(subject, subject.trained.method)
+    for name, text in stray_tensors(subject.trained.method):
+        raise subject.defect(text, line=subject.attribute(name))
 
 
 def check_global_settings(subject: Subject) -> None:
