@@ -58,16 +58,14 @@ def events(
     """Yield the results from the process that runs the checks. If it dies or hangs, that is the last result."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     words = [sys.executable, "-m", "benchmark.contract.command", str(file.resolve()), str(seconds), str(method_seconds)]
+    limit = START_SECONDS + len(scan(file)) * (method_seconds + seconds)
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         process = subprocess.Popen(
             words, cwd=ROOT, env=environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
         )  # fmt: skip
         current: dict[str, Any] = {"method": "", "check": "start", "where": str(file)}
-        limit = START_SECONDS + len(scan(file)) * (method_seconds + seconds)
-        timer = threading.Timer(
-            limit, os.killpg, (process.pid, signal.SIGKILL)
-        )  # what the plug-in has started ends too
+        timer = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))  # and what the plug-in has started
         timer.start()
         try:
             for line in process.stdout or ():
@@ -87,7 +85,7 @@ def events(
         line_number = re.search(rf'File "{re.escape(str(file.resolve()))}", line (\d+)', output)
         where = f"{file}:{line_number[1]}" if line_number else current["where"].replace(str(file.resolve()), str(file))
         if too_late or "Timeout (" in output:
-            cause = f"it did not end within {seconds:.0f} s; is there an endless loop?"
+            cause = f"it did not end within {limit if too_late else seconds:.0f} s; is there an endless loop?"
         else:
             cause = cause_of_death(process.returncode)
         yield current | {"mark": "DEFECT", "text": f"{where}: {cause}", "skipped": current.get("remaining", 0)}
