@@ -32,7 +32,9 @@ from tests.support.plugins import write_plugin
 
 IDENTITY = "1" * 64
 SHORT = (
-    TINY.replace("test = 1500", "test = 1740").replace("epochs = 3", "epochs = 4").replace("batch = 32", "batch = 16")
+    TINY.replace("test = 1500", "test = 1740")
+    .replace("epochs = 3", "epochs = 4\neval_every = 4")
+    .replace("batch = 32", "batch = 16")
 )
 Result = tuple[list[dict[str, Any]], str]
 
