@@ -24,10 +24,12 @@ from torch.overrides import TorchFunctionMode
 
 from benchmark.contract.pretend import PretendCuda
 from benchmark.contract.subject import CLASSES, FULL, ROWS, SINGLETONS, Subject, small_task
+from benchmark.errors import MethodDefect
+from benchmark.files import ROOT
 from benchmark.store import StoredRun
 from benchmark.trainer import checkpoint
-from benchmark.trainer.device import EXPECTED, global_state
-from benchmark.trainer.stray_tensors import stray_tensors
+from benchmark.trainer.device import changed_settings
+from benchmark.trainer.guard import stray_tensors
 from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, TrainingRows, weights_digest
 from methods.base import About, Batch, Clock, Method, Step, Task, ViewName
 from methods.networks.backbones import SmallCNN
@@ -110,10 +112,6 @@ def check_construction(subject: Subject) -> None:
             "there is no parameter to train; build a network in __init__, for example blocks.Classifier(task)",
             "__init__",
         )
-    _no_stray_tensor(subject, method)
-
-
-def _no_stray_tensor(subject: Subject, method: Method) -> None:
     for name, text in stray_tensors(method):
         raise subject.defect(text, line=subject.attribute(name))
 
@@ -187,26 +185,15 @@ def check_predict_by_image(subject: Subject) -> None:
     method, images = _ready_to_predict(subject)
     together = method.predict(images)
     torch.manual_seed(1)
-    swapped = torch.arange(len(images)).flip(0)
     for logits, expected, text in (
-        (
-            method.predict(images),
-            together,
-            "predict gives other logits for the same images when it is called again; it must not be random",
-        ),
-        (
-            method.predict(images[swapped]),
-            together[swapped],
-            "the logits of an image depend on its place in the batch; use nothing that mixes rows in predict",
-        ),
-        (
-            torch.cat([method.predict(image[None]) for image in images[:4]]),
-            together[:4],
-            "the logits of an image depend on its neighbours; use nothing that mixes rows in predict",
-        ),
+        (method.predict(images), together, "are random"),
+        (method.predict(images.flip(0)).flip(0), together, "depend on an image's place in the batch"),
+        (torch.cat([method.predict(image[None]) for image in images[:4]]), together[:4], "depend on its neighbours"),
     ):
         if not torch.allclose(logits, expected, rtol=1e-3, atol=1e-4):  # sums are taken in another order
-            raise subject.defect(text, "predict")
+            raise subject.defect(
+                f"the logits of predict {text}; every image must get its own, always the same", "predict"
+            )
 
 
 def check_no_side_effects(subject: Subject) -> None:
@@ -310,45 +297,60 @@ class ReadOnly(TorchFunctionMode):
 
 
 def check_inputs(subject: Subject) -> None:
-    """Check that the method does not write into the batch or the task."""
+    """Check that the method writes into neither the batch nor the task in any step."""
     trainer = subject.trainer()
-    for clock in clocks(trainer):
-        trainer.epoch = clock.epoch
+    for _ in range(trainer.epochs):
         trainer.begin_epoch()
-        batch = trainer.batch(torch.arange(12))
-        mode = ReadOnly(subject, batch)
-        tensors = {**mode.tensors, "task.candidates": trainer.candidates}
-        copies = {name: tensor.clone() for name, tensor in tensors.items()}
-        with mode:
-            trainer.method.update(batch, trainer.optimizer, clock)
-        for name, tensor in tensors.items():
-            if not torch.equal(tensor, copies[name]):
-                text = f"it changes the content of {name}; work on a copy, for example {name}.clone()"
-                raise subject.defect(text, "training_step")
+        for batch in trainer.batches(trainer.order(trainer.epoch), 0):
+            mode = ReadOnly(subject, batch)
+            tensors = {**mode.tensors, "task.candidates": trainer.candidates}
+            copies = {name: tensor.clone() for name, tensor in tensors.items()}
+            with mode:
+                trainer.step(batch)
+            for name, tensor in tensors.items():
+                if not torch.equal(tensor, copies[name]):
+                    text = f"it changes the content of {name}; work on a copy, for example {name}.clone()"
+                    raise subject.defect(text, "training_step")
+        trainer.end_epoch()
+        trainer.epoch, trainer.step_in_epoch = trainer.epoch + 1, 0
 
 
 def check_device(subject: Subject) -> str | None:
     """Check that it trains on another device than the CPU. The advice names lines of a step that wait for the device."""
-    waits: dict[str, str] = {}
-    with PretendCuda(sources=(subject.entry.file.parent,)) as device:
-        trainer = subject.trainer(on="cuda")
-        for clock in clocks(trainer):
-            trainer.epoch = clock.epoch
-            if clock.epoch:
-                trainer.begin_epoch()
-            batch = trainer.batch(torch.arange(8))
-            device.waits.clear()
-            step = trainer.method.train().update(batch, trainer.optimizer, clock)
-            waits |= {where: what for what, where in device.waits}
-            if step.loss.device.type != "cuda":
-                raise subject.defect("the loss is on the CPU while the batch is on another device", "training_step")
-        with torch.no_grad():
-            trainer.method.on_epoch_end(trainer.clock(), TrainingRows(trainer))
-        trainer.evaluator.evaluate(trainer.method, trainer.autocast())
+    with PretendCuda(sources=(subject.entry.file.parent,), collects=True) as device:
+        try:
+            waits = _waits_in_steps(subject, device)
+        except Exception:
+            if not device.mixed:  # otherwise it may follow from an operation that CUDA would have refused
+                raise
+    if device.mixed:
+        (where, text), *others = device.mixed.items()
+        text += "".join(f"; {Path(place).name}: {other}" for place, other in others)
+        raise MethodDefect(Method, text, str(ROOT / where))
     if set(waits.values()) <= {"nonzero"} and len(waits) <= 1:
         return None  # rows chosen by their values must be counted, once
     lines = "; ".join(f"{Path(where).name} ({what})" for where, what in waits.items())
     return f"in a step a GPU is waited for at {lines}"
+
+
+def _waits_in_steps(subject: Subject, device: PretendCuda) -> dict[str, str]:
+    """Take steps, run the hooks and evaluate; return the lines of a step that wait for the device."""
+    waits: dict[str, str] = {}
+    trainer = subject.trainer(on="cuda")
+    for clock in clocks(trainer):
+        trainer.epoch = clock.epoch
+        if clock.epoch:
+            trainer.begin_epoch()
+        batch = trainer.batch(torch.arange(8))
+        device.waits.clear()
+        step = trainer.method.train().update(batch, trainer.optimizer, clock)
+        waits |= {where: what for what, where in device.waits}
+        if step.loss.device.type != "cuda":
+            raise subject.defect("the loss is on the CPU while the batch is on another device", "training_step")
+    with torch.no_grad():
+        trainer.method.on_epoch_end(trainer.clock(), TrainingRows(trainer))
+    trainer.evaluator.evaluate(trainer.method, trainer.autocast())
+    return waits
 
 
 # Whole trainings ----------------------------------------------------------------------------------------------------
@@ -356,26 +358,30 @@ def check_device(subject: Subject) -> str | None:
 
 def check_training(subject: Subject) -> str | None:
     """Check that a training runs to its end, with a last batch of two images, and prints next to nothing."""
-    method = subject.trained.method
-    _no_stray_tensor(subject, method)
-    for name, module in method.named_modules():
-        tracked = getattr(module, "num_batches_tracked", None)
-        if isinstance(tracked, Tensor) and tracked == 0:
+    initial = subject.trainer().method.state_dict()
+    for name, value in subject.trained.method.state_dict().items():
+        module, _, buffer = name.rpartition(".")
+        if buffer == "num_batches_tracked" and name in initial and torch.equal(value, initial[name]):
             return (
-                f"{name} has not updated its batch-norm statistics in the whole training; ema_update averages "
+                f"{module} has not updated its batch-norm statistics in the whole training; ema_update averages "
                 f"parameters only, so a copy that predicts in eval mode should also copy the buffers of its source"
             )
     return None
 
 
+def check_memory(subject: Subject) -> None:
+    """Check that no tensor has come outside parameters and persistent buffers after training either."""
+    for name, text in stray_tensors(subject.trained.method):
+        raise subject.defect(text, line=subject.attribute(name))
+
+
 def check_global_settings(subject: Subject) -> None:
     """Check that the method leaves the global settings of torch alone."""
     _ = subject.trained
-    for name, value in global_state().items():
-        if value != EXPECTED[name]:
-            text = f"{name} has become {value}; runs of other methods would change, so leave global settings alone"
-            line, _ = _line_of(subject.tree, r"torch\.(set_|backends\.|use_deterministic)")
-            raise subject.defect(text, line=line)
+    for name, change in changed_settings().items():
+        text = f"{name} has become {change}; runs of other methods would change, so leave global settings alone"
+        line, _ = _line_of(subject.tree, r"torch\.(set_|backends\.|use_deterministic)")
+        raise subject.defect(text, line=line)
 
 
 def _line_of(tree: ast.Module, pattern: str) -> tuple[int, str]:
@@ -490,18 +496,29 @@ def check_mixed_precision(subject: Subject) -> None:
 
 
 Check = Callable[[Subject], str | None]
-# Checks of one stage are independent; a defect in a stage keeps those that follow from being tried.
-STAGES: tuple[tuple[Check, ...], ...] = (
-    (check_interface, check_source),
-    (check_construction,),
-    (check_loss,),
-    (check_predict, check_diagnostics, check_batches, check_extreme_logits, check_inputs),
-    (check_predict_by_image, check_no_side_effects, check_device),
-    (check_training,),
-    (check_global_settings, check_determinism, check_resume, check_learning, check_mixed_precision),
-    (check_no_true_labels,),
-)
-CHECKS = tuple(check for stage in STAGES for check in stage)
+# In this order, each with the checks without which it cannot be tried; independent defects are reported in one run.
+CHECKS: dict[Check, tuple[Check, ...]] = {
+    check_interface: (),
+    check_source: (),
+    check_construction: (check_interface, check_source),
+    check_loss: (check_construction,),
+    check_predict: (check_loss,),
+    check_diagnostics: (check_loss,),
+    check_batches: (check_loss,),
+    check_extreme_logits: (check_loss,),
+    check_predict_by_image: (check_predict,),
+    check_no_side_effects: (check_predict, check_diagnostics),
+    check_device: (check_predict, check_diagnostics),
+    check_training: (check_predict, check_diagnostics),
+    check_memory: (check_training,),
+    check_global_settings: (check_training,),
+    check_inputs: (check_training,),
+    check_determinism: (check_training,),
+    check_no_true_labels: (check_determinism,),
+    check_resume: (check_determinism, check_memory),
+    check_learning: (check_training,),
+    check_mixed_precision: (check_training,),
+}
 
 
 def title(check: Check) -> str:

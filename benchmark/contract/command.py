@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from benchmark.files import ROOT
 from methods.registry import discover, scan
 
 CHECK_SECONDS = 15.0  # for one check
-START_SECONDS = 60.0  # for the imports; after these limits the process is killed
+START_SECONDS = 60.0  # for the imports
+METHOD_SECONDS = 60.0  # for all checks of a method; none begins after that
 
 
 def check(file: Path) -> int:
@@ -50,59 +52,55 @@ def check(file: Path) -> int:
     return FAILED
 
 
-def events(file: Path, seconds: float = CHECK_SECONDS) -> Iterator[dict[str, Any]]:
+def events(
+    file: Path, seconds: float = CHECK_SECONDS, method_seconds: float = METHOD_SECONDS
+) -> Iterator[dict[str, Any]]:
     """Yield the results from the process that runs the checks. If it dies or hangs, that is the last result."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    words = [sys.executable, "-m", "benchmark.contract.command", str(file.resolve()), str(seconds)]
+    words = [sys.executable, "-m", "benchmark.contract.command", str(file.resolve()), str(seconds), str(method_seconds)]
+    limit = START_SECONDS + len(scan(file)) * (method_seconds + seconds)
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         process = subprocess.Popen(
             words, cwd=ROOT, env=environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
         )  # fmt: skip
         current: dict[str, Any] = {"method": "", "check": "start", "where": str(file)}
+        timer = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))  # and what the plug-in has started
+        timer.start()
         try:
-            for line in limited_lines(process, START_SECONDS, seconds + 5):
+            for line in process.stdout or ():
                 current = json.loads(line)
+                if not current:
+                    return
                 if "mark" in current:
                     yield current | {"text": current["text"].replace(str(file.resolve()), str(file))}
         finally:
-            with contextlib.suppress(ProcessLookupError):  # what the plug-in has started ends too
+            too_late = not timer.is_alive()
+            timer.cancel()
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        if current:
-            stderr.seek(0)
-            where = current["where"].replace(str(file.resolve()), str(file))
-            text = cause_of_death(stderr.read(), process.returncode, seconds, file, where)
-            yield current | {"mark": "DEFECT", "text": text, "skipped": current.get("remaining", 0)}
+        stderr.seek(0)
+        output = stderr.read()
+        line_number = re.search(rf'File "{re.escape(str(file.resolve()))}", line (\d+)', output)
+        where = f"{file}:{line_number[1]}" if line_number else current["where"].replace(str(file.resolve()), str(file))
+        if too_late or "Timeout (" in output:
+            cause = f"it did not end within {limit if too_late else seconds:.0f} s; is there an endless loop?"
+        else:
+            cause = cause_of_death(process.returncode)
+        yield current | {"mark": "DEFECT", "text": f"{where}: {cause}", "skipped": current.get("remaining", 0)}
 
 
-def limited_lines(process: subprocess.Popen[str], first: float, next_ones: float) -> Iterator[str]:
-    """Yield the lines of a process, which is killed when the next one takes too long."""
-    assert process.stdout is not None
-    seconds = first
-    while True:
-        timer = threading.Timer(seconds, process.kill)
-        timer.start()
-        line = process.stdout.readline()
-        timer.cancel()
-        if not line:
-            return
-        yield line
-        seconds = next_ones
-
-
-def cause_of_death(stderr: str, code: int, seconds: float, file: Path, where: str) -> str:
-    """Return why the process ended, with the line of the file that faulthandler has written down, if it has."""
-    line = re.search(rf'File "{re.escape(str(file.resolve()))}", line (\d+)', stderr)
-    place = f"{file}:{line[1]}" if line else where
-    if "Timeout (" in stderr or code == -signal.SIGKILL:
-        return f"{place}: it did not end within {seconds:.0f} s; is there an endless loop?"
+def cause_of_death(code: int) -> str:
+    """Return why a process ended that was not killed by a time limit."""
+    if code == -signal.SIGKILL:
+        return "the process was killed (SIGKILL) from outside, for example because memory ran out."
     if code < 0:
-        return f"{place}: it killed the process ({signal.Signals(-code).name})."
-    return f"{place}: it ended the process (exit code {code})."
+        return f"it killed the process ({signal.Signals(-code).name})."
+    return f"it ended the process (exit code {code})."
 
 
-def run_checks(file: Path, seconds: float) -> None:
+def run_checks(file: Path, seconds: float, method_seconds: float) -> None:
     """Run every check on every method of the file and write one line of JSON before and after each."""
     report = os.fdopen(os.dup(sys.__stdout__.fileno()), "w", buffering=1)  # type: ignore[union-attr]
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -110,33 +108,37 @@ def run_checks(file: Path, seconds: float) -> None:
 
     import torch
 
-    from benchmark.contract.checks import CHECKS, STAGES, sentence, title
+    from benchmark.contract.checks import CHECKS, sentence, title
     from benchmark.contract.subject import Subject, run_check
 
     torch.compiler.reset()  # imports the compiler, as optimisers do at their first step: not within a check's time
     for entry in scan(file):
-        subject, tried = Subject(entry), 0
-        for stage in STAGES:
-            failed = False
-            for one in stage:
-                tried += 1
-                result = {"method": entry.name, "check": title(one), "where": f"{file}:{entry.line}", "skipped": 0}
-                print(json.dumps(result | {"remaining": len(CHECKS) - tried}), file=report)
-                faulthandler.dump_traceback_later(seconds, exit=True)
-                try:
-                    advice = run_check(one, subject)
-                    result |= {"mark": "ok", "text": sentence(one) + (f" ({advice})" if advice else "")}
-                except MethodDefect as defect:
-                    result |= {"mark": "DEFECT", "text": f"{defect}.", "skipped": 0}
-                    failed = True
-                faulthandler.cancel_dump_traceback_later()
-                if failed and one is stage[-1]:
-                    result["skipped"] = len(CHECKS) - tried
-                print(json.dumps(result), file=report)
-            if failed:
+        subject, deadline = Subject(entry), time.monotonic() + method_seconds
+        failed: set[Any] = set()  # defects, and checks that were not tried because of them
+        for number, (one, needs) in enumerate(CHECKS.items(), 1):
+            result = {"method": entry.name, "check": title(one), "where": f"{file}:{entry.line}", "skipped": 0}
+            remaining = len(CHECKS) - number
+            if failed.intersection(needs):
+                failed.add(one)
+                cause = ", ".join(title(need) for need in needs if need in failed)
+                print(json.dumps(result | {"mark": "skipped", "text": f"needs {cause}", "skipped": 1}), file=report)
+                continue
+            if time.monotonic() > deadline:
+                text = f"{result['where']}: the checks took more than {method_seconds:.0f} s; make its steps faster."
+                print(json.dumps(result | {"mark": "DEFECT", "text": text, "skipped": remaining}), file=report)
                 break
+            print(json.dumps(result | {"remaining": remaining}), file=report)
+            faulthandler.dump_traceback_later(seconds, exit=True)
+            try:
+                advice = run_check(one, subject)
+                result |= {"mark": "ok", "text": sentence(one) + (f" ({advice})" if advice else "")}
+            except MethodDefect as defect:
+                result |= {"mark": "DEFECT", "text": f"{defect}."}
+                failed.add(one)
+            faulthandler.cancel_dump_traceback_later()
+            print(json.dumps(result), file=report)
     print(json.dumps({}), file=report)
 
 
 if __name__ == "__main__":
-    run_checks(Path(sys.argv[1]), float(sys.argv[2]))
+    run_checks(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))

@@ -2,12 +2,12 @@
 
     with PretendCuda() as device:
         ...  # build and train on torch.device("cuda")
-    device.waits, device.inexact  # counters of (operation, "file:line")
+    device.waits  # counter of (operation, "file:line")
 
 It raises where CUDA raises: tensors of two devices in one call, a CPU generator beside tensors of the device, pinning
 or `.numpy()` of one. With `card=1` it is the second of two, and what goes to another card, or names none, is an error.
-It notes every place where the host waits for the device, and every operation whose result on CUDA may differ from run to
-run.
+Neither does it take operations without a deterministic form once torch has been told to use such forms only. It notes
+every place where the host waits for the device. With `collects=True` it notes in `mixed` what CUDA refuses and goes on, so that one run reports every line.
 
 A wrapper's C++ device is `meta`, its Python `device` is cuda:0, the tensor inside is real. What this does not show:
 CUDA's own rounding, CUDA's generators, autocast on CUDA, fused attention (the plain path is taken).
@@ -21,20 +21,38 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from benchmark.contract.operations import INDEXING, WAITS, has_mask, is_inexact
 from benchmark.files import ROOT
 from benchmark.trainer import device as trainer_device
 
 SMALL_COPY = 2**16  # bytes from ordinary memory up to which a copy to the device returns at once
 HERE = str(Path(__file__).resolve().parent)
 aten = torch.ops.aten
+
+# The host waits inside these operations, because the result's size or value is needed to go on.
+WAITS = {
+    *("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "bincount", "histc"),
+    *("_unique", "_unique2", "unique_dim", "unique_consecutive"),
+    "repeat_interleave",  # of repeats that are a tensor
+}
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
+# Operations that CUDA refuses when deterministic algorithms are on, after the documentation of
+# `torch.use_deterministic_algorithms` (2.15): always, of floats only, and with a second argument (indices, weights) only.
+NOT_DETERMINISTIC = {
+    *("put_", "avg_pool3d_backward", "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward"),
+    *("adaptive_max_pool2d_backward", "fractional_max_pool2d_backward", "max_unpool2d", "upsample_linear1d_backward"),
+    *("upsample_bilinear2d_backward", "_upsample_bilinear2d_aa_backward", "upsample_bicubic2d_backward"),
+    *("_upsample_bicubic2d_aa_backward", "reflection_pad1d_backward", "reflection_pad2d_backward"),
+    *("nll_loss2d_forward", "_ctc_loss_backward", "grid_sampler_2d_backward", "grid_sampler_3d_backward"),
+}
+NOT_DETERMINISTIC_OF_FLOATS = {"scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_", "histc"}
+NOT_DETERMINISTIC_WITH_MORE = {"median", "nanmedian", "bincount"}
 
 
 class MixedDevices(RuntimeError):
@@ -69,13 +87,15 @@ class Pretend(Tensor):
         return self.payload.detach().tolist()
 
     def numpy(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(f"can't convert {active().place} device type tensor to numpy, at {active().where()}")
+        active().refuse(f"can't convert {active().place} device type tensor to numpy", TypeError)
+        return self.payload.detach().numpy()
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self.numpy()
 
     def pin_memory(self, *_: Any) -> Tensor:
         active().refuse(f"cannot pin a tensor of {active().place}, only one of the CPU")
+        return self
 
     def record_stream(self, *_: Any) -> None: ...
 
@@ -108,6 +128,19 @@ def is_device(device: Any) -> bool:
     return True
 
 
+def is_deterministic(name: str, args: Any) -> bool:
+    if name in NOT_DETERMINISTIC_OF_FLOATS:
+        return not args[0].is_floating_point()
+    if name in NOT_DETERMINISTIC_WITH_MORE:
+        return len(args) < 2 or args[1] is None
+    return name not in NOT_DETERMINISTIC
+
+
+def has_mask(indices: Any) -> bool:
+    """Return whether an index is a boolean mask, whose hits must be counted before the result has a shape."""
+    return any(isinstance(one, Tensor) and one.dtype in (torch.bool, torch.uint8) for one in tree_leaves(indices))
+
+
 class Stream:
     """Replace `torch.cuda.Stream` and `Event`: everything is done at once, in order."""
 
@@ -135,15 +168,16 @@ class PretendCuda(TorchDispatchMode):
     current: ClassVar[PretendCuda | None] = None
     place: torch.device
 
-    def __init__(self, sources: tuple[Path, ...] = (), card: int = 0) -> None:
+    def __init__(self, sources: tuple[Path, ...] = (), card: int = 0, collects: bool = False) -> None:
         super().__init__()
+        self.collects = collects
+        self.mixed: dict[str, str] = {}  # what CUDA refuses, by file:line
         self.place = torch.device("cuda", card)
         self.sources = tuple(str(path.resolve()) for path in (ROOT, *sources))
         self.refuses_waits = False  # what `torch.cuda.set_sync_debug_mode("error")` asks for
         self._replaced: list[tuple[Any, str, Any]] = []
         self._pinned: dict[int, Tensor] = {}  # by the address of their memory
         self.waits: Counter[tuple[str, str]] = Counter()
-        self.inexact: Counter[tuple[str, str]] = Counter()
 
     def wait(self, what: str) -> None:
         """Note that the host waits until the device has done everything."""
@@ -151,8 +185,11 @@ class PretendCuda(TorchDispatchMode):
             raise RuntimeError(f"called a synchronizing CUDA operation ({what}), at {self.where()}")
         self.waits[what, self.where()] += 1
 
-    def refuse(self, what: str) -> NoReturn:
-        raise MixedDevices(f"{what}, at {self.where()}")
+    def refuse(self, what: str, error: type[Exception] = MixedDevices) -> None:
+        """Raise what CUDA raises, or note the first refusal of every line."""
+        if not self.collects:
+            raise error(f"{what}, at {self.where()}")
+        self.mixed.setdefault(self.where(), what)
 
     # bookkeeping ------------------------------------------------------------------------------------------------------
     def where(self) -> str:
@@ -227,8 +264,8 @@ class PretendCuda(TorchDispatchMode):
             self.wait("a value is read" if name == "_local_scalar_dense" else name)
         if name == "_local_scalar_dense":
             return args[0].payload.item()
-        if is_inexact(name, args):
-            self.inexact[name, self.where()] += 1
+        if torch.are_deterministic_algorithms_enabled() and not is_deterministic(name, args):
+            self.refuse(f"{name} does not have a deterministic implementation on CUDA", RuntimeError)
         inside = {"device": torch.device("cpu")} if is_device(kwargs.get("device")) else {}
         result = func(*unwrapped(args), **unwrapped(kwargs) | inside)
         wrapped = tree_map_only(Tensor, lambda one: one if isinstance(one, Pretend) else Pretend(one), result)

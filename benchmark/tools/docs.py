@@ -2,26 +2,27 @@
 
 python -m benchmark.tools.docs                          rewrite docs/methods.md and the marked parts of README.md and docs/evidence.md
 python -m benchmark.tools.docs --check                  exit 1 if one of them is stale
-python -m benchmark.tools.docs --quick-table FILE.md    also put that table of a real run into README.md
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import dataclasses
+import inspect
 import io
 import json
+import re
 import sys
 import tokenize
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmark.config.profile import load_profile
+from benchmark.config.sections import SECTIONS, fields_of
 from benchmark.files import ROOT, atomic_write
 from benchmark.tools import evidence
-from benchmark.tools.settings import settings_table
 from datasets.base import Source
 from datasets.registry import SOURCES
 from methods.registry import Entry, Setting, discover
@@ -30,7 +31,9 @@ README, METHODS, EVIDENCE = ROOT / "README.md", ROOT / "docs" / "methods.md", RO
 OWN_DATA = ROOT / "docs" / "own-data.md"
 VECTORS = ROOT / "tests" / "vectors"
 COST = ROOT / "docs" / "cost.json"  # {method: {seconds_per_step_relative_to_proden, measured, …}}
-CURVES = "docs/images/curves-quick.png"
+CURVES = (
+    "![Test accuracy per epoch of all methods, profile quick, bands over three seeds](docs/images/curves-quick.png)"
+)
 NONE = "–"
 NOTICE = "<!-- Written by `python -m benchmark.tools.docs`. Change the code, not this page. -->"
 
@@ -127,18 +130,28 @@ def cases_text(subject: str) -> str:
 
 
 def costs() -> Mapping[str, Mapping[str, Any]]:
-    return json.loads(COST.read_text(encoding="utf-8")) if COST.is_file() else {}
+    return json.loads(COST.read_text(encoding="utf-8"))
 
 
 # The pages ----------------------------------------------------------------------------------------------------------
 def methods_page() -> str:
     """docs/methods.md."""
     entries, measured = ordered(), costs()
-    head = ["name", "title", "venue", "year", "type", "views", "forward passes", "extra state", "conformance cases"]
-    if measured:
-        head += ["time per step"]
+    head = [
+        "name",
+        "title",
+        "venue",
+        "year",
+        "type",
+        "views",
+        "forward passes",
+        "extra state",
+        "conformance cases",
+        "time per step",
+    ]
     rows = []
     for entry in entries:
+        time = measured.get(entry.name, {}).get("seconds_per_step_relative_to_proden")
         row = [
             f"[`{entry.name}`](#{entry.name})",
             entry.title,
@@ -149,11 +162,10 @@ def methods_page() -> str:
             entry.forwards,
             entry.state,
             cases_text(entry.file.stem) if entry.kind in ("PLL", "IDPLL") else NONE,
+            NONE if time is None else f"{time:.2f} ×",
         ]
-        if measured:
-            time = measured.get(entry.name, {}).get("seconds_per_step_relative_to_proden")
-            row += [NONE if time is None else f"{time:.2f} ×"]
         rows.append(row)
+    dates = " and ".join(sorted({cost["measured"] for cost in measured.values()}))
     total = sum(cases(path.parent.name).total() for path in VECTORS.glob("*/manifest.json"))
     shared = " and ".join(f"{cases(name).total()} on the {what}" for name, what in SHARED.items())
     reading = [
@@ -164,14 +176,9 @@ def methods_page() -> str:
         f"* **conformance cases**: golden numbers in `tests/vectors` that its functions must meet at a relative 1e-6. "
         f"`official` comes from the released code, `paper` from a naive loop over the printed equation. "
         f"There are {total} in all, with {shared}. Controls share the cases of the method that they vary.",
+        "* **time per step** is relative to PRODEN's, on the small network of `quick` and in processor time. "
+        f"Measured on {dates}, see [speed](speed.md).",
     ]
-    if measured:
-        dates = " and ".join(sorted({cost["measured"] for cost in measured.values()}))
-        reading.append(
-            "* **time per step** is relative to PRODEN's, on the small network of `quick` and in processor time. "
-            f"Measured on {dates}, see [speed](speed.md)."
-        )
-    sections = [_section(entry) for entry in entries]
     parts = [
         "# Methods",
         NOTICE,
@@ -182,7 +189,7 @@ def methods_page() -> str:
         "Every field can be set on the command line, `--set cel.alpha=0.1`, or in a profile. Warm-ups and ramps are "
         "fractions of training. The notes are comments of the source; [protocol](protocol.md) explains what differs "
         "from paper or release.",
-        *sections,
+        *map(_section, entries),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -227,24 +234,31 @@ def _dataset_row(source: Source) -> list[str]:
     return [f"`{source.name}`", source.group, sizes, str(source.num_classes or NONE)]
 
 
-def curves() -> str:
-    """The image once it is there, so that no link is broken before."""
-    if (ROOT / CURVES).is_file():
-        return f"![Test accuracy per epoch of all methods, profile quick, bands over three seeds]({CURVES})"
-    return "`./reproduce.sh fig4` draws the accuracy curves from the same runs."
+def settings_table() -> str:
+    """docs/own-data.md: every setting of a run, from the sections of the configuration and the comments beside fields."""
+    rows = []
+    for name, section in SECTIONS.items():
+        comments = dict(re.findall(r"^\s+(\w+): .*?  # (.*)$", inspect.getsource(section), flags=re.M))
+        for field in dataclasses.fields(section):
+            rule, kind = field.metadata.get("rule"), fields_of(section)[field.name].annotation
+            choices = re.fullmatch(r"Literal\[(.*)\]", kind)
+            values = f"one of {choices[1]}".replace("'", "") if choices else rule.text if rule else kind
+            default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+            rows.append([f"`{name}.{field.name}`", default or "empty", values, comments.get(field.name, "")])
+    return table(["setting", "default", "may be", "meaning"], rows)
 
 
-def readme(text: str, quick_table: str | None = None) -> str:
-    """README.md with its generated parts renewed; the table of a real run only when one is given."""
+def readme(text: str) -> str:
+    """README.md with its generated parts renewed."""
     for marker, content in (
         ("methods", method_list()),
         ("datasets", dataset_list()),
-        ("curves", curves()),
+        ("curves", CURVES),
         ("realworld", evidence.summary()),
         ("pictures", evidence.pictures()),
     ):
         text = replaced(text, marker, content)
-    return text if quick_table is None else replaced(text, "quick-table", quick_table.strip())
+    return text
 
 
 def evidence_page() -> str:
@@ -259,12 +273,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write, or with --check compare."""
     options = argparse.ArgumentParser(prog="python -m benchmark.tools.docs", description="Generated parts of the docs.")
     options.add_argument("--check", action="store_true", help="exit 1 if a generated part is stale")
-    options.add_argument("--quick-table", type=Path, metavar="FILE", help="table2.md of a real quick run")
     arguments = options.parse_args(argv)
-    quick = arguments.quick_table.read_text(encoding="utf-8") if arguments.quick_table else None
     wanted = {
         METHODS: methods_page(),
-        README: readme(README.read_text(encoding="utf-8"), quick),
+        README: readme(README.read_text(encoding="utf-8")),
         EVIDENCE: evidence_page(),
         OWN_DATA: replaced(OWN_DATA.read_text(encoding="utf-8"), "settings", settings_table()),
     }

@@ -105,23 +105,19 @@ def load(
         path = folder / name
         try:
             state = read(path, identity)
-            reason = _why_not(state, misfit)
-            if reason:
-                raise DamagedCheckpoint(reason)
-            return state
+            try:
+                reason = misfit(state)
+            except (KeyError, TypeError, AttributeError, IndexError):
+                reason = "its parts are not of the right kind"
+            if not reason:
+                return state
+            raise DamagedCheckpoint(reason)
         except FileNotFoundError:
             continue
         except DamagedCheckpoint as damage:
             aside = set_aside(path)
             warn(f"{path} was set aside as {aside.name}: {damage}.")
     return None
-
-
-def _why_not(state: dict[str, Any], misfit: Callable[[dict[str, Any]], str]) -> str:
-    try:
-        return misfit(state)
-    except (KeyError, TypeError, AttributeError, IndexError):
-        return "its parts are not of the right kind"
 
 
 def remove(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 
 import torch
 
@@ -46,31 +47,17 @@ def ready(name: str | torch.device, tf32: str = "conv") -> torch.device:
     return device
 
 
-def global_state() -> dict[str, object]:
-    """Return the settings of torch that change the numbers of a CPU run and that any code in the process can set."""
-    return {
-        "torch.get_default_dtype()": torch.get_default_dtype(),
-        "torch.get_default_device()": torch.get_default_device(),
-        "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision(),
-        "torch.backends.mkldnn.enabled": torch.backends.mkldnn.enabled,
-        "torch.is_grad_enabled()": torch.is_grad_enabled(),
-        "torch.is_autocast_enabled('cpu')": torch.is_autocast_enabled("cpu"),
-        "torch.is_anomaly_enabled()": torch.is_anomaly_enabled(),
-        "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled(),
-    }
-
-
-# What torch starts with. The number of threads is a setting of the run, see the trainer; the flags of CUDA are set by
-# `ready` for every run.
-EXPECTED = {
-    "torch.get_default_dtype()": torch.float32,
-    "torch.get_default_device()": torch.device("cpu"),
-    "torch.get_float32_matmul_precision()": "highest",
-    "torch.backends.mkldnn.enabled": True,
-    "torch.is_grad_enabled()": True,
-    "torch.is_autocast_enabled('cpu')": False,
-    "torch.is_anomaly_enabled()": False,
-    "torch.are_deterministic_algorithms_enabled()": False,
+# Settings of torch that change the numbers of a CPU run and that any code in the process can set, with what torch starts
+# with. The number of threads is a setting of the run; the flags of CUDA are set by `ready` for every run.
+GLOBAL_STATE: dict[str, tuple[Callable[[], object], object]] = {
+    "torch.get_default_dtype()": (torch.get_default_dtype, torch.float32),
+    "torch.get_default_device()": (torch.get_default_device, torch.device("cpu")),
+    "torch.get_float32_matmul_precision()": (torch.get_float32_matmul_precision, "highest"),
+    "torch.backends.mkldnn.enabled": (lambda: torch.backends.mkldnn.enabled, True),
+    "torch.is_grad_enabled()": (torch.is_grad_enabled, True),
+    "torch.is_autocast_enabled('cpu')": (lambda: torch.is_autocast_enabled("cpu"), False),
+    "torch.is_anomaly_enabled()": (torch.is_anomaly_enabled, False),
+    "torch.are_deterministic_algorithms_enabled()": (torch.are_deterministic_algorithms_enabled, False),
 }
 SET_FOR_CUDA = ("torch.get_float32_matmul_precision()", "torch.are_deterministic_algorithms_enabled()")
 
@@ -79,15 +66,18 @@ class ChangedState(CandidError):
     """Global settings of torch are not those that every run starts with."""
 
 
+def changed_settings() -> dict[str, str]:
+    """Return the global settings of torch that have changed, each with "VALUE instead of VALUE"."""
+    values = {name: (read(), expected) for name, (read, expected) in GLOBAL_STATE.items()}
+    return {name: f"{now} instead of {start}" for name, (now, start) in values.items() if now != start}
+
+
 def check_global_state(device: torch.device) -> None:
     """Raise ChangedState unless torch is set as every run expects; equal identities then give equal numbers."""
-    for name, value in global_state().items():
-        if device.type == "cuda" and name in SET_FOR_CUDA:
-            continue
-        if value != EXPECTED[name]:
+    for name, text in changed_settings().items():
+        if device.type != "cuda" or name not in SET_FOR_CUDA:
             raise ChangedState(
-                f"{name} is {value} instead of {EXPECTED[name]} before the run starts, which would change its numbers; "
-                f"code in this process has set it"
+                f"{name} is {text} before the run starts, which would change its numbers; code in this process has set it"
             )
 
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from tqdm import tqdm
 
 from benchmark.config.sections import Backbone as BackboneSettings
 from benchmark.config.spec import RunSpec
@@ -57,14 +57,18 @@ class Frozen:
     @cached_property
     def key(self) -> str:
         """Hash of all that the maps depend on but the view."""
+        weights = hashlib.sha256()
+        for name, value in self.network.state_dict().items():
+            weights.update(f"{name}{tuple(value.shape)}".encode())
+            weights.update(value.cpu().contiguous().numpy().tobytes())
         described = {
             "format": FORMAT,
             "encoder": self.name,
-            "weights": weights_digest(self.network),
+            "weights": weights.hexdigest(),
             "recipe": {
-                field.name: getattr(self.recipe, field.name)
-                for field in fields(self.recipe)
-                if field.name not in ("weak", "strong") and getattr(self.recipe, field.name) != field.default
+                one.name: getattr(self.recipe, one.name)
+                for one in fields(self.recipe)
+                if one.name not in ("weak", "strong") and getattr(self.recipe, one.name) != one.default
             },
             "cells": self.settings.cells,
             "block": BLOCK,
@@ -118,14 +122,6 @@ def frozen_of(spec: RunSpec, dataset: Dataset, device: torch.device) -> Frozen:
     return Frozen(network, dataset, recipe, settings, name, device)
 
 
-def weights_digest(network: Backbone) -> str:
-    digest = hashlib.sha256()
-    for name, value in network.state_dict().items():
-        digest.update(f"{name}{tuple(value.shape)}".encode())
-        digest.update(value.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
 @dataclass(frozen=True)
 class Maps:
     """The stored maps of one part ("train", "test") under one view, all draws one after the other."""
@@ -168,12 +164,6 @@ class Maps:
         flat = torch.from_file(str(self.path), shared=False, size=count, dtype=torch.float16)
         return flat.view(-1, *self.encoder.shape)
 
-    def blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """Draw and rows of every block, in the order of the file."""
-        for draw in range(self.draws):
-            for rows in torch.arange(len(self.split)).split(BLOCK):
-                yield draw, rows
-
     def block(self, draw: int, rows: Tensor) -> Tensor:
         """(B, D, g, g) float16 of one draw of these rows."""
         views = Views(self.encoder.recipe, VIEW_SEED)
@@ -183,95 +173,49 @@ class Maps:
             return self.encoder.encode(views.test(images, sizes))
         return self.encoder.encode(views(images, rows, (self.view,), draw, sizes)[0])
 
-    def build(self, tell: Tell) -> None:
+    def build(self, progress: tqdm) -> None:
         """Write what is missing; the lock is held."""
         partial, row_bytes = self.path.with_suffix(".partial"), 2 * self.numbers
         with open(partial, "ab") as stream:
-            done = stream.tell()
-            at = 0
-            for draw, rows in self.blocks():
-                end = at + len(rows) * row_bytes
-                if end <= done:
-                    at = end
-                    continue
-                if stream.tell() != at:  # a block that was cut off is made again
-                    stream.truncate(at)
-                    stream.seek(at)
-                stream.write(self.block(draw, rows).numpy().tobytes())
-                at = end
-                tell.made(len(rows))
+            done, end = stream.tell(), 0
+            for draw, rows in product(range(self.draws), torch.arange(len(self.split)).split(BLOCK)):
+                start, end = end, end + len(rows) * row_bytes
+                if end > done:
+                    if stream.tell() != start:  # a block that was cut off is computed again
+                        stream.truncate(start)
+                        stream.seek(start)
+                    stream.write(self.block(draw, rows).numpy().tobytes())
+                progress.update(len(rows))
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(partial, self.path)
 
 
-class Tell:
-    """Says before a build what it will take, and then how far it is, every so often; to the person, not to the log."""
-
-    EVERY = 30.0  # seconds
-
-    def __init__(self, name: str, pictures: int, total_bytes: int) -> None:
-        self.name, self.pictures, self.done = name, pictures, 0
-        self.started, self.last = time.monotonic(), -math.inf  # the first block tells how long it will take
-        self.say(f"{pictures:,} maps are made once, {total_bytes / 1e9:.1f} GB")
-
-    def made(self, pictures: int) -> None:
-        self.done += pictures
-        now = time.monotonic()
-        if now - self.last < self.EVERY and self.done < self.pictures:
-            return
-        self.last = now
-        left = (now - self.started) / self.done * (self.pictures - self.done)
-        self.say(f"{100 * self.done / self.pictures:.0f} %, about {max(1, round(left / 60))} min left")
-
-    def say(self, what: str) -> None:
-        print(f"{self.name}: frozen features: {what}", file=sys.__stderr__, flush=True)
-
-
-@dataclass(frozen=True)
-class Work:
-    """What is to be computed before methods can train."""
-
-    missing: list[Maps]
-
-    @property
-    def pictures(self) -> int:
-        return sum(maps.draws * len(maps.split) for maps in self.missing)
-
-    @property
-    def bytes(self) -> int:
-        """On the disk, without what an interrupted build has left."""
-        left = [maps.path.with_suffix(".partial") for maps in self.missing]
-        return sum(maps.size for maps in self.missing) - sum(path.stat().st_size for path in left if path.exists())
-
-
-def work_of(wanted: Iterable[Maps]) -> Work:
-    return Work([maps for maps in wanted if not maps.complete()])
-
-
-def ensure(wanted: Iterable[Maps]) -> None:
-    """Build the maps that are not there. Several processes share the work; nobody builds a file twice."""
-    work = work_of(wanted)
-    missing = work.missing
+def ensure(maps: Iterable[Maps]) -> None:
+    """Build the maps that are missing. Several processes share the work; none builds a file twice."""
+    missing = [one for one in maps if not one.complete()]
     if not missing:
         return
     folder, name = missing[0].encoder.folder, missing[0].encoder.dataset.name
+    images = sum(one.draws * len(one.split) for one in missing)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        needed = work.bytes
+        partial = [one.path.with_suffix(".partial") for one in missing]
+        needed = sum(one.size for one in missing) - sum(path.stat().st_size for path in partial if path.exists())
         if shutil.disk_usage(folder).free < needed:
             raise DataError(
                 f"{name}: the frozen features need {needed / 1e9:.1f} GB in {folder}, where "
                 f"{shutil.disk_usage(folder).free / 1e9:.1f} GB are free; {cache.ENVIRONMENT} names another folder, and a "
                 f"smaller backbone.draws or backbone.cells needs less."
             )
-        tell = Tell(name, work.pictures, needed)
+        title = f"{name}: frozen features, {needed / 1e9:.1f} GB"
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # sums of several threads may differ in the last bits
-        try:
-            while missing:
-                _build_one(missing, tell)
-                missing = [maps for maps in missing if not maps.complete()]
+        try:  # progress goes to the person, not to the log of the run
+            with tqdm(total=images, desc=title, unit=" images", file=sys.__stderr__, mininterval=30.0) as progress:
+                while missing:
+                    _build_one(missing, progress)
+                    missing = [one for one in missing if not one.complete()]
         finally:
             torch.set_num_threads(threads)
     except OSError as error:
@@ -280,8 +224,8 @@ def ensure(wanted: Iterable[Maps]) -> None:
         ) from None
 
 
-def _build_one(missing: Sequence[Maps], tell: Tell) -> None:
-    """The first that nobody else is building; if all are being built, wait for the first."""
+def _build_one(missing: Sequence[Maps], progress: tqdm) -> None:
+    """Build the first that no other process is building; if all are being built, wait for the first."""
     locks = [Lock(maps.path.with_suffix(".lock")) for maps in missing]
     turn = next((turn for turn, lock in enumerate(locks) if lock.acquire()), None)
     if turn is None:
@@ -289,7 +233,7 @@ def _build_one(missing: Sequence[Maps], tell: Tell) -> None:
         locks[0].acquire(wait=True)
     try:
         if not missing[turn].complete():
-            missing[turn].build(tell)
+            missing[turn].build(progress)
     finally:
         locks[turn].release()
 
@@ -298,21 +242,14 @@ def _build_one(missing: Sequence[Maps], tell: Tell) -> None:
 class FrozenAnnotator(Annotator):
     """An annotator that learns from stored maps of the weak view and is read on those of the plain one."""
 
-    inputs: Callable[[], FrozenLoader] | None = None
-
-    def __post_init__(self) -> None:
-        if self.inputs is None:
-            raise ValueError("a frozen annotator needs the maps that it learns from")
+    inputs: Callable[[], FrozenLoader] = field(kw_only=True)
 
     def training_view(self, split: Split, rows: Tensor, epoch: int) -> Tensor:
-        return self._loader().train_views(rows, ("weak",), epoch)[0]
+        return self.inputs().train_views(rows, ("weak",), epoch)[0]
 
     def test_view(self, split: Split, rows: Tensor) -> Tensor:
-        return self._loader().plain("train" if split is self._loader().encoder.dataset.train else "test", rows)
-
-    def _loader(self) -> FrozenLoader:
-        assert self.inputs is not None
-        return self.inputs()
+        loader = self.inputs()
+        return loader.plain("train" if split is loader.encoder.dataset.train else "test", rows)
 
 
 class FrozenLoader:
@@ -337,11 +274,11 @@ class FrozenLoader:
         """One float32 batch of maps per name for the training rows (B,); a repeated name gets another draw."""
         rows = rows.cpu()
         first = (counter.uniforms(self.seed, epoch, "draw", rows, 1).squeeze(1) * self.draws).long()
-        found = []
+        views = []
         for k, name in enumerate(names):
             draw = 0 if name == "plain" else (first + names[:k].count(name)) % self.draws
-            found.append(self._on_device(self._maps("train", name).index_select(0, draw * self.rows + rows)))
-        return tuple(found)
+            views.append(self._on_device(self._maps("train", name).index_select(0, draw * self.rows + rows)))
+        return tuple(views)
 
     def plain(self, part: str, rows: Tensor) -> Tensor:
         return self._on_device(self._maps(part, "plain")[rows])

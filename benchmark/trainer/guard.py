@@ -1,15 +1,18 @@
-"""What is watched while a run trains: means of what steps log, losses that are not finite, memory."""
+"""Watch a run: means of what steps log, losses that are not finite, tensors that a checkpoint would miss, memory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+LIBRARIES = ("torch", "torchvision", "timm")  # their modules have private caches that they can rebuild
+OF_EVERY_MODULE = frozenset(vars(nn.Module()))  # where parameters and buffers are
 GUARD_EVERY = 25  # steps between looks at the losses on an accelerator; on a CPU every step is looked at
 
 
@@ -70,6 +73,33 @@ class Guard:
                 more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
                 raise Diverged(f"the loss became {value} at step {step} (training rows {shown}{more})")
         self.recent.clear()
+
+
+def stray_tensors(method: nn.Module) -> Iterator[tuple[str, str]]:
+    """Yield attribute and sentence for each tensor outside parameters and persistent buffers."""
+    for path, module in method.named_modules():
+        prefix = f"{path}." if path else ""
+        for name in sorted(module._non_persistent_buffers_set):
+            text = f"buffer '{prefix}{name}' is not persistent, so it is lost on resume"
+            yield name, f"{text}; register it without persistent=False"
+        of_library = type(module).__module__.split(".")[0] in LIBRARIES
+        for name, value in vars(module).items():
+            internal = name.startswith("_") and (of_library or name in OF_EVERY_MODULE)
+            if not internal and holds_tensor(value):
+                text = (
+                    f"attribute '{prefix}{name}' holds a tensor outside parameters and buffers, so it is lost on resume"
+                )
+                yield name, f"{text}; use register_buffer('{name}', …)"
+
+
+def holds_tensor(value: Any, depth: int = 2) -> bool:
+    """Return whether a value is a tensor, or a container with one inside."""
+    if isinstance(value, Tensor):
+        return True
+    if depth > 0 and isinstance(value, dict | list | tuple | set | deque):
+        items = value.values() if isinstance(value, dict) else value
+        return any(holds_tensor(item, depth - 1) for item in items)
+    return False
 
 
 def reset_peak_memory(device: torch.device) -> None:

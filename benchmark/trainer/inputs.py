@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmark.config.sections import Views as ViewSettings
-from benchmark.trainer.pixels import pixels_of
+from benchmark.trainer.pixels import fetchers
 from datasets.base import Dataset
 from datasets.views.features import feature_views
 from datasets.views.recipes import normalised
@@ -46,14 +46,14 @@ class ViewLoader:
         self.noise = dataset.noise
         self.views = None if dataset.recipe is None else Views(dataset.recipe, seed)
         self.format = torch.channels_last if channels_last else torch.contiguous_format
-        self.train, self.test = pixels_of((dataset.train, dataset.test), device)
+        self.fetch_train, self.fetch_test = fetchers((dataset.train, dataset.test), device)
         self.features = None if self.views else dataset.train.images.shape[1]
         self.test_rows = len(dataset.test)
         self._test_cache: list[Tensor] | None = None  # on a CPU as networks take them, on a card as whole levels
 
     def train_views(self, rows: Tensor, names: Sequence[str], epoch: int) -> tuple[Tensor, ...]:
         """One normalised tensor per name for the training rows (B,)."""
-        images, sizes = self.train.fetch(rows)
+        images, sizes = self.fetch_train(rows)
         if self.views is None:
             (rows,) = sent((rows,), self.device)
             return tuple(
@@ -78,22 +78,22 @@ class ViewLoader:
         if self._test_cache is not None:
             yield from map(self._finished, self._test_cache)
             return
-        kept: list[Tensor] = []
+        prepared: list[Tensor] = []
         size, limit = 0, CACHE_LIMIT if self.device.type == "cpu" else CARD_CACHE_LIMIT
         for start in range(0, self.test_rows, TEST_BATCH):
             images = self._prepared(torch.arange(start, min(start + TEST_BATCH, self.test_rows)))
             size += images.nelement() * images.element_size()
             if size <= limit:
-                kept.append(images)
+                prepared.append(images)
             else:
-                kept.clear()
+                prepared.clear()
             yield self._finished(images)
         if size <= limit:
-            self._test_cache = kept
+            self._test_cache = prepared
 
     def _prepared(self, rows: Tensor) -> Tensor:
         """Test rows as they are kept. A card has no memory for float32 of large pictures, and makes it in no time."""
-        images, sizes = self.test.fetch(rows)
+        images, sizes = self.fetch_test(rows)
         if self.views is None:
             return images
         if self.device.type == "cpu":

@@ -29,7 +29,7 @@ from benchmark.errors import CandidError
 from benchmark.files import read_regular
 from benchmark.store import is_count, is_number, parse_json
 from benchmark.trainer.inputs import ViewLoader
-from benchmark.trainer.trainer import Trainer, build
+from benchmark.trainer.trainer import Trainer, build, shapes
 from datasets.base import UNKNOWN, Dataset, Scaling, Split
 from datasets.views.recipes import Recipe
 from methods.base import Backbone, Method, Task
@@ -109,17 +109,13 @@ def beliefs(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> artifacts
     belief = masked_softmax(logits, candidates)
     own = method.confidence()
     if own is not None:
-        belief[trainer.rows] = normalised(own.detach().float().cpu(), belief[trainer.rows])
+        own = own.detach().float().cpu().clamp(min=0)
+        mass = own.sum(1, keepdim=True)
+        belief[trainer.rows] = torch.where(mass > 0, own / mass.clamp(min=1e-30), belief[trainer.rows])
     names = dataset.train_names or tuple(map(str, range(len(dataset.train))))
     return artifacts.Beliefs(
         np.array(names), candidates.numpy().astype(bool), artifacts.half(logits.numpy()), artifacts.half(belief.numpy())
     )
-
-
-def normalised(belief: Tensor, instead: Tensor) -> Tensor:
-    """Rows that sum to 1; a row without any mass takes the other's."""
-    mass = belief.clamp(min=0).sum(1, keepdim=True)
-    return torch.where(mass > 0, belief.clamp(min=0) / mass.clamp(min=1e-30), instead)
 
 
 def write_model(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
@@ -170,7 +166,10 @@ class Model:
         return logits
 
     def probabilities(self, x: np.ndarray | Split) -> np.ndarray:
-        return probabilities(self.logits(x))
+        """Return (N, C) float64 that sum to 1."""
+        from scipy.special import softmax
+
+        return softmax(self.logits(x).astype(np.float64), axis=1)
 
     def _batches(self, x: np.ndarray | Split) -> Iterator[Tensor]:
         said = self.document["input"]
@@ -190,13 +189,6 @@ def recipe_of(inputs: dict[str, Any]) -> Recipe:
     """How images are prepared; JSON has no tuples, so lists become tuples again."""
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in inputs["recipe"].items()}
     return Recipe(**values)
-
-
-def probabilities(logits: np.ndarray) -> np.ndarray:
-    """(N, C) float64 that sum to 1."""
-    from scipy.special import softmax
-
-    return softmax(logits.astype(np.float64), axis=1)
 
 
 def read_model(folder: Path, plugins: Sequence[str] = (), device: str = "cpu") -> Model:
@@ -225,10 +217,11 @@ def _model(folder: Path, document: dict[str, Any], tensors: bytes, plugins: tupl
     except SafetensorError as error:
         raise CandidError(f"{folder / artifacts.TENSORS} is no safetensors file: {error}.") from None
     method = _method(path, document, plugins)
-    wrong = _misfit(method, state)
+    wrong = shapes(state).items() ^ shapes(method.state_dict()).items()
     if wrong:
         raise CandidError(
-            f"{folder / artifacts.TENSORS} does not fit the method {document['method']['name']}: {wrong}."
+            f"{folder / artifacts.TENSORS} does not fit the method {document['method']['name']}: the tensor "
+            f"{min(key for key, _ in wrong)} is missing, superfluous or of another shape or type."
         )
     method.load_state_dict(state)
     method.eval().to(device)
@@ -343,15 +336,3 @@ def network_file_of(path: Path, name: str, plugins: tuple[str, ...]) -> tuple[st
         f"{path}: the network {own[1]} is in the file {own[0]} of whoever trained the model; "
         f"name that file, unchanged, with --plugin (in Python: plugin=)."
     )
-
-
-def _misfit(method: Method, state: dict[str, Tensor]) -> str:
-    """Why a state is not that of this method, or nothing."""
-    wanted = method.state_dict()
-    strange = sorted(state.keys() ^ wanted.keys())
-    if strange:
-        return f"the tensor {strange[0]} is in one of them only"
-    for key, value in wanted.items():
-        if value.shape != state[key].shape or value.dtype != state[key].dtype:
-            return f"{key} is {tuple(state[key].shape)} where {tuple(value.shape)} is needed"
-    return ""

@@ -6,7 +6,7 @@ padded on the host takes ten times as long to prepare and two to three times the
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -17,21 +17,8 @@ from datasets.views.upload import sent
 RESIDENT_SHARE = 0.35  # of a card's free memory that pictures may take for good
 
 
-class Pixels(Protocol):
-    """The inputs of one split."""
-
-    def fetch(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Rows (B,) of the host: images (B, 3, H, W) uint8 or features (B, d) on the device, valid sizes on the host."""
-
-
-class OnHost:
-    """For a device that is the host."""
-
-    def __init__(self, split: Split) -> None:
-        self.split = split
-
-    def fetch(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        return self.split.batch(rows)
+# Rows (B,) of the host -> images (B, 3, H, W) uint8 or features (B, d) on the device, and valid sizes on the host.
+Fetch = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 
 
 class InMemory:
@@ -122,28 +109,24 @@ def unpacked(flat: Tensor, starts: Tensor, sizes: Tensor) -> Tensor:
     return images.mul_(valid)
 
 
-def pixels_of(splits: tuple[Split, ...], device: torch.device) -> list[Pixels]:
-    """The inputs of training and test part, whose pictures may lie in one file."""
+def fetchers(splits: tuple[Split, ...], device: torch.device) -> list[Fetch]:
+    """Return how to get batches of training and test part, whose pictures may lie in one file."""
     if device.type != "cuda":
-        return [OnHost(Split(s.images.to(device), s.labels, s.sizes, s.offsets)) for s in splits]
+        return [Split(s.images.to(device), s.labels, s.sizes, s.offsets).batch for s in splits]
     packed = {s.images.data_ptr(): s.images for s in splits if s.offsets is not None}
     free, _ = torch.cuda.mem_get_info(device)
     fits = sum(len(images) for images in packed.values()) <= RESIDENT_SHARE * free
-    copies = {address: on_device(images, splits, device) for address, images in packed.items()} if fits else {}
-    found: list[Pixels] = []
+    margin = max((largest_width(s.sizes) for s in splits if s.sizes is not None), default=0)  # see `unpacked`
+    copies: dict[int, Tensor] = {}
+    for address, images in packed.items() if fits else ():
+        copies[address] = torch.zeros(len(images) + margin, dtype=torch.uint8, device=device)
+        copies[address][: len(images)].copy_(images)
+    result: list[Fetch] = []
     for split in splits:
         if split.offsets is None:
-            found.append(InMemory(split, device))
+            result.append(InMemory(split, device).fetch)
         elif fits:
-            found.append(OnDevice(split, copies[split.images.data_ptr()]))
+            result.append(OnDevice(split, copies[split.images.data_ptr()]).fetch)
         else:
-            found.append(Streamed(split, device))
-    return found
-
-
-def on_device(pixels: Tensor, splits: tuple[Split, ...], device: torch.device) -> Tensor:
-    """All pixels, and as many bytes more as the widest row has."""
-    margin = max(largest_width(split.sizes) for split in splits if split.sizes is not None)
-    flat = torch.zeros(len(pixels) + margin, dtype=torch.uint8, device=device)
-    flat[: len(pixels)].copy_(pixels)
-    return flat
+            result.append(Streamed(split, device).fetch)
+    return result

@@ -20,16 +20,24 @@ from torch import Tensor
 
 from benchmark.config.sections import Train
 from benchmark.config.spec import RunSpec
+from benchmark.errors import MethodDefect
 from benchmark.store import StoredRun, epochs_digest
 from benchmark.trainer import checkpoint
 from benchmark.trainer.device import ready
 from benchmark.trainer.evaluation import Evaluator
 from benchmark.trainer.frozen import FrozenLoader, frozen_of
-from benchmark.trainer.guard import GUARD_EVERY, Diverged, Guard, RunningMeans, peak_memory_mb, reset_peak_memory
+from benchmark.trainer.guard import (
+    GUARD_EVERY,
+    Diverged,
+    Guard,
+    RunningMeans,
+    peak_memory_mb,
+    reset_peak_memory,
+    stray_tensors,
+)
 from benchmark.trainer.inputs import Inputs, ViewLoader, with_views
 from benchmark.trainer.optimizers import Optimizer
 from benchmark.trainer.seeding import derive
-from benchmark.trainer.stray_tensors import check_no_stray_tensors
 from datasets.base import UNKNOWN, DataError, Dataset
 from datasets.views.upload import sent
 from methods.base import Backbone, Batch, Clock, Method, Task
@@ -118,7 +126,10 @@ class Trainer:
         channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
         seen = with_views(dataset, spec.config.views, spec.backbone.normalisation)
         self.frozen = frozen_of(spec, seen, device) if spec.backbone.frozen else None
-        self.inputs = inputs or self._inputs(seen, method_class, channels_last)
+        view_seed = derive(self.seed, "views")
+        if self.frozen is not None:
+            inputs = inputs or FrozenLoader(self.frozen, view_seed, device, method_class.views)
+        self.inputs = inputs or ViewLoader(seen, view_seed, device, channels_last)
         self.batch_size = min(self.settings.batch, len(self.rows))
         self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings)
         self.epochs = self.settings.epochs
@@ -134,7 +145,8 @@ class Trainer:
         self.method.to(device)
         if channels_last:
             self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        check_no_stray_tensors(self.method)
+        for _, text in stray_tensors(self.method):
+            raise MethodDefect(method_class, f"{text}.")
         self.compiled = compiled_parts(self.method) if self.settings.compile else []
         self.optimizer = Optimizer(self.method, self.settings, device)
         self.evaluator = Evaluator(dataset, self.inputs, candidates, self.rows, held_out)
@@ -144,40 +156,31 @@ class Trainer:
         self.epoch, self.step_in_epoch = 0, 0
         self.save_timer = checkpoint.SaveTimer(self.hooks.checkpoint_seconds)
 
-    def _inputs(self, dataset: Dataset, method_class: type[Method], channels_last: bool) -> Inputs:
-        seed = derive(self.seed, "views")
-        if self.frozen is not None:
-            return FrozenLoader(self.frozen, seed, self.device, method_class.views)
-        return ViewLoader(dataset, seed, self.device, channels_last)
-
     def _backbones(self, dataset: Dataset) -> Callable[[], Backbone]:
         """The k-th encoder of every method starts from the same weights, whatever else the method builds."""
-        network = self.spec.backbone
-        features = dataset.train.images
-        build_one: Callable[[], Backbone] = (
-            self.frozen.adapter
-            if self.frozen is not None
-            else factory(
+        network, images = self.spec.backbone, dataset.train.images
+        width = None if images.dtype == torch.uint8 else images.shape[1]
+        build_one: Callable[[], Backbone]
+        if self.frozen is not None:
+            build_one, width = self.frozen.adapter, self.frozen.network.feature_dim
+        else:
+            build_one = factory(
                 network.name or dataset.backbone,
-                3 if features.dtype == torch.uint8 else features.shape[1],
+                width or 3,
                 network.pretrained,
                 self.spec.weight_file(),
                 Layers(network.width, network.depth, network.order, network.features, network.xavier),
                 asks=f"The encoder on {dataset.name}",
                 file=self.spec.network_file(),
             )
-        )
-        width = None if features.dtype == torch.uint8 else features.shape[1]
-        if self.frozen is not None:
-            width = self.frozen.network.feature_dim
         calls, seed = iter(range(1_000_000)), self.seed  # not `self`: a circle would keep the last run's memory
 
         def backbone() -> Backbone:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(derive(seed, "backbone", next(calls)))
-                made = build_one()
-            made.input_features = width
-            return made
+                encoder = build_one()
+            encoder.input_features = width
+            return encoder
 
         return backbone
 
@@ -220,7 +223,9 @@ class Trainer:
         torch.manual_seed(derive(self.seed, "epoch end", self.epoch))
         with torch.no_grad():
             self.method.on_epoch_end(self.clock(), TrainingRows(self))
-        self._check_weights()
+        norms = torch.stack([torch.linalg.vector_norm(p.detach()) for p in self.method.parameters()])
+        if not bool(torch.isfinite(norms).all()):
+            raise Diverged(f"a weight became infinite or NaN in epoch {self.epoch}")
 
     def train_epoch(self, save: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """From the current step to the end of the epoch; returns its record."""
@@ -243,7 +248,7 @@ class Trainer:
         images = (self.step_in_epoch - first_step) * self.batch_size
         result: dict[str, Any] = {"lr": self.optimizer.lr, **self.means.read()}
         result |= {f"{name}": float(value) for name, value in method.diagnostics().items()}
-        if self.evaluates(self.epoch):
+        if evaluates(self.settings, self.epoch):
             result |= self.evaluator.evaluate(method, self.autocast())
         record: dict[str, Any] = {
             "epoch": self.epoch,
@@ -259,12 +264,6 @@ class Trainer:
             record["time"]["compile_seconds"] = round(sum(part.compile_seconds() for part in self.compiled), 4)
         self.epoch, self.step_in_epoch = self.epoch + 1, 0
         return record
-
-    def evaluates(self, epoch: int) -> bool:
-        return evaluates(self.settings, epoch)
-
-    def evaluations_per_epoch(self) -> float:
-        return evaluations(self.settings) / self.epochs
 
     def batches(self, order: Tensor, first_step: int) -> Iterator[Batch]:
         """The remaining batches of an epoch.
@@ -289,7 +288,10 @@ class Trainer:
         """One update of the method, on the clock."""
         clock = self.clock()
         self.optimizer.schedule_to(clock.step, self.steps_per_epoch)
-        seed_generators(derive(self.seed, "step", clock.step), self.device)
+        seed = derive(self.seed, "step", clock.step)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would take 270 µs between two steps
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
         with self.autocast():
             step = self.method.update(batch, self.optimizer, clock)
         loss = self.means.add("loss", step.loss)
@@ -297,11 +299,6 @@ class Trainer:
             self.means.add(f"loss_{name}", value)
         self.guard.watch(clock.step, loss, batch.index)
         self.step_in_epoch += 1
-
-    def _check_weights(self) -> None:
-        norms = torch.stack([torch.linalg.vector_norm(p.detach()) for p in self.method.parameters()])
-        if not bool(torch.isfinite(norms).all()):
-            raise Diverged(f"a weight became infinite or NaN in epoch {self.epoch}")
 
     # checkpoints ------------------------------------------------------------------------------------------------------
     def save(self, folder: StoredRun, identity: str) -> None:
@@ -374,13 +371,6 @@ def build(method_class: type[Method], config: Mapping[str, Any], task: Task) -> 
 def shapes(state: Mapping[str, Any]) -> dict[str, Any]:
     """Shape and type of every tensor of a state dict, the kind of everything else."""
     return {k: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else type(v) for k, v in state.items()}
-
-
-def seed_generators(seed: int, device: torch.device) -> None:
-    """What `torch.manual_seed` does for these devices: it takes 270 µs between two steps, its part for the CPU 1 µs."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
 
 
 def split_rows(count: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:

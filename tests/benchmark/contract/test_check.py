@@ -45,11 +45,39 @@ def test_the_defect_is_named_with_its_line(broken: Broken, tmp_path: Path) -> No
     assert str(caught.value).startswith(f"{entry.file}:{broken.line}: ") and broken.words in str(caught.value)
 
 
+def test_independent_defects_are_reported_in_one_run(tmp_path: Path) -> None:
+    path = named("wrong-confidence").write(tmp_path)
+    path.write_text(path.read_text().replace("return self.network(images)", "return self.network(images)[:, :2]"))
+    marks = {event["check"]: event["mark"] for event in command.events(path)}
+    assert marks["predict"] == marks["diagnostics"] == "DEFECT"
+    assert marks["extreme logits"] == "ok" and marks["training"] == marks["learning"] == "skipped"
+
+
+def test_a_method_whose_checks_take_too_long_is_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(plugin("mine"))
+    (event,) = command.events(path, method_seconds=0)
+    assert (
+        event["mark"] == "DEFECT" and "took more than" in event["text"] and event["skipped"] == len(checks.CHECKS) - 1
+    )
+
+
 def test_a_sound_plug_in_passes_every_check(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(plugin("mine"))
     subject = Subject(scan(path)[0])
     assert not any(run_check(check, subject) for check in checks.CHECKS)
+
+
+def test_a_copy_without_batch_norm_statistics_gets_advice(tmp_path: Path) -> None:
+    lines = ("    def __init__(self, config, task):", "        super().__init__(config, task)",
+             "        self.network, self.average = Classifier(task), Classifier(task)")  # fmt: skip
+    update = "    def after_step(self, batch, step, clock):\n        ema_update(self.average, self.network, 0.5)"
+    predict = "    def predict(self, images):\n        return self.average(images)"
+    path = tmp_path / "mine.py"
+    source = plugin("mine", init="\n".join(lines), more=update, predict=predict)
+    path.write_text("from methods.blocks import ema_update\n" + source)
+    assert "average" in (run_check(checks.check_training, Subject(scan(path)[0])) or "")
 
 
 # the command, as a real process --------------------------------------------------------------------------------------
@@ -80,6 +108,7 @@ def test_an_endless_loop_is_a_defect_with_its_line(broken: Broken, tmp_path: Pat
     ("text", "words"),
     [
         ("__import__('os').abort()", "SIGABRT"),
+        ("__import__('os').kill(__import__('os').getpid(), 9)", "memory"),
         pytest.param("__import__('os')._exit(7)", "exit code 7", marks=pytest.mark.soak),
     ],
 )

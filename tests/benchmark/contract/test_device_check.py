@@ -11,35 +11,14 @@ from benchmark.contract.checks import check_device
 from benchmark.contract.subject import Subject, run_check
 from benchmark.errors import MethodDefect
 from methods.registry import scan
+from tests.support.broken_plugins import plugin, step
 
-PLUGIN = """
-import torch
-from methods.base import About, Method, Step
-from methods.blocks import Classifier
-from methods.registry import register
-
-
-@register
-class Mine(Method):
-    name = "mine"
-    about = About("Mine", "PLL")
-
-    def __init__(self, config, task):
-        super().__init__(config, task)
-        self.network = Classifier(task)
-
-    def training_step(self, batch, clock):
-        logits = self.network(batch.views[0])
-        {line}
-        return Step(-(logits.log_softmax(1) * batch.candidates).sum(1).mean())
-
-    def predict(self, images):
-        return self.network(images)
-
-    def on_epoch_end(self, clock, data):
-        {hook}
-"""
-LINE, HOOK = 19, 26
+PLUGIN = plugin(
+    "mine",
+    step=step("logits = self.network(batch.views[0])", "{line}"),
+    more="    def on_epoch_end(self, clock, data):\n        {hook}",
+)
+LINE, HOOK = (PLUGIN[: PLUGIN.index(mark)].count("\n") + 1 for mark in ("{line}", "{hook}"))
 
 
 def advice(folder: Path, line: str = "", hook: str = "pass") -> str | None:
@@ -78,3 +57,9 @@ def test_waits_in_a_step_are_named(tmp_path: Path, line: str, waits: list[tuple[
 def test_mixed_devices_are_defects_with_their_lines(tmp_path: Path, line: str, hook: str, where: int) -> None:
     with pytest.raises(MethodDefect, match=f"/mine.py:{where}: "):
         advice(tmp_path, line, hook)
+
+
+def test_every_line_of_mixed_devices_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(MethodDefect, match=f"/mine.py:{LINE}: .*mine.py:{LINE + 1}: .*mine.py:{HOOK + 1}: "):
+        add = "logits = logits + torch.zeros(5)"
+        advice(tmp_path, f"{add}\n        {add}", "data.infer(lambda images: self.network(images).numpy())")

@@ -93,13 +93,16 @@ def test_a_copy_waits_unless_its_source_is_pinned() -> None:
         assert sum(device.waits.values()) == 1
 
 
-def test_gradients_flow_and_inexact_operations_are_noted() -> None:
-    with PretendCuda() as device:
+def test_gradients_flow_and_operations_without_a_deterministic_form_are_refused() -> None:
+    with PretendCuda():
         table = torch.zeros(3, device="cuda", requires_grad=True)
         rows = torch.tensor([0, 0, 2], device="cuda")
         table.index_select(0, rows).sum().backward()
         assert table.grad is not None and table.grad.cpu().tolist() == [2, 0, 1]
-    assert "index_add" in {name for name, _ in device.inexact} | {name.rstrip("_") for name, _ in device.inexact}
+        torch.use_deterministic_algorithms(True)
+        assert rows.bincount().cpu().tolist() == [2, 0, 1]
+        with pytest.raises(RuntimeError, match="bincount does not have a deterministic"):
+            rows.bincount(torch.ones(3, device="cuda"))
 
 
 def test_torch_is_left_as_it_was_found() -> None:

@@ -33,17 +33,9 @@ def test_a_copy_holds_what_tables_and_curves_read(tmp_path: Path) -> None:
     np.testing.assert_allclose(copied["test_accuracy"], original["test_accuracy"], rtol=1e-5)
     assert len(copied) == len(original)
     assert [path.name for path in folder.rglob("*") if path.is_file()] == [store.PACKED]
+    assert store.predictions(ours["path"].iloc[0]) is None
     text = gzip.decompress(next(folder.rglob(store.PACKED)).read_bytes()).decode()
     assert '"host"' not in text and str(tmp_path) not in text
-
-
-def test_a_packed_run_keeps_no_predictions(tmp_path: Path) -> None:
-    results, folder = folders(tmp_path)
-    reference.pack(results, [PROFILE], folder)
-    runs = store.runs(folder)
-    assert store.predictions(runs["path"].iloc[0]) is None
-    with pytest.raises(CandidError, match="is no run folder"):
-        store.predictions(tmp_path / "runs" / "digits" / "cel" / "seed0")
 
 
 def test_packing_again_adds_and_replaces_and_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -57,12 +49,6 @@ def test_packing_again_adds_and_replaces_and_gives_the_same_bytes(tmp_path: Path
     assert sorted(store.runs(folder)["method"]) == ["cc", "proden", "proden"]
     with pytest.raises(CandidError, match="no finished run of profile paper"):
         reference.pack(results, ["paper"], folder)
-
-
-def test_a_run_with_a_folder_of_its_own_counts_once(tmp_path: Path) -> None:
-    results, _ = folders(tmp_path)
-    reference.pack(results, [PROFILE], results)
-    assert len(store.runs(results)) == 2
 
 
 def test_a_damaged_copy_loses_its_runs_and_says_so(tmp_path: Path, capfd) -> None:

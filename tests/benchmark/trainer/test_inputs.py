@@ -9,7 +9,7 @@ import torch
 
 from benchmark.contract.pretend import PretendCuda
 from benchmark.trainer.inputs import ViewLoader
-from benchmark.trainer.pixels import OnDevice, Streamed, pixels_of
+from benchmark.trainer.pixels import OnDevice, Streamed, fetchers
 from datasets.views import upload
 from datasets.views.recipes import CIFAR, FINE_GRAINED
 from datasets.views.views import Views
@@ -40,16 +40,16 @@ def test_packed_pictures_are_those_of_the_padded_batch() -> None:
     for free, kind in ((2**36, OnDevice), (0, Streamed)):
         with PretendCuda() as device, pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.cuda, "mem_get_info", lambda *_, free=free: (free, free))
-            train, test = pixels_of((dataset.train, dataset.test), torch.device("cuda", 0))
-            assert type(train) is type(test) is kind
-            for part, found in ((dataset.train, train), (dataset.test, test)):
+            train, test = fetchers((dataset.train, dataset.test), torch.device("cuda", 0))
+            assert all(type(fetch.__self__) is kind for fetch in (train, test))  # type: ignore[attr-defined]
+            for part, fetch in ((dataset.train, train), (dataset.test, test)):
                 for rows in (torch.tensor([3, 0, 7]), torch.arange(len(part)), torch.tensor([len(part) - 1])):
-                    images, sizes = found.fetch(rows)
+                    images, sizes = fetch(rows)
                     expected, expected_sizes = part.batch(rows)
                     assert sizes is not None and expected_sizes is not None
                     assert torch.equal(images.cpu(), expected) and torch.equal(sizes, expected_sizes)
             device.waits.clear()
-            train.fetch(torch.arange(8))
+            train(torch.arange(8))
             assert not device.waits
 
 

@@ -14,12 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.config.optimisation import OPTIMIZERS, SCHEDULES
-from benchmark.config.profile import load_profile
-from benchmark.config.resolution import Override, resolve
 from benchmark.config.sections import Train, to_json
-from benchmark.errors import UsageError
 from benchmark.trainer.optimizers import Optimizer
-from methods.registry import discover
 from tests.conftest import TinyBenchmark
 from tests.support.killing import documents, finish, wait_until
 
@@ -131,13 +127,6 @@ def test_fields_younger_than_stored_runs_are_in_the_identity_only_where_they_dif
     assert not {"optimizer", "decay", "decay_every"} & to_json(Train()).keys()
     changed = to_json(dataclasses.replace(Train(), optimizer="adamw"))
     assert changed["optimizer"] == "adamw" and "decay" not in changed and changed["schedule"] == "cosine"
-
-
-@pytest.mark.parametrize(("key", "text", "hint"), [("optimizer", "adamm", "'adam'"), ("schedule", "cosin", "'cosine'")])
-def test_an_unknown_name_is_one_sentence_with_the_known_ones(key: str, text: str, hint: str) -> None:
-    entry = discover().get("proden")
-    with pytest.raises(UsageError, match=f"train.{key}: '{text}' .* one of .* Did you mean {hint}"):
-        resolve(load_profile("quick"), entry, "digits", 0, [Override("train", key, text)])
 
 
 @pytest.mark.parametrize("words", ["adam,one-cycle", "adamw,step", "sgd,one-cycle"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from benchmark.cli import main as cli
 from benchmark.config.selection import select
-from benchmark.estimator import PartialLabelClassifier
+from benchmark.estimator import PartialLabelClassifier, load
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
 from tests.benchmark.test_estimator import MATRIX, QUICK, X
@@ -61,8 +62,6 @@ def test_an_own_network_is_trained_kept_and_loaded(place, capsys):
     predict = ("predict", place / "model", place / "mine.npz", "--out", place / "p.csv")
     assert call(*predict, "--plugin", place / "net.py") == 0
     model = PartialLabelClassifier("valen", epochs=2, network=f"{place / 'net.py'}:Net").fit(X, MATRIX)
-    from benchmark.estimator import load
-
     kept = load(place / "model", plugin=str(place / "net.py"))
     assert np.array_equal(kept.predict_proba(X), model.predict_proba(X))
     capsys.readouterr()
@@ -77,8 +76,7 @@ def test_an_edited_network_is_another_run(place):
     def digest() -> str:
         network = (f"backbone.name={place / 'net.py'}:Net",)
         (spec,) = select("own", methods="cc", datasets=str(place / "mine.npz"), seeds="0", settings=network).specs()
-        self_check = spec.network_file()
-        assert self_check.endswith("net.py:Net")
+        assert spec.network_file().endswith("net.py:Net")
         return spec.digest
 
     before = digest()
@@ -100,8 +98,6 @@ def test_a_network_that_does_not_fit_is_one_sentence(place, name, problem):
     (spec,) = select("own", methods="cc", seeds="0", epochs=1, **words).specs()
     outcome = execute(spec, RunOptions(place / "r", place / "d"))
     assert outcome.status == "failed"
-    import re
-
     assert re.search(problem, outcome.reason), outcome.reason
 
 

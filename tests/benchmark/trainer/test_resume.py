@@ -162,20 +162,22 @@ def in_order(bench: TinyBenchmark, jobs: int, methods: Sequence[str]) -> dict[st
     return by_method(bench)
 
 
-def test_alone_in_any_order_and_with_more_jobs_three_methods_give_the_same_bytes(
-    forked_benchmark: Make, undisturbed: dict[str, Any]
+@pytest.mark.parametrize("names", ["valen,proden,dirk", pytest.param(THIRTEEN, marks=pytest.mark.soak)])
+def test_alone_in_any_order_and_with_more_jobs_methods_give_the_same_bytes(
+    forked_benchmark: Make, undisturbed: dict[str, Any], names: str
 ) -> None:
-    three = ("valen", "proden", "dirk")
-    expected = {name: undisturbed[name] for name in three}
+    methods = names.split(",")
+    expected = {name: undisturbed[name] for name in methods}
     alone = forked_benchmark("alone", SMALL)
-    for name in three:
+    for name in methods:
         assert alone.run("run", "--methods", name, "--jobs", "1").returncode == 0
     assert by_method(alone) == expected
     company = forked_benchmark("company", SMALL)
-    assert company.run("run", "--methods", "proden,average,dirk,valen", "--jobs", "3").returncode == 0
-    assert {name: by_method(company)[name] for name in three} == expected
-    for order in (three, three[::-1]):  # in one worker, each after another neighbour
-        assert in_order(forked_benchmark("-".join(order), SMALL), 1, order) == expected
+    assert company.run("run", "--methods", f"average,{names}", "--jobs", "3").returncode == 0
+    assert {name: by_method(company)[name] for name in methods} == expected
+    shuffled = random.Random(0).sample(methods, len(methods))
+    for number, order in enumerate((methods, methods[::-1], shuffled)):  # in one worker, each after another neighbour
+        assert in_order(forked_benchmark(f"order-{number}", SMALL), 1, order) == expected, order
 
 
 @pytest.mark.soak
@@ -202,18 +204,3 @@ def test_thirteen_methods_killed_twenty_five_times_each(tmp_path: Path) -> None:
     print(total)
     assert min(total.values()) >= 25
     assert by_method(bench) == expected
-
-
-@pytest.mark.soak
-def test_thirteen_methods_give_the_same_bytes_alone_and_in_any_company(
-    forked_benchmark: Make, undisturbed: dict[str, Any]
-) -> None:
-    names = THIRTEEN.split(",")
-    alone = forked_benchmark("alone", SMALL)
-    for name in reversed(names):
-        assert alone.run("run", "--methods", name, "--jobs", "1").returncode == 0
-    assert by_method(alone) == undisturbed
-    rng = random.Random(0)
-    for number, jobs in enumerate((1, 1, 1, 2, 3, 5)):
-        order = rng.sample(names, len(names))
-        assert in_order(forked_benchmark(f"order-{number}", SMALL), jobs, order) == undisturbed, order

@@ -1,20 +1,23 @@
-"""Parts of the trainer: its SGD against torch's own, compiled steps, how often it evaluates."""
+"""Parts of the trainer: compiled steps, how often it evaluates, what its seeds draw."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from benchmark.config.sections import Train
+from benchmark.config.selection import select
+from benchmark.trainer.candidates import candidate_set
+from benchmark.trainer.loading import dataset_of, entry_of
 from benchmark.trainer.summary import summarise
-from benchmark.trainer.trainer import Compiled, Trainer
-from tests.conftest import TinyBenchmark
+from benchmark.trainer.trainer import Compiled, Trainer, evaluates
+from methods.registry import load
+from tests.conftest import TINY, TinyBenchmark
 from tests.support.killing import documents
 
 Groups = list[dict[str, Any]]
@@ -53,8 +56,8 @@ def test_rare_evaluation_keeps_the_last_epoch_and_changes_no_weight(
 
 
 def test_a_long_training_evaluates_all_of_its_last_epochs() -> None:
-    plan = SimpleNamespace(epochs=500, settings=Train(eval_every=5))
-    evaluated = [epoch + 1 for epoch in range(500) if Trainer.evaluates(plan, epoch)]  # type: ignore[arg-type]
+    settings = Train(epochs=500, eval_every=5)
+    evaluated = [epoch + 1 for epoch in range(500) if evaluates(settings, epoch)]
     assert evaluated == [*range(5, 491, 5), *range(491, 501)]
 
 
@@ -77,12 +80,6 @@ def test_a_compiled_run_reports_what_compiling_took(tiny_benchmark: TinyBenchmar
 
 
 def test_the_data_s_seed_draws_the_data_and_the_run_s_seed_the_training(tmp_path: Path) -> None:
-    from benchmark.config.selection import select
-    from benchmark.trainer.candidates import candidate_set
-    from benchmark.trainer.loading import dataset_of, entry_of
-    from methods.registry import load
-    from tests.conftest import TINY
-
     profile = tmp_path / "tiny.toml"
     profile.write_text(TINY + "split = -1\n", encoding="utf-8")
 

@@ -17,19 +17,10 @@ from benchmark.config.selection import select
 from benchmark.runner.options import Outcome, RunOptions
 from benchmark.runner.progress import outcome_line
 from benchmark.runner.worker import execute
-from tests.conftest import TinyBenchmark, make_tiny
+from tests.conftest import TINY, TinyBenchmark, make_tiny
 
 CLASSES = 3
-PROFILE = """
-title = "tiny"
-seeds = [0]
-methods = ["proden", "pop"]
-
-[train]
-epochs = 2
-batch = 16
-holdout = 0.1
-"""
+PROFILE = TINY.replace("seeds = [0, 1]", "seeds = [0]").replace("epochs = 3", "epochs = 2\nholdout = 0.1")
 
 
 def arrays(rows: int = 60) -> dict[str, np.ndarray]:
@@ -94,13 +85,8 @@ def test_without_labels_nothing_is_scored_and_the_label_free_measures_are_shown(
 
 def test_a_labelled_test_part_is_scored_and_training_rows_are_not(bench):
     content = arrays()
-    np.savez(
-        bench.folder / "mine.npz",
-        x=content["x"],
-        candidates=content["candidates"],
-        x_test=content["x"][:20],
-        y_test=content["y"][:20],
-    )
+    test = {"x_test": content["x"][:20], "y_test": content.pop("y")[:20]}
+    np.savez(bench.folder / "mine.npz", **content, **test)
     _, document = run_one(bench, bench.folder / "mine.npz", "proden")
     assert document["summary"]["accuracy"] > 60 and "train_accuracy" not in document["summary"]
     assert "scored" not in document
