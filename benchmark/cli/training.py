@@ -17,7 +17,6 @@ from benchmark.cli.execution import announce, make_sets, plan_line, report_failu
 from benchmark.cli.options import OneOf, Options, run_options, selection_of
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE
 from benchmark.exhibits.base import all_exhibits
-from benchmark.runner import backends
 
 if TYPE_CHECKING:
     from benchmark.runner.estimate import Cost
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 @click.option("--no-wait", is_flag=True, help="Do not wait for runs that other processes train.")
 @click.option("--shutdown-timeout", type=float, callback=shared.positive, metavar="SECONDS",
               help="Time to save in after Ctrl-C or SIGTERM (default: 7, on GPUs 30).")  # fmt: skip
-@click.option("--backend", type=OneOf(tuple(backends.BACKENDS)), default=backends.DEFAULT, show_default=True,
-              help=", or ".join(backend.title for backend in backends.BACKENDS.values()) + ".")  # fmt: skip
+@click.option("--backend", type=OneOf(("local", "dask")), default="local", show_default=True,
+              help="Worker processes of this machine, or of a dask cluster.")  # fmt: skip
 @click.option("--scheduler", metavar="ADDRESS", help="Address of the dask cluster, for example tcp://host:8786.")
 @click.option("--track", type=OneOf(("tensorboard", "wandb")), help="Also record curves there (extra `track`).")
 @shared.checkpoint_seconds
