@@ -17,46 +17,14 @@ from benchmark.files import ROOT
 from datasets.base import DataError
 from methods.registry import MethodError
 
-REMOVED = {  # commands of earlier versions -> what to use instead
-    "show": "read run.json in the run's folder, or click the cell in the page of `report`",
-    "bundle": "pack the run folders with `tar`; see docs/share.md",
-    "merge": "copy run folders with examples/merge_results.py; see docs/share.md",
-    "compare": "compare two folders with pandas; see docs/share.md",
-    "clean": "delete run folders with `rm`; see docs/share.md",
-    "trial": "use `table2 --profile paper-trial`",
-    "speed": "use `./reproduce.sh python -m benchmark.tools.speed`",
-    "measures": "use `export --runs`, which has one row per run with its measures",
-    "overall": "use `comparisons`",
-    "pairs": "use `comparisons`",
-    "plot agreement": "use `realworld`, which also writes this figure",
-    "plot profiles": "use `comparisons`",
-    "plot selection": "use `selection`",
-    "realworld-all": "use `realworld --all-methods`",
-    "variance": "sweep the seed of the candidate sets: `run --sweep data.seed=0,1,2`",
-}
-MOVED = dict.fromkeys(
-    ("--backend", "--scheduler", "--track", "--no-wait", "--retry-diverged", "--keep-model", "--shutdown-timeout"),
-    "is an option of `run`; train with `run` first, then use this command",
-) | {  # options of earlier versions -> what to use instead
-    "--grace": "was renamed: use `run --shutdown-timeout`",
-    "--eval-every": "was removed: use --set train.eval_every=N",
-    "--rank-all": "was removed here: extensions are ranked when --methods names them one by one",
-    "--test": "was removed here: use `table3 --test`",
-    "--rates": "was renamed: use --lr",
-    "--decays": "was renamed: use --weight-decay",
-}
-
 
 class Commands(click.Group):
-    """A group that suggests a command for an unknown word, or says what replaces a removed one."""
+    """A group that suggests a command for an unknown word."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.commands:
-            name = f"{ctx.command_path} {args[0]}".partition(" ")[2]
-            if name in REMOVED:
-                ctx.fail(f"'{name}' was removed: {REMOVED[name]}.")
             ctx.fail(f"unknown '{args[0]}'.{did_you_mean(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
 
@@ -128,12 +96,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         stop_mark = "" if message.endswith((".", "?")) else "."
         print(f"{program}: {message}{stop_mark} See `{program} --help`.", file=sys.stderr)
         return USAGE
-    except CandidError as error:
+    except (CandidError, DataError, MethodError) as error:
         print(f"reproduce.sh: {error}", file=sys.stderr)
-        return error.code
-    except (DataError, MethodError) as error:
-        print(f"reproduce.sh: {error}", file=sys.stderr)
-        return FAILED
+        return error.code if isinstance(error, CandidError) else FAILED
     except KeyboardInterrupt:
         print("reproduce.sh: stopped.", file=sys.stderr)
         return INTERRUPTED
@@ -151,10 +116,9 @@ def sentence(error: click.UsageError, program: str) -> str:
     command = error.ctx.command if error.ctx else application
     if isinstance(error, click.NoSuchOption):
         name = error.option_name
-        if name in MOVED:
-            return f"{name} {MOVED[name]}"
-        names = [word for parameter in command.params for word in parameter.opts]
-        return f"unknown option '{name}'.{did_you_mean(name, names)}"
+        names, of_run = ([word for p in each.params for word in p.opts] for each in (command, training.run))
+        advice = f" It is an option of `run`; train first, then call `{command.name}`." if name in of_run else ""
+        return f"unknown option '{name}'.{advice or did_you_mean(name, names)}"
     return " ".join(error.format_message().split())
 
 

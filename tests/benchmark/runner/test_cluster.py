@@ -365,7 +365,7 @@ def test_array_tasks_that_are_cancelled_or_killed_lose_nothing_and_the_next_arra
     forked_benchmark: Make, slurm_environment: dict[str, str]
 ) -> None:
     """`scancel` of one task, kill -9 of a whole other task, then the same array again."""
-    longer = EIGHT.replace("epochs = 6", "epochs = 30")
+    longer = EIGHT.replace("epochs = 9", "epochs = 30")
     bench = forked_benchmark("array", longer)
     often = ("--checkpoint-seconds", "0.05")
     job = array(slurm_environment, bench, 4, *often)
