@@ -38,7 +38,7 @@ def run(
     from benchmark.runner.devices import parse_jobs, resolve
     from benchmark.runner.missing import refuse_missing
     from benchmark.runner.options import RunOptions
-    from benchmark.runner.pool import Local
+    from benchmark.runner.pool import carry_out, local_slots
     from benchmark.runner.progress import Bars
     from benchmark.runner.schedule import cost
     from benchmark.store import Store, run_frame
@@ -57,9 +57,12 @@ def run(
     specs, results, data = selection.specs(), Path(results), Path(data or ROOT / "data")
     todo = sorted(Store(results).status(specs).todo, key=lambda spec: -cost(spec, selection.entry(spec.method)))
     if todo:
-        slots = parse_jobs(None if jobs is None else str(jobs), resolve(device))[: len(todo)]
+        devices = parse_jobs(None if jobs is None else str(jobs), resolve(device))[: len(todo)]
         refuse_missing(todo, data)
         ensure_writable(results)
-        local = Local(tuple(slots), fork="torch" not in sys.modules)  # a process that has used torch must not be forked
-        local.run(todo, RunOptions(results, data, typed="benchmark.run"), None if quiet else Bars(results))
+        slots = local_slots(
+            devices, fork="torch" not in sys.modules
+        )  # a process that has used torch must not be forked
+        place = RunOptions(results, data, devices[0], typed="benchmark.run")
+        carry_out(todo, slots, place, None if quiet else Bars(results))
     return run_frame(Store(results).planned(specs, {spec.digest: spec.label for spec in specs}))

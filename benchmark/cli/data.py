@@ -60,10 +60,9 @@ def fit(dataset: str, method: str, seed: str, out: Path | None, **options: Any) 
     progress = train(options, selection, [spec])
     if options["dry_run"]:
         return COMPLETE
-    failed = any(outcome.status != "done" for _, outcome in progress.outcomes)
-    code = report_failures(progress) if options["quiet"] else FAILED if failed else COMPLETE  # else it was said before
-    run = finished(options["results"], spec)
-    if code != COMPLETE or run is None:
+    code = report_failures(progress, options["quiet"])
+    run = store.Store(options["results"]).of_plan([spec]).get(spec.digest)
+    if code != COMPLETE or run is None or run.document["status"] != "done":
         return code or FAILED
     where = run.path if out is None else copied(run.path, out)
     print(summary(spec, run.document))
@@ -71,12 +70,6 @@ def fit(dataset: str, method: str, seed: str, out: Path | None, **options: Any) 
         return FAILED  # why was said as a warning
     print(f"Model: {where}\n  ./reproduce.sh predict {where} NEW-DATA\n  ./reproduce.sh labels {where}")
     return COMPLETE
-
-
-def finished(results: Path, spec: RunSpec) -> store.StoredRun | None:
-    """Return the run on disk if it is done."""
-    run = store.Store(results).of_plan([spec]).get(spec.digest)
-    return run if run is not None and run.document["status"] == "done" else None
 
 
 def summary(spec: RunSpec, document: dict[str, Any]) -> str:

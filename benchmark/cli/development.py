@@ -30,22 +30,17 @@ def check(file: Path) -> int:
 @shared.data
 def doctor(results: Path, data: Path) -> int:
     """Show devices, memory, disk, versions, datasets and weights of this machine."""
-    from importlib.metadata import PackageNotFoundError, version
-
     from benchmark.runner import devices
-    from benchmark.runner.provenance import commit, cpu_name
+    from benchmark.runner.provenance import commit, cpu_name, memory_gb, package_version
     from datasets.registry import SOURCES
 
     print(f"Python      {sys.version.split()[0]}")
     for package in PACKAGES:
-        try:
-            print(f"{package:<11} {version(package)}")
-        except PackageNotFoundError:
-            print(f"{package:<11} not installed")
+        print(f"{package:<11} {package_version(package) or 'not installed'}")
     gpus = devices.cuda_devices()
     print(f"Device      {', '.join(gpus) or 'no GPU that torch can use; runs go to the CPU'}")
     print(f"CPU         {cpu_name()}, {devices.cores()} cores")
-    print(f"Memory      {_memory()}")
+    print(f"Memory      {memory_gb() or '?'} GB")
     for name, folder in (("results", results), ("data", data)):
         existing = next(p for p in (folder.resolve(), *folder.resolve().parents) if p.exists())
         print(f"Disk        {shutil.disk_usage(existing).free / 2**30:.0f} GiB free for {name} in {folder}")
@@ -84,15 +79,6 @@ def _weights() -> list[str]:
         except UsageError as error:
             lines[f"  profile {profile}: {error}"] = None
     return ["Weights", *lines] if lines else []
-
-
-def _memory() -> str:
-    try:
-        values = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        total, free = (int(values[k].split()[0]) / 2**20 for k in ("MemTotal", "MemAvailable"))
-    except (OSError, KeyError, ValueError):
-        return "unknown"
-    return f"{total:.0f} GiB, {free:.0f} GiB available"
 
 
 def _by_the_script() -> int:

@@ -15,7 +15,6 @@ from datasets.base import plural
 if TYPE_CHECKING:
     from benchmark.config.selection import Selection
     from benchmark.config.spec import RunSpec
-    from benchmark.runner.pool import Backend
     from benchmark.runner.progress import Progress
     from benchmark.store import PlanStatus
 
@@ -24,19 +23,17 @@ NAMED = 5  # runs that a line of failures names
 
 def train(options: Options, selection: Selection, specs: Sequence[RunSpec]) -> Progress:
     """Print the plan, then train what is missing, showing progress."""
-    from benchmark.files import ensure_writable
     from benchmark.runner.missing import refuse_missing
-    from benchmark.runner.progress import Progress, display_for
+    from benchmark.runner.progress import Progress
     from benchmark.runner.schedule import cost
     from benchmark.runner.tracking import check_tracker
 
-    place = run_options(options)
+    place, devices = run_options(options), checked_devices(options)
     check_tracker(place.track)
-    slots, backend = slots_and_backend(options)
     plan = Store(place.results).status(specs, place.keep_model)
     todo = sorted(plan.todo, key=lambda s: -cost(s, selection.entry(s.method)))
     if not options["quiet"]:
-        where = options.get("scheduler") or f"{len(slots)} × {slots[0] if len(set(slots)) == 1 else 'GPU'}"
+        where = options.get("scheduler") or f"{len(devices)} × {devices[0] if len(set(devices)) == 1 else 'GPU'}"
         print(f"{plan_line(plan, where)}; results in {place.results}.", flush=True)
     say_weights(options, todo)
     if options["dry_run"]:
@@ -44,45 +41,46 @@ def train(options: Options, selection: Selection, specs: Sequence[RunSpec]) -> P
         say_missing(options, todo)
     if options["dry_run"] or not todo:
         return Progress(0)
-    if not backend.needs_scheduler:  # else the data are where the workers are
+    if not options.get("scheduler"):  # else the data are where the workers are
         refuse_missing(todo, place.data)
-    ensure_writable(place.results)
-    wait, scheduler = not options.get("no_wait"), options.get("scheduler") or ""
-    chosen = backend(tuple(slots[: len(todo)]), wait, scheduler, options["device"])
-    return chosen.run(todo, place, display_for(options["quiet"], place.results))
+    return work(options, todo, devices)
 
 
 def make_sets(options: Options, specs: Sequence[RunSpec]) -> None:
     """Train the annotators that are missing and draw the candidate sets of these runs, showing progress."""
-    from benchmark.files import ensure_writable
-    from benchmark.runner.progress import display_for
     from datasets.candidates.generators import GENERATORS
 
-    annotated = [spec for spec in specs if GENERATORS[spec.data.generator].annotator]
-    slots, backend = slots_and_backend(options)
-    if not annotated:
-        return
-    place = run_options(options)
+    annotated, devices = [s for s in specs if GENERATORS[s.data.generator].annotator], checked_devices(options)
+    if annotated:
+        work(options, annotated, devices, runs=False)
+
+
+def work(options: Options, specs: Sequence[RunSpec], devices: Sequence[str], runs: bool = True) -> Progress:
+    """Do runs, or only draw their candidate sets, on this machine or on a dask cluster."""
+    from benchmark.files import ensure_writable
+    from benchmark.runner.dask import cluster_slots
+    from benchmark.runner.pool import carry_out, local_slots
+    from benchmark.runner.progress import display_for
+
+    place, scheduler, wait = run_options(options), options.get("scheduler"), not options.get("no_wait")
     ensure_writable(place.results)
-    chosen = backend(tuple(slots[: len(annotated)]), device=options["device"])
-    chosen.prepare(annotated, place, display_for(options["quiet"], place.results))
+    display = display_for(options["quiet"], place.results)
+    if scheduler:
+        with cluster_slots(scheduler, len(specs), place, options["device"]) as (slots, place):
+            return carry_out(specs, slots, place, display, runs, wait)
+    return carry_out(specs, local_slots(devices[: len(specs)]), place, display, runs, wait)
 
 
-def slots_and_backend(options: Options) -> tuple[list[str], type[Backend]]:
-    """Return the device of every simultaneous run and the backend, checked."""
-    from benchmark.runner.backends import BACKENDS, DEFAULT
+def checked_devices(options: Options) -> list[str]:
+    """Return the device of every simultaneous run here; refuse a backend and a scheduler that do not go together."""
     from benchmark.runner.devices import parse_jobs
 
-    slots, scheduler = parse_jobs(options["jobs"], devices_here(options)), options.get("scheduler")
-    backend = BACKENDS[options.get("backend", DEFAULT)]
-    if backend.needs_scheduler and not scheduler:
-        raise UsageError(f"--backend {backend.name} needs --scheduler ADDRESS, for example tcp://127.0.0.1:8786.")
-    if scheduler and not backend.needs_scheduler:
-        names = " or ".join(name for name, each in BACKENDS.items() if each.needs_scheduler)
-        raise UsageError(f"--scheduler {scheduler} is for --backend {names}; write both or neither.")
+    devices, scheduler = parse_jobs(options["jobs"], devices_here(options)), options.get("scheduler")
+    if bool(scheduler) != (options.get("backend") == "dask"):
+        raise UsageError("--backend dask and --scheduler ADDRESS belong together, for example tcp://127.0.0.1:8786.")
     if scheduler and not re.fullmatch(r"(\w+://)?[^/]+:\d+", scheduler):
         raise UsageError(f"--scheduler {scheduler} is not an address; write it as tcp://host:8786.")
-    return list(slots), backend
+    return devices
 
 
 def announce(options: Options, title: str, selection: Selection) -> None:

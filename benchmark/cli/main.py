@@ -34,10 +34,7 @@ REMOVED = {  # commands of earlier versions -> what to use instead
     "realworld-all": "use `realworld --all-methods`",
     "variance": "sweep the seed of the candidate sets: `run --sweep data.seed=0,1,2`",
 }
-MOVED = dict.fromkeys(
-    ("--backend", "--scheduler", "--track", "--no-wait", "--retry-diverged", "--keep-model", "--shutdown-timeout"),
-    "is an option of `run`; train with `run` first, then use this command",
-) | {  # options of earlier versions -> what to use instead
+MOVED = {  # options of earlier versions -> what to use instead
     "--grace": "was renamed: use `run --shutdown-timeout`",
     "--eval-every": "was removed: use --set train.eval_every=N",
     "--rank-all": "was removed: extensions are ranked when --methods names them one by one",
@@ -131,12 +128,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         stop_mark = "" if message.endswith((".", "?")) else "."
         print(f"{program}: {message}{stop_mark} See `{program} --help`.", file=sys.stderr)
         return USAGE
-    except CandidError as error:
+    except (CandidError, DataError, MethodError) as error:
         print(f"reproduce.sh: {error}", file=sys.stderr)
-        return error.code
-    except (DataError, MethodError) as error:
-        print(f"reproduce.sh: {error}", file=sys.stderr)
-        return FAILED
+        return error.code if isinstance(error, CandidError) else FAILED
     except KeyboardInterrupt:
         print("reproduce.sh: stopped.", file=sys.stderr)
         return INTERRUPTED
@@ -156,8 +150,9 @@ def sentence(error: click.UsageError, program: str) -> str:
         name = error.option_name
         if name in MOVED:
             return f"{name} {MOVED[name]}"
-        names = [word for parameter in command.params for word in parameter.opts]
-        return f"unknown option '{name}'.{did_you_mean(name, names)}"
+        names, of_run = ([word for p in each.params for word in p.opts] for each in (command, training.run))
+        advice = f" It is an option of `run`; train first, then call `{command.name}`." if name in of_run else ""
+        return f"unknown option '{name}'.{advice or did_you_mean(name, names)}"
     return " ".join(error.format_message().split())
 
 

@@ -54,7 +54,9 @@ def options_of(flags: type) -> Callable[[Callback], Callback]:
     """Return the decorator of the options that an exhibit declares with `benchmark.flags.flag`."""
     options = []
     for field in dataclasses.fields(flags):
-        attributes = {key: value for key, value in field.metadata.items() if key in ("help", "metavar", "hidden")}
+        attributes = {key: value for key, value in field.metadata.items() if key in ("metavar", "hidden")}
+        text = field.metadata["help"]
+        attributes["help"] = f"{text[:1].upper()}{text[1:]}."
         if field.default is False:
             attributes["is_flag"] = True
         else:
@@ -80,12 +82,6 @@ def _expressible(_: click.Context, __: click.Parameter, folder: Path) -> Path:
 def _without_outward_links(context: click.Context, parameter: click.Parameter, folder: Path) -> Path:
     refuse_links(_expressible(context, parameter, folder))
     return folder
-
-
-def positive(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not 0 < value < 1e9:
-        raise click.BadParameter(f"{value:g} is not a positive number of seconds.")
-    return value
 
 
 def folder_option(name: str, help: str, **more: Any) -> Callable[[Callback], Callback]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchmark import store
-from benchmark.accuracy import SELECTING, in_words
 from benchmark.cli import options as shared
 from benchmark.cli.options import OneOf, Options, run_options, selection_of
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, UsageError, warn
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import pandas
 
     from benchmark.verify import Report
-    from datasets.base import Dataset
 
 Rows = list[dict[str, Any]]
 
@@ -76,7 +74,7 @@ def _print_annotators(results: Path) -> None:
 
 
 def _print_unfinished(runs: Sequence[store.StoredRun]) -> None:
-    from benchmark.runner.progress import duration
+    from benchmark.runner.progress import duration, epoch_words, seconds_left
 
     left = 0.0
     for run in runs:
@@ -84,13 +82,8 @@ def _print_unfinished(runs: Sequence[store.StoredRun]) -> None:
         head = f"  {document['dataset']} {document['label']} seed {document['seed']}"
         if run.status == "running":
             epochs, total = run.epochs(), document["config"]["train"]["epochs"]
-            results = [epoch["result"] for epoch in reversed(epochs)]
-            if run.is_tuning:  # those who choose a setting must not see test accuracies
-                results = [{key: result.get(key) for key in SELECTING.values()} for result in results]
-            score = next((f", {words}" for words in map(in_words, results) if words), "")
-            print(f"{head}: epoch {len(epochs)}/{total}{score} on {document['time'].get('host', '?')}")
-            seconds = sorted(e["time"]["seconds"] for e in epochs)
-            left += seconds[len(seconds) // 2] * (total - len(epochs)) if seconds else 0.0
+            print(f"{head}: {epoch_words(epochs, total, run.is_tuning)} on {document['time'].get('host', '?')}")
+            left += seconds_left(epochs, total)
         elif run.status != "done":
             print(f"{head}: {run.status}{': ' + document['reason'] if document.get('reason') else ''}")
     if left:
@@ -222,19 +215,12 @@ def list_(what: str, as_json: bool, **options: Any) -> int:
 )
 @shared.results
 @shared.out_option("Output file (default: results/report.html).")
-def report(
-    results: Path,
-    out: Path | None,
-    profile: str | None,
-    plugins: tuple[str, ...],
-    methods: str | None,
-    reference: str | None,
-) -> int:
+def report(results: Path, out: Path | None, methods: str | None, **options: Any) -> int:
     """Write results/report.html, one self-contained page."""
     from benchmark.report.page import write_report
 
     names = tuple(filter(None, (methods or "").split(",")))
-    print(f"Written: {write_report(results, out or results / 'report.html', profile, plugins, names, reference)}")
+    print(f"Written: {write_report(results, out or results / 'report.html', methods=names, **options)}")
     return COMPLETE
 
 
@@ -286,39 +272,30 @@ def measures_of(run: store.StoredRun, data: Path) -> dict[str, float]:
 
     Nothing where the run has no predictions or its data are not on this machine; a damaged file gives a warning.
     """
+    from benchmark.config.spec import RunConfig, RunSpec
     from benchmark.measures import measures
+    from benchmark.trainer.loading import dataset_of
+    from datasets.registry import SOURCES
 
-    if run.document["status"] != "done":
+    document = run.document
+    if document["status"] != "done":
         return {}
     try:
-        predictions = store.predictions(run)
-        dataset = None if predictions is None else dataset_of_run(run.document, data)
+        predictions, config = store.predictions(run), RunConfig.from_json(document["config"])
+        if predictions is None or config.dataset_sha256 or config.dataset not in SOURCES:
+            return {}  # a stored name is never taken for a path
+        dataset = dataset_of(RunSpec(document["profile"], document["label"], config), data)
     except CandidError as error:
         warn(f"no measures: {error}")
         return {}
-    if predictions is None or dataset is None:
+    except (ValueError, DataError):
         return {}
     labels, rows = dataset.test.labels.numpy(), predictions.test_rows
     if predictions.test_logits.shape[1] != dataset.num_classes or (rows >= len(labels)).any():
         warn(f"no measures: the predictions in {run.path} do not belong to the data on this machine")
         return {}
-    known = labels[rows] != UNKNOWN
-    return measures(predictions.test_logits[known], labels[rows][known]) if known.any() else {}
-
-
-def dataset_of_run(document: dict[str, Any], data: Path) -> Dataset | None:
-    """Return the dataset of a stored run, or None if it is not on this machine. Its name is never taken for a path."""
-    from benchmark.config.spec import RunConfig, RunSpec
-    from benchmark.trainer.loading import dataset_of
-    from datasets.registry import SOURCES
-
-    try:
-        config = RunConfig.from_json(document["config"])
-        if config.dataset_sha256 or config.dataset not in SOURCES:
-            return None
-        return dataset_of(RunSpec(document["profile"], document["label"], config), data)
-    except (ValueError, DataError):
-        return None
+    labelled = labels[rows] != UNKNOWN
+    return measures(predictions.test_logits[labelled], labels[rows][labelled]) if labelled.any() else {}
 
 
 # verify ---------------------------------------------------------------------------------------------------------------

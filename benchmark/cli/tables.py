@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +20,10 @@ from benchmark.files import file_name
 
 if TYPE_CHECKING:
     from benchmark.config.selection import Selection
+    from methods.registry import Entry
 
 Requested = Mapping[Exhibit, Any]  # exhibits with their options
-OF_RUNS = {
-    "methods": "--methods",
-    "datasets": "--datasets",
-    "seeds": "--seeds",
-    "settings": "--set",
-    "epochs": "--epochs",
-    "plugins": "--plugin",
-}
+OF_RUNS = ("methods", "datasets", "seeds", "settings", "epochs", "plugins")
 out = shared.out_option("Output file; the suffix selects the format (no suffix: all formats).")
 with_training = shared.together(
     shared.selection, shared.place, shared.jobs, shared.no_run, shared.dry_run, shared.hidden_quiet
@@ -73,9 +67,9 @@ def one(exhibit: Exhibit, own: Any, options: Options) -> int:
     """Make one table or figure."""
     output = exhibit.without_runs(own)
     if output is not None:
-        for name, word in OF_RUNS.items():
-            if options[name]:
-                raise UsageError(f"{word} changes nothing here, because no runs are read; leave it out.")
+        for parameter in click.get_current_context().command.params:
+            if parameter.name in OF_RUNS and options[parameter.name]:
+                raise UsageError(f"{parameter.opts[0]} changes nothing here, because no runs are read; leave it out.")
         show(output, options)
         return COMPLETE
     title = exhibit.title[0].upper() + exhibit.title[1:]
@@ -105,26 +99,22 @@ def with_usual_datasets(selection: Selection, options: Options, requested: Reque
     return selection
 
 
-def with_known_reference(own: Any, selection: Selection) -> Any:
-    """Return the exhibit's options with `--reference` in any case as the name that it stands for."""
-    if getattr(own, "reference", None) is None:
+def with_reference(exhibit: Exhibit, own: Any, methods: Sequence[str], entries: Iterable[Entry]) -> Any:
+    """Return the exhibit's options with `--reference` as the name of a method; refuse one that is not among these."""
+    from benchmark.config.selection import as_known
+
+    if getattr(own, "reference", None) is None:  # the default one may be missing
         return own
-    return dataclasses.replace(own, reference=selection.known_as(own.reference))
-
-
-def check_reference(exhibit: Exhibit, own: Any, methods: Sequence[str]) -> None:
-    """Refuse a named reference that is not among the methods; the default one may be missing."""
-    reference = getattr(own, "reference", None)
-    if reference is not None and reference not in methods:
+    (reference,) = as_known((own.reference,), entries)
+    if reference not in methods:
         raise UsageError(f"--reference {reference} is not among the methods of {exhibit.title}: {', '.join(methods)}.")
+    return dataclasses.replace(own, reference=reference)
 
 
 def needs_of(requested: Requested, selection: Selection) -> dict[Exhibit, RequiredRuns]:
     """Return the runs of each exhibit. Of several, one that these methods or data do not allow is left out."""
     needs = {}
     for exhibit, own in requested.items():
-        if len(requested) == 1:
-            check_reference(exhibit, own, selection.methods)
         try:
             needs[exhibit] = exhibit.required_runs(selection, own)
         except UsageError as error:
@@ -139,7 +129,8 @@ def make(options: Options, title: str, requested: Requested) -> int:
     selection = selection_of(options)
     altered, selection = selection.altered, with_usual_datasets(selection, options, requested)
     announce(options, title, selection)
-    requested = {exhibit: with_known_reference(own, selection) for exhibit, own in requested.items()}
+    entries = selection.catalogue.entries.values()
+    requested = {each: with_reference(each, own, selection.methods, entries) for each, own in requested.items()}
     needs = needs_of(requested, selection)
     out = options.get("out")
     for exhibit in requested:
@@ -203,8 +194,7 @@ def sweep(options: Options, selection: Selection, text: str) -> int:
 def plot_of_profile(exhibit: Exhibit, own: Any, options: Options) -> int:
     """Draw a plot of the runs that a profile plans."""
     selection = selection_of(under_its_profile(options, exhibit, own))
-    own = with_known_reference(own, selection)
-    check_reference(exhibit, own, selection.methods)
+    own = with_reference(exhibit, own, selection.methods, selection.catalogue.entries.values())
     inputs = Inputs(selection, exhibit.required_runs(selection, own), run_options(options))
     show(Output(exhibit.make(inputs, own), selection.profile.name, exhibit.stem(own, selection.altered)), options)
     return COMPLETE
@@ -223,25 +213,22 @@ def plot_of_folder(exhibit: FolderPlot, own: Any, options: Options) -> int:
     if frame.empty:
         raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
     entries = discover(options["plugins"], tolerant=True).entries.values()
+    words = {column: [w for w in (options[f"{column}s"] or "").split(",") if w] for column in ("method", "dataset")}
     chosen = {
-        "method": as_known((options["methods"] or "").split(","), entries),
-        "dataset": as_known((options["datasets"] or "").split(","), SOURCES.values()),
+        "method": as_known(words["method"], entries),
+        "dataset": as_known(words["dataset"], SOURCES.values()),
     }
     for column, names in chosen.items():
-        if any(names):
-            stored = set(frame[column]) | set(frame["label"])
-            unknown = [name for name in names if name not in stored]
-            if unknown:
-                columns = ", ".join(sorted(set(frame[column])))
-                raise UsageError(f"--{column}s: no run of '{unknown[0]}' in {results}; there are {columns}.")
+        stored = {*frame[column], *frame["label"]}
+        unknown = [name for name in names if name not in stored]
+        if unknown:
+            columns = ", ".join(sorted(set(frame[column])))
+            raise UsageError(f"--{column}s: no run of '{unknown[0]}' in {results}; there are {columns}.")
+        if names:
             frame = frame[frame[column].isin(names) | frame["label"].isin(names)]
-    if getattr(own, "reference", None) is not None:
-        own = dataclasses.replace(own, reference=as_known((own.reference,), entries)[0])
-        check_reference(exhibit, own, sorted(set(frame["method"])))
+    own = with_reference(exhibit, own, sorted(set(frame["method"])), entries)
     figure = exhibit.draw(frame, chosen["method"], {entry.name: entry.title for entry in entries}, own)
-    altered = "-".join(
-        short_list([name for name in names if name], f"{kind}s") for kind, names in chosen.items() if any(names)
-    )
+    altered = "-".join(short_list(names, f"{column}s") for column, names in chosen.items() if names)
     profiles = [profile] if profile else sorted(set(frame["profile"]))
     folder = profile_name(profiles[0]) if len(profiles) == 1 else "all"
     show(Output(figure, folder, exhibit.stem(own, altered)), options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -13,11 +12,19 @@ import click
 from benchmark.analysis.table import Table, row, to_text
 from benchmark.cli import options as shared
 from benchmark.cli import tables
-from benchmark.cli.execution import announce, make_sets, plan_line, report_failures, say_missing, say_weights, train
+from benchmark.cli.execution import (
+    announce,
+    checked_devices,
+    make_sets,
+    plan_line,
+    report_failures,
+    say_missing,
+    say_weights,
+    train,
+)  # fmt: skip
 from benchmark.cli.options import OneOf, Options, run_options, selection_of
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE
 from benchmark.exhibits.base import all_exhibits
-from benchmark.runner import backends
 
 if TYPE_CHECKING:
     from benchmark.runner.estimate import Cost
@@ -33,10 +40,10 @@ if TYPE_CHECKING:
 @click.option("--keep-model", is_flag=True, help="Store the trained models; see `predict` and `labels`.")
 @click.option("--retry-diverged", is_flag=True, help="Train diverged runs again (the same seed diverges again).")
 @click.option("--no-wait", is_flag=True, help="Do not wait for runs that other processes train.")
-@click.option("--shutdown-timeout", type=float, callback=shared.positive, metavar="SECONDS",
+@click.option("--shutdown-timeout", type=click.IntRange(1), metavar="SECONDS",
               help="Time to save in after Ctrl-C or SIGTERM (default: 7, on GPUs 30).")  # fmt: skip
-@click.option("--backend", type=OneOf(tuple(backends.BACKENDS)), default=backends.DEFAULT, show_default=True,
-              help=", or ".join(backend.title for backend in backends.BACKENDS.values()) + ".")  # fmt: skip
+@click.option("--backend", type=OneOf(("local", "dask")), default="local", show_default=True,
+              help="Worker processes of this machine, or of a dask cluster.")  # fmt: skip
 @click.option("--scheduler", metavar="ADDRESS", help="Address of the dask cluster, for example tcp://host:8786.")
 @click.option("--track", type=OneOf(("tensorboard", "wandb")), help="Also record curves there (extra `track`).")
 @shared.checkpoint_seconds
@@ -70,24 +77,20 @@ def estimate(what: str, by_method: bool, **options: Any) -> int:
 
     WHAT is the name of a table, figure or plot, `run` or `all` (default: table2).
     """
-    from benchmark.runner import devices
     from benchmark.store import Store
 
     exhibits = tables.every_one() if what == "all" else tables.with_defaults()
     requested = {exhibit: own for exhibit, own in exhibits.items() if what in (exhibit.name, "all")}
-    given: Options = (
-        tables.under_its_profile(options, *next(iter(requested.items()))) if len(requested) == 1 else options
-    )
+    given: Options = options
+    if len(requested) == 1:
+        given = tables.under_its_profile(options, *next(iter(requested.items())))
     selection = tables.with_usual_datasets(selection_of(given), given, requested)
     announce(given, f"Estimate for {what}", selection)
     needs = tables.needs_of(requested, selection).values()
     specs = [spec for need in needs for spec in need.specs] if requested else selection.specs()
     sets = [spec for need in needs for spec in need.sets]
     place = run_options(given)
-    plan, slots = (
-        Store(place.results).status(specs),
-        devices.parse_jobs(given["jobs"], devices.resolve(given["device"])),
-    )
+    plan, slots = Store(place.results).status(specs), checked_devices(given)
     print(f"{plan_line(plan, f'{len(slots)} × {slots[0]}')}.", flush=True)
     missing = say_missing(given, (*plan.todo, *sets))
     if given["dry_run"]:
@@ -96,7 +99,7 @@ def estimate(what: str, by_method: bool, **options: Any) -> int:
 
     say_weights(given, plan.todo)
     costs, problems = measure_all(tasks_of(plan.todo, sets, place.results), place, missing, given["quiet"])
-    notes = (*estimate_notes(place.results, costs, slots, missing), *problems)
+    notes = (*estimate_notes(costs, slots, missing), *problems)
     print(to_text(estimate_table(costs, by_method, notes)), end="")
     return INCOMPLETE if problems else COMPLETE
 
@@ -120,26 +123,12 @@ def estimate_table(costs: Sequence[Cost], by_method: bool, notes: tuple[str, ...
     return Table("", caption, (*names, "Runs", "Time", "Peak memory"), tuple(rows), notes, text_columns=len(names))
 
 
-def estimate_notes(
-    results: Path, costs: Sequence[Cost], slots: Sequence[str], missing: Collection[str]
-) -> Iterator[str]:
-    """Say how long the plan takes with several jobs, what the disk must hold, and what the numbers rest on."""
+def estimate_notes(costs: Sequence[Cost], slots: Sequence[str], missing: Collection[str]) -> Iterator[str]:
+    """Say how long the plan takes with several jobs, and what the numbers rest on."""
     from benchmark.runner.progress import duration
-    from datasets import registry
-    from datasets.storage.archives import ARCHIVES
 
     jobs = min(len(slots), max(1, sum(cost.runs for cost in costs)))
     yield f"About {duration(sum(cost.seconds for cost in costs) / jobs)} with {jobs} at a time on {slots[0]}."
-    folder = next(place for place in (results.resolve(), *results.resolve().parents) if place.exists())
-    photos = [source for source in map(registry.get, missing) if source.group == "Fine-Grained"]
-    sizes = {
-        "predictions": sum(cost.runs * cost.prediction_bytes for cost in costs),
-        "checkpoints": 2 * sum(sorted(cost.checkpoint_bytes for cost in costs)[-len(slots) :]),
-        "downloads": sum(archive.size or 0 for name in missing for archive in ARCHIVES.get(name, ())),
-        "decoded images": 3 * 256 * 341 * sum((s.train_size or 0) + (s.test_size or 0) for s in photos),  # on average
-    }
-    parts = ", ".join(f"{size / 1e6:,.0f} MB of {name}" for name, size in sizes.items() if size)
-    yield f"Disk: {parts}; {shutil.disk_usage(folder).free / 1e9:.0f} GB are free."
     if missing:
         yield f"Random images of the declared size stood in for {', '.join(missing)}."
     if any(cost.reduced for cost in costs):

@@ -96,6 +96,7 @@ def short_list(names: Sequence[str], noun: str) -> str:
 LONGEST_LIST = 24  # characters of names in the name of a file
 LONGEST_NAME = 60  # of what was typed, in the name of a file
 EVERY_METHOD = "all"
+MOST_SEEDS = 10_000  # of one range
 
 
 def sources_of(plugins: Sequence[str]) -> dict[str, str]:
@@ -252,5 +253,7 @@ def _seeds(text: str | None) -> tuple[int, ...]:
             raise UsageError(f"--seeds: {word} is too large; the largest seed is {LARGEST_SEED}.")
         if int(last or first) < int(first):
             raise UsageError(f"--seeds: {word} runs backwards; write the smaller number first.")
+        if int(last or first) - int(first) >= MOST_SEEDS:
+            raise UsageError(f"--seeds: {word} has more than {MOST_SEEDS} seeds; write a shorter range.")
         seeds += range(int(first), int(last or first) + 1)
     return _once(seeds)

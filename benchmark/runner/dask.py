@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from benchmark.errors import CandidError, UsageError
 from benchmark.files import ROOT
 from benchmark.runner import devices
 from benchmark.runner.options import Outcome, RunOptions, task_title
-from benchmark.runner.pool import Backend, Slot, WorkerDied, ending, say
+from benchmark.runner.pool import Slot, WorkerDied, ending, say
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -31,37 +31,35 @@ CONNECT_SECONDS = 10  # for the scheduler to answer
 WORKERS_SECONDS = 60  # for the first worker to come
 
 
-@dataclass(frozen=True)
-class Dask(Backend):
-    """The workers of a dask cluster: every worker does one run at a time, on its own device."""
+@contextmanager
+def cluster_slots(
+    scheduler: str, runs: int, options: RunOptions, device: str
+) -> Iterator[tuple[Sequence[Slot], RunOptions]]:
+    """Connect; yield a slot for every run, as dask queues them and workers may still join, and the workers' options.
 
-    name = "dask"
-    title = "a dask cluster"
-    needs_scheduler = True
+    Every worker does one run at a time, on its own device.
+    """
+    results, data = options.results.resolve(), options.data.resolve()
+    with connect(scheduler) as client:
+        check_workers(client, scheduler, results)
+        cluster = Cluster(client)
+        for topic in (options.command, "all"):
+            client.subscribe_topic(topic, cluster.on_event)
+        # No time to wait after a signal: runs that workers have begun go on there.
+        options = replace(options, results=results, data=data, device=device, grace=0.0)
+        yield [cluster] * min(runs, devices.MOST_JOBS), options
 
-    @contextmanager
-    def open_slots(self, runs: int, options: RunOptions) -> Iterator[tuple[Sequence[Slot], RunOptions]]:
-        """Connect, and yield a slot for every run: dask queues them, and workers may still join."""
-        results, data = options.results.resolve(), options.data.resolve()
-        with self._connect() as client:
-            check_workers(client, self.scheduler, results)
-            cluster = Cluster(client)
-            for topic in (options.command, "all"):
-                client.subscribe_topic(topic, cluster.on_event)
-            # No time to wait after a signal: runs that workers have begun go on there.
-            options = replace(options, results=results, data=data, device=self.device, grace=0.0)
-            yield [cluster] * min(runs, devices.MOST_JOBS), options
 
-    def _connect(self) -> Client:
-        try:
-            from distributed import Client
+def connect(scheduler: str) -> Client:
+    try:
+        from distributed import Client
 
-            logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost scheduler is one sentence
-            return Client(self.scheduler, timeout=CONNECT_SECONDS)
-        except ImportError:
-            raise CandidError("--backend dask needs the extra `cluster`: pip install dask distributed.") from None
-        except (OSError, TimeoutError, ValueError) as error:
-            raise CandidError(f"No dask scheduler answers at {self.scheduler} ({type(error).__name__}).") from None
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost scheduler is one sentence
+        return Client(scheduler, timeout=CONNECT_SECONDS)
+    except ImportError:
+        raise CandidError("--backend dask needs the extra `cluster`: pip install dask distributed.") from None
+    except (OSError, TimeoutError, ValueError) as error:
+        raise CandidError(f"No dask scheduler answers at {scheduler} ({type(error).__name__}).") from None
 
 
 class Cluster(Slot):

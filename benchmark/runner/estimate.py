@@ -43,8 +43,6 @@ class Cost:
     runs: int  # 0 for an annotator
     seconds: float  # of all runs, one after the other
     peak_memory_mb: float  # of one run, like the next
-    checkpoint_bytes: float
-    prediction_bytes: float
     reduced: bool  # measured with a smaller batch, so that the peak memory is a lower bound
 
 
@@ -125,10 +123,7 @@ def measure(spec: RunSpec, runs: int, dataset: Dataset, device: torch.device) ->
     training *= steps_per_epoch(rows, batch, train) * batch / (trainer.steps_per_epoch * trainer.batch_size)
     evaluation *= tests / max(1, len(trainer.evaluator.test_labels))
     seconds = max(1, runs) * (train.epochs * training + evaluations(train) * evaluation)
-    tensors = (*trainer.method.state_dict().values(), *trainer.method.parameters())  # parameters have a momentum
-    checkpoint = sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
-    predictions = 2 * (rows + tests) * dataset.num_classes  # float16
-    return Cost(spec.dataset, spec.label, runs, seconds, peak_memory_mb(device), checkpoint, predictions, reduced)
+    return Cost(spec.dataset, spec.label, runs, seconds, peak_memory_mb(device), reduced)
 
 
 def small_trainer(spec: RunSpec, dataset: Dataset, device: torch.device, batch: int, steps: int) -> Trainer:

@@ -10,10 +10,6 @@ from benchmark.errors import CandidError
 from datasets import registry
 
 
-class MissingData(CandidError):
-    """Runs cannot start because of their data; one sentence per set."""
-
-
 def missing_data(specs: Iterable[RunSpec], root: Path) -> dict[str, str]:
     """Return by name on the command line which datasets are missing, and what to do about it."""
     missing: dict[str, str] = {}
@@ -27,7 +23,7 @@ def missing_data(specs: Iterable[RunSpec], root: Path) -> dict[str, str]:
 
 
 def refuse_missing(specs: Iterable[RunSpec], root: Path) -> None:
-    """Raise MissingData before anything trains if data are not there."""
+    """Raise CandidError before anything trains if data are not there."""
     specs = list(specs)
     missing = missing_data(specs, root)
     if not missing:
@@ -35,4 +31,4 @@ def refuse_missing(specs: Iterable[RunSpec], root: Path) -> None:
     here = list(dict.fromkeys(s.dataset for s in specs if (s.paths.get("dataset") or s.dataset) not in missing))
     lines = [f"{name} is not here: {reason}." for name, reason in missing.items()]
     advice = f" To go on with the others: --datasets {','.join(here)}." if here else ""
-    raise MissingData("\n".join(["Nothing was trained, because data are missing." + advice, *lines]))
+    raise CandidError("\n".join(["Nothing was trained, because data are missing." + advice, *lines]))

@@ -1,4 +1,4 @@
-"""Many runs at once: the slots of a back-end, and those of this machine, each with a worker process of its own.
+"""Many runs at once: sessions over slots, and the slots of this machine, each with a worker process of its own.
 
 joblib's own process pools fail as a whole when one of their workers is killed, so its threads are used: each talks to
 one process, and a worker that dies costs its run the progress since the last checkpoint. This process never computes; on
@@ -13,13 +13,13 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import INTERRUPTED, TERMINATED, CandidError, warn
 from benchmark.runner.options import DEATHS_ALLOWED, Outcome, RunOptions, task_title
@@ -59,43 +59,26 @@ class Slot(ABC):
         """End the worker, and start no other."""
 
 
-@dataclass(frozen=True)
-class Backend(ABC):
-    """Carries out runs until all are done, failed, or in the hands of another process."""
+def carry_out(
+    specs: Sequence[RunSpec],
+    slots: Sequence[Slot],
+    options: RunOptions,
+    display: Display | None = None,
+    runs: bool = True,
+    wait: bool = True,
+) -> Progress:
+    """Do all runs, in this order, until each is done, failed, or another process's; or only draw their candidate sets.
 
-    slots: tuple[str, ...]  # the device of every run that goes on at the same time on this machine
-    wait: bool = True  # for runs that another process is doing
-    scheduler: str = ""  # address, of a back-end that needs one
-    device: str = "auto"  # as typed, for machines that choose their own
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    needs_scheduler: ClassVar[bool] = False
-
-    def run(self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None = None) -> Progress:
-        """Do all runs, in this order; return when nothing is left to do here."""
-        return self._carry_out(specs, options, display, runs=True)
-
-    def prepare(self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None = None) -> Progress:
-        """Draw the candidate sets of these runs without the runs."""
-        return self._carry_out(specs, options, display, runs=False)
-
-    def _carry_out(
-        self, specs: Sequence[RunSpec], options: RunOptions, display: Display | None, runs: bool
-    ) -> Progress:
-        progress = Progress(len(specs) if runs else 0)
-        if specs:
-            with self.open_slots(len(specs), options) as (slots, options):
-                Session(Schedule(specs, len(slots), runs, self.wait), slots, options, progress).run(display)
-        return progress
-
-    @abstractmethod
-    def open_slots(self, runs: int, options: RunOptions) -> AbstractContextManager[tuple[Sequence[Slot], RunOptions]]:
-        """Yield slots for so many runs, and the options as their workers need them."""
+    With `wait`, runs that another process has are waited for.
+    """
+    progress = Progress(len(specs) if runs else 0)
+    if specs:
+        Session(Schedule(specs, len(slots), runs, wait), slots, options, progress).run(display)
+    return progress
 
 
 class Session:
-    """The runs of one command on the slots of a back-end: candidate sets, deaths of workers, signals."""
+    """The runs of one command on its slots: candidate sets, deaths of workers, signals."""
 
     def __init__(self, schedule: Schedule, slots: Sequence[Slot], options: RunOptions, progress: Progress) -> None:
         self.schedule, self.slots, self.options, self.progress = schedule, slots, options, progress
@@ -221,32 +204,15 @@ def say(message: str) -> None:
 # This machine ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Local(Backend):
-    """Worker processes on this machine."""
+def local_slots(devices: Sequence[str], fork: bool = True) -> list[Slot]:
+    """Return a slot per device; workers on a CPU are forked unless this process has used torch."""
+    if devices[0] == "cpu" and fork:
+        import torch
 
-    fork: bool = True  # workers on a CPU, where this process has not used torch
+        import benchmark.runner.worker  # noqa: F401
 
-    name = "local"
-    title = "worker processes here"
-
-    @contextmanager
-    def open_slots(self, runs: int, options: RunOptions) -> Iterator[tuple[Sequence[Slot], RunOptions]]:
-        if self.slots[0] == "cpu" and self.fork:
-            import_before_forking()
-        yield (
-            [WorkerProcess(device, start_method(device, self.fork)) for device in self.slots],
-            replace(options, device=self.slots[0]),
-        )
-
-
-def import_before_forking() -> None:
-    """Import what workers need, once for all of them."""
-    import torch
-
-    import benchmark.runner.worker  # noqa: F401
-
-    torch.compiler.reset()  # imports the compiler, as optimisers do at their first step, where it takes 0.7 s
+        torch.compiler.reset()  # imports the compiler, as optimisers do at their first step, where it takes 0.7 s
+    return [WorkerProcess(device, start_method(device, fork)) for device in devices]
 
 
 def start_method(device: str, fork: bool = True) -> str:

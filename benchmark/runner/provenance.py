@@ -48,20 +48,16 @@ def cuda_versions() -> dict[str, Any]:
     """Return what the bits of a run on CUDA follow from beside the GPU; TF32 is a setting of the run."""
     import torch
 
+    driver = ""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        driver = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.partition("\n")[0].strip()
     return {
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
-        "driver": driver_version(),
+        "driver": driver,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
-
-
-def driver_version() -> str:
-    """Return the version of the NVIDIA driver; empty where it cannot be read."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.partition("\n")[0].strip()
-    return ""
 
 
 def package_version(name: str) -> str:

@@ -6,6 +6,7 @@ is drawing is passed over while there is anything else to do.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -147,18 +148,9 @@ def candidate_jobs(specs: Sequence[RunSpec]) -> list[CandidateJob]:
 
 def cost(spec: RunSpec, entry: Entry) -> float:
     """Return a number that grows with the length of a run, to start the longest first: passes × images × epochs."""
-    return (1 + 2 * passes_of(entry)) * images_of(spec) * spec.train.epochs
-
-
-def passes_of(entry: Entry) -> float:
-    """Return the forward passes of a whole network per sample and step, as the method declares them."""
-    digits = "".join(c if c.isdigit() or c == "." else " " for c in entry.forwards).split()
-    return float(digits[0]) if digits else 1.0
-
-
-def images_of(spec: RunSpec) -> float:
-    """Return the training images of a run, as far as that is known without loading them."""
     from datasets import registry  # imports NumPy, which `--help` does without
 
-    source = registry.get(spec.paths.get("dataset") or spec.dataset)
-    return float(spec.config.dataset_settings.get("train") or source.train_size or 1000)
+    forwards = re.search(r"[\d.]+", entry.forwards)  # of a whole network per sample and step, as the method declares
+    passes = 1 + 2 * (float(forwards[0]) if forwards else 1.0)
+    train_size = registry.get(spec.paths.get("dataset") or spec.dataset).train_size
+    return passes * float(spec.config.dataset_settings.get("train") or train_size or 1000) * spec.train.epochs

@@ -79,24 +79,22 @@ def following(name: str, folder: Path, spec: RunSpec, identity: str) -> Iterator
 
     A failure of the tracker is a warning, and the run goes on without it.
     """
-    followers: list[Follower] = []
+    follower: Follower | None = None
     broken = not name
 
-    def guarded(action: Callable[[], None]) -> None:
-        nonlocal broken
+    def on_epoch(record: Epoch) -> None:
+        nonlocal follower, broken
         try:
-            action()
+            if not broken:
+                follower = follower or TRACKERS[name](folder, spec, identity, record["epoch"])
+                follower[0](record)
         except Exception as error:  # whatever a foreign package may do wrong
             broken = True
             warn(f"{run_title(spec)}: {name} stopped following ({type(error).__name__}).")
 
-    def pass_on(record: Epoch) -> None:
-        if not followers:
-            followers.append(TRACKERS[name](folder, spec, identity, record["epoch"]))
-        followers[0][0](record)
-
     try:
-        yield lambda record: None if broken else guarded(lambda: pass_on(record))
+        yield on_epoch
     finally:
-        for _, close in followers:
-            guarded(close)
+        if follower is not None:
+            with contextlib.suppress(Exception):
+                follower[1]()

@@ -119,7 +119,8 @@ def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
 def _settled(folder: StoredRun, known: dict[str, Any], options: RunOptions) -> Outcome | None:
     """Return the outcome of a run that is not to be tried (again), from its document."""
     status, reason = known["status"], known.get("reason", "")
-    if status == "done" and not lacks_model(folder, options):
+    # Done, and with its model if that is asked for; one lost or never stored takes the run again, with equal numbers.
+    if status == "done" and (folder.has_model() or not options.keep_model):
         return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
     if status == "diverged" and not options.retry_diverged:
         return Outcome("diverged", reason, skipped=True)
@@ -132,11 +133,6 @@ def _settled(folder: StoredRun, known: dict[str, Any], options: RunOptions) -> O
         write_or_warn(folder, known)
         return Outcome("failed", reason)
     return None
-
-
-def lacks_model(folder: StoredRun, options: RunOptions) -> bool:
-    """Return whether a finished run has to be repeated for its model, lost or never stored; its numbers will be equal."""
-    return options.keep_model and not folder.has_model()
 
 
 def write_or_warn(folder: StoredRun, document: dict[str, Any]) -> OSError | None:
@@ -241,21 +237,19 @@ class Attempt:
                 files |= write_model(self.folder.path, model)
         return files
 
-    def _is_for_nothing_else(self) -> bool:
-        """Whether no earlier session trained this run as a result."""
-        return self.known is None or bool(self.known.get("purpose"))
-
     def _first_document(self) -> dict[str, Any]:
         """Return run.json as it is while the run goes on."""
         spec, earlier = self.spec, self.known["time"] if self.known else {}
         here = {"started": now(), "typed": self.options.typed, "host": socket.gethostname(), "pid": os.getpid()}
+        here["environment"] = environment(self.options.device)
         before = self.known.get("sittings") if self.known else None
+        was_result = self.known is not None and not self.known.get("purpose")  # an earlier session trained it as one
         return {
             "schema": SCHEMA,
             "status": "running",
             "reason": "",
             "profile": spec.profile,
-            **({"purpose": spec.purpose} if spec.purpose and self._is_for_nothing_else() else {}),
+            **({"purpose": spec.purpose} if spec.purpose and not was_result else {}),
             "dataset": spec.dataset,
             "method": spec.method,
             "label": spec.label,
@@ -269,11 +263,8 @@ class Attempt:
             "candidates_sha256": self.candidates.sha256,
             "data_notes": list(self.dataset.notes),
             "test_rows": int((self.dataset.test.labels != UNKNOWN).sum()),  # with a true label
-            "environment": environment(self.options.device),
-            "sittings": [
-                *(before if isinstance(before, list) else []),
-                here | {"environment": environment(self.options.device)},
-            ],
+            "environment": here["environment"],
+            "sittings": [*(before if isinstance(before, list) else []), here],
             "time": {
                 "started": earlier.get("started", here["started"]),
                 "sittings": earlier.get("sittings", 1) + 1 if self.known else 1,

@@ -168,6 +168,7 @@ def test_tampered_models_are_one_sentence(copy, place, capsys):
     for changed, problem in (
         ({k: v for k, v in tensors.items() if k != name}, "in one of them only"),
         ({**tensors, name: value[None]}, "is needed"),
+        ({k: np.full_like(v, np.nan) if v.dtype.kind == "f" else v for k, v in tensors.items()}, "not finite"),
     ):
         save_file(changed, copy / "model.safetensors")
         rewrite(copy, tensors_sha256=sha256((copy / "model.safetensors").read_bytes()).hexdigest())
@@ -183,14 +184,6 @@ def with_train(document, **changes):
     return config | {"train": config["train"] | changes}
 
 
-def test_weights_that_are_not_numbers_are_refused(copy, place, capsys):
-    tensors = load_file(copy / "model.safetensors")
-    tensors = {k: np.full_like(v, np.nan) if v.dtype.kind == "f" else v for k, v in tensors.items()}
-    save_file(tensors, copy / "model.safetensors")
-    rewrite(copy, tensors_sha256=sha256((copy / "model.safetensors").read_bytes()).hexdigest())
-    assert "not finite" in refusal(capsys, "predict", copy, place / "new.csv")
-
-
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
@@ -204,10 +197,10 @@ def test_weights_that_are_not_numbers_are_refused(copy, place, capsys):
         ({"task": {}}, "damaged or not the description of a model"),
         ({"input": lambda d: d["input"] | {"mean": ["a"] * 5}}, "damaged or not the description of a model"),
         ({"input": lambda d: d["input"] | {"columns": 5}}, "damaged or not the description of a model"),
-        ({"config": lambda d: with_train(d, threads=-1)}, "damaged or not the description of a model"),
-        ({"config": lambda d: with_train(d, threads=True)}, "damaged or not the description of a model"),
-        ({"config": lambda d: with_train(d, threads=10**6)}, "damaged or not the description of a model"),
-        ({"config": lambda d: with_train(d, amp="load")}, "damaged or not the description of a model"),
+        *(
+            ({"config": lambda d, change=change: with_train(d, **change)}, "damaged or not the description of a model")
+            for change in ({"threads": -1}, {"threads": True}, {"threads": 10**6}, {"amp": "load"})
+        ),
     ],
 )
 def test_a_wrong_description_is_one_sentence(copy, place, capsys, changes, problem):
@@ -262,13 +255,13 @@ def test_fit_with_wrong_words(place, tmp_path, capsys):
     assert "holds no model.json" in refusal(capsys, "labels", tmp_path / "damaged")
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "model.json", "labels.npz"])
-def test_a_lost_model_file_is_restored_by_training_again(tmp_path, capsys, name):
+def test_lost_model_files_are_restored_by_training_again(tmp_path):
     np.savez(tmp_path / "mine.npz", x=X, candidates=MATRIX)
     words = ("fit", tmp_path / "mine.npz", "--method", "cc", "--results", tmp_path / "r", "--epochs", "1", "--quiet")
-    assert cli.main([str(word) for word in (*words, "--out", tmp_path / "first")]) == 0
-    (path,) = (tmp_path / "r").glob(f"runs/**/{name}")
-    before = path.read_bytes()
-    path.unlink()
-    assert cli.main([str(word) for word in (*words, "--out", tmp_path / "second")]) == 0
-    assert path.read_bytes() == before == (tmp_path / "second" / name).read_bytes()
+    assert call(*words) == 0
+    for name in ("model.safetensors", "model.json", "labels.npz"):
+        (path,) = (tmp_path / "r").glob(f"runs/**/{name}")
+        before = path.read_bytes()
+        path.unlink()
+        assert call(*words, "--out", tmp_path / "copy") == 0
+        assert path.read_bytes() == before == (tmp_path / "copy" / name).read_bytes()

@@ -83,7 +83,7 @@ def candid(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_one_file_more_is_on_the_command_line_in_all_and_in_estimate(tree: Path, tmp_path: Path) -> None:
     assert "Table 99" in candid(tree, "--help").stdout
-    assert "how to call them" in candid(tree, "count", "--help").stdout
+    assert "How to call them." in candid(tree, "count", "--help").stdout
     place = ("--results", str(tmp_path / "results"), "--profile", str(make_tiny(tmp_path, PROFILE).profile))
     words = (*place, "--device", "cpu", "--dry-run")
     alone = candid(tree, "estimate", "count", *words)

@@ -176,7 +176,7 @@ def test_dask_workers_of_a_machine_with_two_cards_take_one_each_and_do_what_a_cp
 def test_a_scheduler_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask, "CONNECT_SECONDS", 1)
     with pytest.raises(CandidError, match=r"^No dask scheduler answers at tcp://127\.0\.0\.1:\d+ .*\.$"):
-        dask.Dask(("cpu",), scheduler=f"tcp://127.0.0.1:{free_port()}")._connect()
+        dask.connect(f"tcp://127.0.0.1:{free_port()}")
 
 
 def test_a_worker_with_several_threads_does_one_run_at_a_time_and_a_lost_scheduler_is_one_sentence(
@@ -365,7 +365,7 @@ def test_array_tasks_that_are_cancelled_or_killed_lose_nothing_and_the_next_arra
     forked_benchmark: Make, slurm_environment: dict[str, str]
 ) -> None:
     """`scancel` of one task, kill -9 of a whole other task, then the same array again."""
-    longer = EIGHT.replace("epochs = 6", "epochs = 30")
+    longer = EIGHT.replace("epochs = 9", "epochs = 30")
     bench = forked_benchmark("array", longer)
     often = ("--checkpoint-seconds", "0.05")
     job = array(slurm_environment, bench, 4, *often)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,6 @@ def test_a_run_is_measured_with_its_real_trainer(method: str) -> None:
     (spec,) = specs_of("quick", methods=method, datasets="digits", seeds="0")
     cost = cost_of(spec)
     assert cost.seconds > 0 and cost.peak_memory_mb > 50 and not cost.reduced
-    assert cost.checkpoint_bytes > 50_000 and cost.prediction_bytes == 2 * 10 * (round(0.9 * 1297) + 500)
 
 
 def test_measured_seconds_are_scaled_to_all_epochs_rows_and_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,10 @@ def test_measured_seconds_are_scaled_to_all_epochs_rows_and_runs(monkeypatch: py
     assert seconds[80] == pytest.approx(10 * seconds[8])
 
 
-def test_a_slow_step_of_a_cpu_is_measured_with_few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reduced", [True, False])
+def test_a_slow_step_is_measured_with_few_images_on_a_cpu_and_with_whole_batches_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, reduced: bool
+) -> None:
     monkeypatch.setattr(estimate, "SLOW_STEP", 0.0)
     batches, real = [], estimate.small_trainer
 
@@ -63,16 +66,11 @@ def test_a_slow_step_of_a_cpu_is_measured_with_few_images(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(estimate, "small_trainer", small_trainer)
     (spec,) = specs_of("quick", methods="cc", datasets="digits", seeds="0")
-    assert cost_of(spec).reduced and batches == [PROBE]
-
-
-def test_a_gpu_is_measured_with_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "SLOW_STEP", 0.0)
-    (spec,) = specs_of("quick", methods="cc", datasets="digits", seeds="0")
-    with PretendCuda():
+    with contextlib.nullcontext() if reduced else PretendCuda():
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 7 * 2**20)
-        cost = cost_of(spec, torch.device("cuda", 0))
-    assert cost.seconds > 0 and not cost.reduced and cost.peak_memory_mb == 7
+        cost = cost_of(spec, CPU if reduced else torch.device("cuda", 0))
+    assert cost.reduced == reduced and batches == ([PROBE] if reduced else [PROBE, spec.train.batch])
+    assert cost.seconds > 0 and (reduced or cost.peak_memory_mb == 7)
 
 
 def test_random_images_have_the_declared_size_of_a_missing_dataset() -> None:
@@ -119,9 +117,7 @@ def test_finished_runs_cost_nothing(forked_benchmark: Make) -> None:
     bench = forked_benchmark("bench")
     first = bench.run("estimate", "run", "--jobs", "2")
     assert first.returncode == 0, first.stderr
-    assert (
-        row_of(first.stdout, "digits")[1] == row_of(first.stdout, "Total")[1] == "4" and "GB are free" in first.stdout
-    )
+    assert row_of(first.stdout, "digits")[1] == row_of(first.stdout, "Total")[1] == "4"
     assert not bench.results.exists()
     bench.run("run", "--seeds", "0")
     second = bench.run("estimate", "run", "--by-method")
@@ -138,12 +134,6 @@ def test_a_missing_dataset_is_estimated_with_random_images(forked_benchmark: Mak
     assert done.returncode == 3, done.stderr  # nothing is known of the table
     assert "cifar100: nothing in" in done.stdout and row_of(done.stdout, "cifar100")[1] == "1"
     assert "Random images" in done.stdout and "on lost: lost is not on" in done.stdout
-
-
-@pytest.mark.parametrize("words", [("nonsense",), ("table2", "--assume-tflops", "30"), ("table2", "--jobs", "0")])
-def test_wrong_usage_is_one_sentence(forked_benchmark: Make, words: tuple[str, ...]) -> None:
-    done = forked_benchmark("bench").run("estimate", *words)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
 
 
 def test_data_that_are_not_here_stop_a_command_before_anything_trains(tiny_benchmark: TinyBenchmark) -> None:

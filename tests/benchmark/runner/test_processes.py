@@ -59,8 +59,16 @@ def let_go(lock: Path, owner: int) -> bool:
     return holder(lock) != owner
 
 
-def several_processes(bench: TinyBenchmark, processes: int, runs: int, kills: int, seed: int) -> None:
-    """`processes` commands on one folder, some of them killed and started again; then every run is there, once."""
+@pytest.mark.parametrize(
+    ("processes", "runs", "kills", "seed"),
+    [(4, 8, 3, 0), *(pytest.param(8, 24, 12, seed, marks=pytest.mark.soak) for seed in range(5))],
+)
+def test_several_processes_with_kills_do_every_run_once(
+    forked_benchmark: Make, processes: int, runs: int, kills: int, seed: int
+) -> None:
+    """Commands on one folder, some of them killed and started again; then every run is there, once."""
+    alone, bench = forked_benchmark("alone", grid(runs)), forked_benchmark("together", grid(runs))
+    assert alone.run("run").returncode == 0
     rng = random.Random(seed)
     words = ("run", "--jobs", "1", "--checkpoint-seconds", "0.05")
     commands = [bench.start(*words) for _ in range(processes)]
@@ -82,24 +90,7 @@ def several_processes(bench: TinyBenchmark, processes: int, runs: int, kills: in
     assert sum(d["time"]["sittings"] - 1 for d in found) <= kills
     reported = sum(out.count(" % in ") for _, out, _ in ends)
     assert reported <= runs
-
-
-def test_four_processes_with_kills_do_eight_runs_once_each(forked_benchmark: Make) -> None:
-    alone = forked_benchmark("alone", grid(8))
-    assert alone.run("run").returncode == 0
-    together = forked_benchmark("together", grid(8))
-    several_processes(together, processes=4, runs=8, kills=3, seed=0)
-    assert together.results_only() == alone.results_only()
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(5))
-def test_eight_processes_with_kills_do_twenty_four_runs_once_each(forked_benchmark: Make, seed: int) -> None:
-    alone = forked_benchmark("alone", grid(24))
-    assert alone.run("run").returncode == 0
-    together = forked_benchmark("together", grid(24))
-    several_processes(together, processes=8, runs=24, kills=12, seed=seed)
-    assert together.results_only() == alone.results_only()
+    assert bench.results_only() == alone.results_only()
 
 
 def test_the_lock_of_a_killed_process_is_free_at_once_even_when_it_has_children(tmp_path: Path) -> None:
@@ -191,15 +182,3 @@ def test_a_run_that_failed_under_a_neighbour_is_not_tried_again_by_those_who_wai
     assert all("ValueError: as asked" in out for _, out, _ in ends)
     (document,) = documents(bench).values()
     assert document["time"]["sittings"] == 1
-
-
-def test_no_wait_leaves_runs_of_another_process_alone_and_says_so(forked_benchmark: Make, tmp_path: Path) -> None:
-    bench = forked_benchmark("bench", grid(2))
-    plugin = write_plugin(tmp_path, "slow", SLOW.format(seconds=0.3))
-    words = ("run", "--plugin", str(plugin), "--methods", "slow", "--seeds", "0", "--epochs", "2")
-    first = bench.start(*words)
-    wait_until(lambda: running(bench, 0), 60, "the run in training")
-    second = bench.run(*words, "--no-wait")
-    assert second.returncode == 3
-    assert "another process is doing it" in second.stdout
-    assert finish(first)[0] == 0

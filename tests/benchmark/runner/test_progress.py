@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from benchmark.config.selection import select
-from benchmark.config.spec import RunSpec
 from benchmark.runner.options import Outcome
 from benchmark.runner.progress import Bars, Lines, Progress, without_bars
 from tests.conftest import ROOT, TINY, TinyBenchmark, make_tiny
@@ -83,12 +82,8 @@ def test_elsewhere_there_are_plain_lines_alone(forked_benchmark: Make) -> None:
     assert bench.run("run", "--seeds", "0,1", "--quiet").stdout == ""
 
 
-def specs_in(folder: Path) -> list[RunSpec]:
-    return select(str(make_tiny(folder).profile)).specs()
-
-
 def test_a_line_of_text_does_not_mix_with_bars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec, progress = specs_in(tmp_path)[0], Progress(2)
+    spec, progress = select(str(make_tiny(tmp_path).profile)).specs()[0], Progress(2)
     progress.running[0] = spec
     display = Bars(tmp_path)
     display(progress)

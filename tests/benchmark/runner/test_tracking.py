@@ -13,7 +13,7 @@ import pytest
 from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
 from benchmark.errors import UsageError
-from benchmark.runner.tracking import check_tracker, following, numbers
+from benchmark.runner.tracking import check_tracker, following
 from tests.conftest import TINY, TinyBenchmark, make_tiny
 
 Make = Callable[..., TinyBenchmark]
@@ -59,45 +59,31 @@ def test_epochs_that_are_trained_again_replace_the_old_ones(tmp_path: Path) -> N
     assert values == {0: 10.0, 1: 10.0, 2: 20.0, 3: 20.0, 4: 20.0, 5: 20.0}
 
 
-def test_weights_and_biases_is_offline_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["offline", "online"])
+def test_weights_and_biases_is_offline_unless_asked_and_may_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], mode: str
+) -> None:
     """Against a stand-in, because the package may not be installed: what is called, with which mode, in which order."""
     calls: list[Any] = []
 
-    class Run:
-        def log(self, values: dict[str, float], step: int) -> None:
-            calls.append((step, values["result/test_accuracy"]))
+    def log(values: dict[str, float], step: int) -> None:
+        calls.append((step, values))
+        if step == 1:
+            raise OSError("no space")
 
-        def finish(self) -> None:
-            calls.append("finish")
-
-    def init(**options: Any) -> Run:
+    def init(**options: Any) -> SimpleNamespace:
         calls.append((options["mode"], options["id"], options["dir"]))
-        return Run()
+        return SimpleNamespace(log=log, finish=lambda: calls.append("finish"))
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    spec = spec_of(tmp_path)
-    with following("wandb", tmp_path, spec, "1" * 64) as on_epoch:
-        on_epoch(record(0, 3.0))
-        on_epoch(record(1, 4.0))
-    assert calls == [("offline", "1" * 16, str(tmp_path)), (0, 3.0), (1, 4.0), "finish"]
-    monkeypatch.setenv("WANDB_MODE", "online")
-    calls.clear()
-    with following("wandb", tmp_path, spec, "1" * 64) as on_epoch:
-        on_epoch(record(0, 3.0))
-    assert calls[0][0] == "online"
-
-
-def test_a_tracker_that_fails_does_not_fail_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def init(**_: Any) -> None:
-        raise OSError("no space")
-
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    monkeypatch.setenv("WANDB_MODE", mode)
+    if mode == "offline":
+        monkeypatch.delenv("WANDB_MODE")
     with following("wandb", tmp_path, spec_of(tmp_path), "1" * 64) as on_epoch:
-        on_epoch(record(0, 3.0))
-        on_epoch(record(1, 3.0))
+        for epoch in range(3):
+            on_epoch(record(epoch, 3.0))
+    numbers = {"result/test_accuracy": 3.0, "time/seconds": 0.5}
+    assert calls == [(mode, "1" * 16, str(tmp_path)), (0, numbers), (1, numbers), "finish"]
     assert capfd.readouterr().err.count("wandb stopped following") == 1
 
 
@@ -107,7 +93,3 @@ def test_a_missing_package_is_one_sentence_before_anything_runs(monkeypatch: pyt
     for name in ("tensorboard", "wandb"):
         with pytest.raises(UsageError, match=f"pip install {name}"):
             check_tracker(name)
-
-
-def test_only_numbers_are_passed_on() -> None:
-    assert numbers(record(0, 2.0)) == {"result/test_accuracy": 2.0, "time/seconds": 0.5}

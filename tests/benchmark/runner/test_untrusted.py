@@ -62,12 +62,6 @@ def rewrite(folder: Path, **changes: Any) -> None:
     (folder / "run.json").write_text(json.dumps(document | changes))
 
 
-def test_a_folder_that_was_sent_is_just_more_data(bench: TinyBenchmark) -> None:
-    assert len(runs(bench.results)) == 1 and len(load(bench.results)) == 2
-    again = bench.run("run")
-    assert again.returncode == 0 and "1 done, 0 to do" in again.stdout
-
-
 @pytest.mark.parametrize("place", ["runs/digits", "tables", "candidates", "runs/digits/proden/seed0-00000000"])
 def test_links_out_of_the_results_folder_are_refused_before_anything_is_written(
     bench: TinyBenchmark, tmp_path: Path, place: str
@@ -114,37 +108,29 @@ def test_lock_log_and_records_are_never_written_through_a_link(tmp_path: Path) -
     assert not victim.exists()
 
 
-HOSTILE: dict[str, Any] = {
-    "empty": "",
-    "half": '{"status": "done", "summ',
-    "a list": "[]",
-    "a number": "3",
-    "no result": '{"status": "done", "schema": 1}',
-    "nested without end": "[" * 100_000,
-    "not text": b"\xff\xfe\x00",
-    "a pickle": None,
-}
+HOSTILE = (
+    b"", b"[]", b"3", b"[" * 100_000, b"\xff\xfe\x00",
+    b'{"status": "done", "summ', b'{"status": "done", "schema": 1}',
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_damaged_document_is_set_aside_and_the_run_repeated(bench: TinyBenchmark, tmp_path: Path, name: str) -> None:
+def test_a_damaged_document_is_set_aside(bench: TinyBenchmark, tmp_path: Path) -> None:
     folder, bomb = run_folder(bench), tmp_path / "bomb"
-    content = HOSTILE[name]
-    if content is None:
-        content = pickle.dumps(Bomb(bomb))
-    (folder / "run.json").write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert len(runs(bench.results)) == 0
-    assert (folder / "run.json.damaged").exists() and not bomb.exists()
+    for content in (*HOSTILE, pickle.dumps(Bomb(bomb))):
+        (folder / "run.json").write_bytes(content)
+        assert len(runs(bench.results)) == 0, content[:20]
+        (folder / "run.json.damaged").unlink()
+    assert not bomb.exists()
 
 
-def test_the_same_command_repeats_what_was_damaged(bench: TinyBenchmark, done: Path) -> None:
+def test_the_same_command_repeats_what_was_damaged(bench: TinyBenchmark) -> None:
     before = bench.results_only()
     folder = run_folder(bench)
     (folder / "run.json").write_text("{")
     (folder / "metrics.jsonl").write_text('{"epoch": 0')
-    again = bench.run("run")
-    assert again.returncode == 0
-    assert again.stderr.count("warning:") == 1 and "set aside" in again.stderr
+    status, again = bench.run("status"), bench.run("run")
+    assert status.returncode == again.returncode == 0
+    assert status.stderr.count("warning:") == 1 and "set aside" in status.stderr and again.stderr == ""
     assert bench.results_only() == before
 
 
@@ -202,14 +188,14 @@ def test_data_files_with_a_pickle_inside_run_nothing(bench: TinyBenchmark, tmp_p
 
 def test_no_code_of_the_project_reads_pickles() -> None:
     """torch.load only with weights_only=True, numpy only without pickle, no pickle module, no eval or exec of text."""
-    suspicious = (
+    suspicious = [
         "import pickle",
         "pickle.load",
         "allow_pickle=True",
         "joblib.load",
         "weights_only=False",
         "yaml.load(",
-    )
+    ]
     for package in ("benchmark", "datasets", "methods"):
         for path in sorted((ROOT / package).rglob("*.py")):
             text = path.read_text()

@@ -143,13 +143,14 @@ IN_ORDER = """
 import sys
 from pathlib import Path
 from benchmark.config.selection import select
-from benchmark.runner.pool import Local
+from benchmark.runner.pool import carry_out, local_slots
 from benchmark.runner.options import RunOptions
 
 folder, jobs, methods = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")
 place = RunOptions(folder / "results", folder / "data")
 selection = select(str(folder / "tiny.toml"))
-done = Local(("cpu",) * jobs).run([spec for name in methods for spec in selection.specs([name])], place)
+specs = [spec for name in methods for spec in selection.specs([name])]
+done = carry_out(specs, local_slots(["cpu"] * jobs), place)
 sys.exit(any(outcome.status != "done" for _, outcome in done.outcomes))
 """
 
