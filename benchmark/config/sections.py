@@ -66,6 +66,7 @@ class Train:
     # Whose labels of the training rows are scored: the method's belief, or its network's choice among the candidates.
     labels_by: Literal["belief", "network"] = setting("belief", added=True)
     holdout: float = setting(0.0, SHARE)  # of the training set, with candidate labels only, for selection without truth
+    few: int = setting(0, NOT_NEGATIVE, added=True)  # train on so many held-out rows per class only; needs true labels
     threads: int = setting(1, AT_LEAST_ONE)  # CPU threads of one run; part of the identity because sums depend on it
 
 
