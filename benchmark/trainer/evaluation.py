@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from benchmark.artifacts import Predictions, half
+from benchmark.config.sections import TRUE_LABELS
 from benchmark.errors import MethodDefect
 from benchmark.measures import measures
 from benchmark.trainer.inputs import Inputs
 from datasets.base import UNKNOWN, Dataset
 from methods.base import Method
 from methods.blocks import masked_softmax
-
-TRUE_LABELS = 5  # per class of the held-out rows, for the criterion that uses true labels
 
 
 class Evaluator:
