@@ -111,7 +111,7 @@ def _values(word: str, selection: Selection) -> tuple[str, dict[str, Any]]:
     if name in ("train.holdout", "train.few"):
         raise UsageError(f"--grid {word}: settings can be compared on the same held-out rows only.")
     texts = [text.strip() for text in listed.split(",")]
-    values = {text: fit(f"--grid {word}, {name}", settings[key].parse, text) for text in texts}
+    values = {text: fit(f"--grid {name}", settings[key].parse, text) for text in texts}
     if len(set(map(repr, values.values()))) < len(texts):
         raise UsageError(f"--grid {word}: a value is named twice.")
     return name, values
