@@ -252,12 +252,12 @@ def entry_of(cell: Cell, choice: Point, rule: str, how: str) -> dict[str, Any]:
     return entry | ({"train": more} if more else {})
 
 
-def scores_in_words(scored: Score, rule: str = ONE_SE) -> str:
+def scores_in_words(score: Score, rule: str = ONE_SE) -> str:
     """Return covering rate and approximated accuracy, and the criterion of another rule."""
-    text = f"CR {scored.covering_rate:.2f} ± {scored.standard_error:.2f} %, AA {scored.approximated_accuracy:.2f} %"
+    text = f"CR {score.covering_rate:.2f} ± {score.standard_error:.2f} %, AA {score.approximated_accuracy:.2f} %"
     more = {
-        "likelihood": f", log-likelihood {scored.log_likelihood:.4f}",
-        "true-labels": f", true labels {scored.true_labels:.2f} %",
+        "likelihood": f", log-likelihood {score.log_likelihood:.4f}",
+        "true-labels": f", true labels {score.true_labels:.2f} %",
     }
     return text + more.get(rule, "")
 

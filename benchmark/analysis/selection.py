@@ -144,14 +144,14 @@ def choices(settings: pd.DataFrame) -> pd.DataFrame:
     return pandas.DataFrame(rows)
 
 
-def regrets(chosen: pd.DataFrame) -> pd.DataFrame:
+def regrets(picks: pd.DataFrame) -> pd.DataFrame:
     """Return, per rule, the mean regret over cells with a 95 % bootstrap interval, the largest, and the mean correlation."""
     import pandas
 
     from benchmark.analysis.statistics import stratified_bootstrap_mean
 
     rows = []
-    for rule, group in chosen.groupby("rule", sort=False):
+    for rule, group in picks.groupby("rule", sort=False):
         regret = group["regret"]
         several = len(regret) > 1
         low, high = stratified_bootstrap_mean([regret.to_numpy()]) if several else (math.nan, math.nan)
@@ -169,7 +169,7 @@ def regrets(chosen: pd.DataFrame) -> pd.DataFrame:
     return pandas.DataFrame(rows)
 
 
-def between_methods(chosen: pd.DataFrame, development: Sequence[str]) -> pd.DataFrame:
+def between_methods(picks: pd.DataFrame, development: Sequence[str]) -> pd.DataFrame:
     """Return, per dataset and way of choosing between methods, the method and its test accuracy and regret.
 
     Every method has the setting that the rule of `tune` takes. The ways: each rule on these settings; always PRODEN; always
@@ -177,7 +177,7 @@ def between_methods(chosen: pd.DataFrame, development: Sequence[str]) -> pd.Data
     """
     import pandas
 
-    tuned = chosen[chosen["rule"] == ONE_SE]
+    tuned = picks[picks["rule"] == ONE_SE]
     table = tuned.pivot(index="dataset", columns="method", values="accuracy").dropna(axis="columns")
     tuned = tuned[tuned["method"].isin(table.columns)]
     fixed = {"always PRODEN": REFERENCE} if REFERENCE in table else {}

@@ -44,15 +44,15 @@ class SelectionStudy(Exhibit):
         from benchmark.analysis.selection import choices, scored_settings
 
         runs, notes = tuning_frame(inputs)
-        chosen = choices(scored_settings(runs))
+        picks = choices(scored_settings(runs))
         titles = {FEW: "Supervised on those rows"}
-        titles |= {name: inputs.selection.entry(name).title for name in chosen["method"].unique() if name != FEW}
-        titles |= {dataset: inputs.selection.source(dataset).title for dataset in chosen["dataset"].unique()}
+        titles |= {name: inputs.selection.entry(name).title for name in picks["method"].unique() if name != FEW}
+        titles |= {dataset: inputs.selection.source(dataset).title for dataset in picks["dataset"].unique()}
         about = f"Profile {inputs.selection.profile.name}, tuning seeds {', '.join(map(str, sorted(runs['seed'].unique())))}."
         if options.between:
-            competing = chosen[chosen["method"].isin(competing_methods(inputs.selection, rank_all=False))]
+            competing = picks[picks["method"].isin(competing_methods(inputs.selection, rank_all=False))]
             return between_table(competing, options.development.split(","), titles, about, notes)
-        return settings_table(chosen, ambiguities(inputs, list(runs["dataset"].unique())), titles, about, notes)
+        return settings_table(picks, ambiguities(inputs, list(runs["dataset"].unique())), titles, about, notes)
 
 
 def tuning_frame(inputs: Inputs) -> tuple[pd.DataFrame, list[str]]:
@@ -141,14 +141,14 @@ def ambiguities(inputs: Inputs, datasets: Sequence[str]) -> dict[str, float]:
 
 
 def settings_table(
-    chosen: pd.DataFrame, ambiguity: Mapping[str, float], titles: Mapping[str, str], about: str, notes: Sequence[str]
+    picks: pd.DataFrame, ambiguity: Mapping[str, float], titles: Mapping[str, str], about: str, notes: Sequence[str]
 ) -> Table:
     """Build a line per dataset and method with the accuracy of every rule's setting, and the mean regret of each rule."""
     from benchmark.analysis.selection import regrets
 
     lines: list[Row] = []
     previous = ""
-    for names, cell in chosen.groupby(["dataset", "method"], sort=False):
+    for names, cell in picks.groupby(["dataset", "method"], sort=False):
         dataset, method = map(str, names)
         new, previous = dataset != previous, dataset
         degree = f"{ambiguity[dataset]:.2f}" if dataset in ambiguity else NONE
@@ -158,7 +158,7 @@ def settings_table(
         lines.append(
             row(*head, titles[method], str(first["settings"]), f"{first['best']:.1f}", *texts, rule=new and bool(lines))
         )
-    means = regrets(chosen[chosen["method"] != FEW])
+    means = regrets(picks[picks["method"] != FEW])
     least = means["regret"].min()
     lines.append(
         row("Mean regret", "", "", "", "", *(Cell(f"{v:.2f}", bold=v == least) for v in means["regret"]), rule=True)
@@ -184,22 +184,22 @@ def settings_table(
         "`selection --between` shows whether a rule can choose between methods.",
     )
     columns = ("Dataset", "Ambiguity", "Method", "Settings", "Best", *TITLES.values())
-    records = chosen.drop(columns="score").to_dict("records")
+    records = picks.drop(columns="score").to_dict("records")
     data = tuple({**r, "ambiguity": ambiguity.get(r["dataset"])} for r in plain(records))
     summary = {"table": "selection", "rules": plain(means.to_dict("records"))}
     return Table("Selection", caption, columns, tuple(lines), (*explained, *notes), (), data, summary, text_columns=3)
 
 
 def between_table(
-    chosen: pd.DataFrame, development: Sequence[str], titles: Mapping[str, str], about: str, notes: Sequence[str]
+    picks: pd.DataFrame, development: Sequence[str], titles: Mapping[str, str], about: str, notes: Sequence[str]
 ) -> Table:
     """Build a line per way of choosing between methods with the test accuracy of its choice on every dataset."""
     from benchmark.analysis.selection import between_methods
 
-    on_datasets = chosen.groupby("method")["dataset"].nunique()
-    if (on_datasets == chosen["dataset"].nunique()).sum() < 2:
+    on_datasets = picks.groupby("method")["dataset"].nunique()
+    if (on_datasets == picks["dataset"].nunique()).sum() < 2:
         raise MissingRuns("Choosing between methods needs two ranked methods with tuning runs on every dataset here.")
-    ways = between_methods(chosen, development)
+    ways = between_methods(picks, development)
     datasets = list(ways["dataset"].unique())
     others = [name for name in datasets if name not in development]
     lines = []
