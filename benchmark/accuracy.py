@@ -1,4 +1,4 @@
-"""The accuracies of a run: the epoch that each one reads, and its words and style everywhere."""
+"""The accuracies of a run: the epoch that each one reads, and its words everywhere."""
 
 from __future__ import annotations
 
@@ -15,35 +15,19 @@ class Accuracy:
     word: str  # of `--accuracy`
     title: str  # of a column
     caption: str  # "Test accuracy (%) …"
-    legend: str
-    mark: str  # matplotlib's marker
-    colour: str
     chosen_by: str = ""  # metric on held-out candidate labels whose best epoch it takes
-    fewest: int = 0  # epochs below which it says nothing of its own
     warning: str = ""  # what a table must say loudly before anything else
 
 
-LAST = Accuracy("accuracy", "last", "Last", "after the last epoch", "last epoch", "o", "#000000")
+LAST = Accuracy("accuracy", "last", "Last", "after the last epoch")
 ACCURACIES = (
     LAST,
-    Accuracy(
-        "accuracy_last10",
-        "last10",
-        "Last 10",
-        "as the mean of the last 10 epochs",
-        "mean of the last 10",
-        "|",
-        "#0072B2",
-        fewest=20,
-    ),
+    Accuracy("accuracy_last10", "last10", "Last 10", "as the mean of the last 10 epochs"),
     Accuracy(
         "accuracy_covering",
         "covering",
         "Covering",
         "at the epoch chosen by covering rate, without true labels",
-        "chosen by covering rate",
-        "^",
-        "#009E73",
         chosen_by="covering_rate",
     ),
     Accuracy(
@@ -51,9 +35,6 @@ ACCURACIES = (
         "approximated",
         "Approximated",
         "at the epoch chosen by approximated accuracy, without true labels",
-        "chosen by approximated accuracy",
-        "s",
-        "#CC79A7",
         chosen_by="approximated_accuracy",
     ),
     Accuracy(
@@ -61,9 +42,6 @@ ACCURACIES = (
         "oracle",
         "Oracle",
         "at the best test epoch",
-        "best test epoch (oracle)",
-        "x",
-        "#D55E00",
         warning="ORACLE: best test epoch, chosen with test labels; not a result.",
     ),
 )

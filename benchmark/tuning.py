@@ -1,11 +1,12 @@
-"""Choose learning rate and weight decay from a grid by what held-out candidate labels say of them.
+"""Choose learning rate, weight decay and a method's own settings from a grid by what held-out candidate labels say.
 
-The score of a run is its last epoch's covering rate or approximated accuracy on training rows that were kept out with
-their candidate sets. Nothing else of a run is read here, so that true labels cannot reach the choice.
+Every setting is scored after the last epoch on training rows that were held out with their candidate sets, by the rules of
+benchmark/analysis/selection.py. Test accuracy is not read here, so it cannot reach the choice.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -13,34 +14,43 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.errors import UsageError
+from benchmark.analysis.selection import APPROXIMATED, COVERING, CRITERIA, HELD_OUT, HOLDOUT, ONE_SE, Score, pick, score
+from benchmark.errors import CandidError, UsageError, did_you_mean
 from benchmark.store import TUNING, Store, StoredRun, is_number
+from datasets.base import DataError, plural
 
 if TYPE_CHECKING:
     from benchmark.config.selection import Selection
     from benchmark.config.spec import RunSpec
     from benchmark.runner.options import Outcome
 
-FIRST_SEED = 100  # of tuning
-HOLDOUT = 0.1  # of the training set, where the profile keeps nothing out
+EXTENSIONS = 3  # of the learning rates of a dataset, at most
+LR, WEIGHT_DECAY = "train.lr", "train.weight_decay"
 TUNED_KEYS = {"method", "dataset", "source", "lr", "weight_decay"}
+PRESETS = {  # "full" is the CEL paper's
+    "full": ("0.5,0.1,0.05,0.01,0.005,0.001", "1e-3,5e-4,1e-4"),
+    "small": ("0.2,0.1,0.05,0.02,0.01", "5e-4"),
+}
+Grid = Mapping[str, Mapping[str, Any]]  # by setting, as "train.lr" or "cel.alpha": its values by their text
 
 
 @dataclass(frozen=True)
 class Point:
-    """One point of the grid for one method on one dataset: its runs, one per seed, and their mean score once they end."""
+    """One point of the grid for one method on one dataset: its runs, one per seed, and their score once they end."""
 
-    lr: float
-    weight_decay: float
+    values: Mapping[str, Any]  # by setting, learning rate and weight decay first
     specs: tuple[RunSpec, ...]
-    score: float | None = None
+    score: Score | None = None
     state: str = "missing"  # done, or the state of the first run that is not
     reason: str = "it was not run"
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name.removeprefix('train.')} {in_words(value)}" for name, value in self.values.items())
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The grid of one method on one dataset."""
+    """The grid of one method on one dataset; its points ascend in learning rate, then in weight decay."""
 
     dataset: str
     method: str
@@ -51,63 +61,155 @@ class Cell:
     def scored(self) -> list[Point]:
         return [point for point in self.points if point.score is not None]
 
-    @property
-    def best(self) -> Point | None:
-        """Return the point with the highest score; of equal ones the smaller learning rate, then weight decay."""
-        return min(self.scored, key=lambda p: (-(p.score or 0.0), p.lr, p.weight_decay), default=None)
+    def best(self, rule: str) -> Point | None:
+        """Return the point that a rule takes; of equal ones the smaller learning rate, then weight decay."""
+        scores = [point.score for point in self.points if point.score is not None]
+        return self.scored[pick(rule, scores)] if scores else None
 
 
-def check_overrides(selection: Selection) -> None:
+# The grid -------------------------------------------------------------------------------------------------------------
+
+
+def grid_of(words: Sequence[str], selection: Selection) -> dict[str, dict[str, Any]]:
+    """Return the grid that the command line names: a preset, and comma lists of values by setting."""
+    presets = [word for word in words if "=" not in word]
+    for word in presets:
+        if word not in PRESETS:
+            hint = did_you_mean(word, PRESETS)
+            raise UsageError(f"--grid {word}: write {' or '.join(PRESETS)}, or values as cel.alpha=0.1,0.5,1.{hint}")
+    if len(presets) > 1:
+        raise UsageError(f"--grid {' and --grid '.join(presets)}: leave one out.")
+    rates, decays = PRESETS[presets[0] if presets else "full"]
+    grid = {LR: _values(f"{LR}={rates}", selection)[1], WEIGHT_DECAY: _values(f"{WEIGHT_DECAY}={decays}", selection)[1]}
+    names: set[str] = set()
+    for word in words:
+        if "=" in word:
+            name, values = _values(word, selection)
+            if name in names:
+                raise UsageError(f"{name} is given twice in the grid; leave one out.")
+            names.add(name)
+            grid[name] = values
+    return grid
+
+
+def _values(word: str, selection: Selection) -> tuple[str, dict[str, Any]]:
+    """Return a setting and its values from `scope.key=a,b,c`."""
+    from benchmark.config.sections import Train, check_key, fields_of, fit
+
+    name, _, listed = word.partition("=")
+    scope, _, key = name.partition(".")
+    if scope == "train":
+        settings = fields_of(Train)
+    elif scope in selection.methods:
+        settings = dict(selection.entry(scope).config)
+    else:
+        hint = did_you_mean(scope, ("train", *selection.methods))
+        raise UsageError(
+            f"--grid {word}: '{scope}' is neither train nor one of the methods ({', '.join(selection.methods)}).{hint}"
+        )
+    check_key(f"--grid {word}: {scope}", key, settings)
+    if name in ("train.holdout", "train.few"):
+        raise UsageError(f"--grid {word}: settings can be compared on the same held-out rows only.")
+    texts = [text.strip() for text in listed.split(",")]
+    values = {text: fit(f"--grid {name}", settings[key].parse, text) for text in texts}
+    if len(set(map(repr, values.values()))) < len(texts):
+        raise UsageError(f"--grid {word}: a value is named twice.")
+    return name, values
+
+
+def check_overrides(selection: Selection, grid: Grid) -> None:
     """Refuse overrides of what the grid varies, and a selection without rows held out to choose by."""
     for override in selection.overrides:
-        if override.scope == "train" and override.key in ("lr", "weight_decay"):
-            raise UsageError(f"tune chooses train.{override.key} itself; leave out --set train.{override.key}.")
-        if override.scope == "train" and override.key == "holdout" and float(override.text) == 0:
+        of_methods = [f"{method}.{override.key}" for method in selection.methods if override.scope == "method"]
+        if grid.keys() & {override.name, *of_methods}:
+            raise UsageError(f"tune chooses {override.name} itself; leave out --set {override.name}.")
+        if override.name == "train.holdout" and float(override.text) == 0:
             raise UsageError("tune chooses on held-out rows; train.holdout must be more than 0.")
 
 
-def tuning_seeds(selection: Selection) -> tuple[int, ...]:
-    """Return a seed that no table reports: a value chosen on a reported seed would be a third of its own evidence."""
-    return (max(FIRST_SEED, max(selection.profile.seeds) + 1),)
+def check_held_out(cells: Sequence[Cell], data: Path) -> None:
+    """Refuse datasets of which the held-out part has no row; only small ones and the user's own are loaded for that."""
+    from datasets import registry
+
+    for cell in {cell.dataset: cell for cell in cells}.values():
+        spec = cell.points[0].specs[0]
+        size = registry.get(spec.paths.get("dataset") or spec.dataset).train_size
+        if size is not None and size * cell.holdout > 100:
+            continue
+        from benchmark.trainer.loading import dataset_of
+
+        try:
+            rows = len(dataset_of(spec, data).train)
+        except DataError:
+            continue  # said by the command that trains
+        if not round(rows * cell.holdout):
+            raise UsageError(
+                f"tune chooses on held-out rows, and {100 * cell.holdout:g} % of the {plural(rows, 'training row')} of "
+                f"{cell.dataset} are none; raise train.holdout."
+            )
 
 
-def cells_of(selection: Selection, rates: Sequence[float], decays: Sequence[float]) -> list[Cell]:
-    """Return the grid of every method and dataset. The runs are marked as no results."""
+def cells_of(selection: Selection, grid: Grid, datasets: Sequence[str]) -> list[Cell]:
+    """Return the grid of every method on these datasets. The runs are marked as no results."""
     from benchmark.config.resolution import Override  # imports NumPy
 
     cells = []
-    for dataset in selection.datasets:
-        for method in selection.methods:
-            usual = selection.specs([method], [dataset])[0]
-            share = usual.train.holdout
-            extra = [] if share else [Override("train", "holdout", repr(HOLDOUT))]
-            points = []
-            for lr in rates:
-                for decay in decays:
-                    here = [Override("train", "lr", repr(lr)), Override("train", "weight_decay", repr(decay))]
-                    specs = selection.specs([method], [dataset], extra=[*extra, *here])
-                    runs = tuple(replace(spec, purpose=TUNING) for spec in specs)
-                    points.append(Point(lr, decay, runs))
-            cells.append(Cell(usual.dataset, method, share or HOLDOUT, tuple(points)))
+    for dataset, method in itertools.product(datasets, selection.methods):
+        usual = selection.specs([method], [dataset])[0]
+        share = usual.train.holdout
+        extra = [] if share else [Override("train", "holdout", repr(HOLDOUT))]
+        own = {name: values for name, values in grid.items() if name.partition(".")[0] in ("train", method)}
+        points = []
+        for texts in itertools.product(*own.values()):
+            overrides = [
+                Override(*name.split(".", 1), text)  # type: ignore[call-arg]
+                for name, text in zip(own, texts, strict=True)
+            ]
+            specs = selection.specs([method], [dataset], extra=[*extra, *overrides])
+            values = {name: own[name][text] for name, text in zip(own, texts, strict=True)}
+            points.append(Point(values, tuple(replace(spec, purpose=TUNING) for spec in specs)))
+        points.sort(key=lambda point: (point.values[LR], point.values[WEIGHT_DECAY]))
+        cells.append(Cell(usual.dataset, method, share or HOLDOUT, tuple(points)))
     return cells
 
 
-def with_scores(cell: Cell, results: Path, metric: str, failures: Mapping[str, Outcome]) -> Cell:
-    """Return the cell with the mean score of every point; a point counts when all its seeds are done.
+def rates_beyond(cells: Sequence[Cell], rule: str) -> dict[str, float]:
+    """Return the learning rates beyond the edges at which winners of a dataset lie, by their text.
+
+    Each is as far from its edge as the edge from the next rate, as a factor.
+    """
+    rates = sorted({point.values[LR] for cell in cells for point in cell.points})
+    winners = {best.values[LR] for cell in cells if (best := cell.best(rule))}
+    edges = [(rates[0], rates[1]), (rates[-1], rates[-2])] if len(rates) > 1 else []
+    beyond = [float(f"{edge * edge / inner:.4g}") for edge, inner in edges if edge in winners]
+    return {repr(rate): rate for rate in beyond}
+
+
+# Scores ---------------------------------------------------------------------------------------------------------------
+
+
+def check_recorded(results: Path, specs: Sequence[RunSpec]) -> None:
+    """Refuse stored runs that were trained before the number of held-out rows was recorded."""
+    runs = [run for run in Store(results).of_plan(specs).values() if run.status == "done"]
+    earlier = [run for run in runs if COVERING in (last := run.epochs()[-1]["result"]) and HELD_OUT not in last]
+    if earlier:
+        raise CandidError(
+            f"{plural(len(earlier), 'run')} of this grid, trained by an earlier version, did not record {HELD_OUT}, which "
+            f"the standard error needs; delete them to train them again (first: {earlier[0].path})."
+        )
+
+
+def with_scores(cell: Cell, results: Path, rule: str, failures: Mapping[str, Outcome]) -> Cell:
+    """Return the cell with the score of every point; a point counts when all its seeds are done.
 
     `failures` of this command, by digest, tell of runs that left nothing on disk, as when the data cannot be read.
     """
     stored = Store(results).of_plan([spec for point in cell.points for spec in point.specs])
-    return replace(cell, points=tuple(with_score(point, stored, metric, failures) for point in cell.points))
+    return replace(cell, points=tuple(with_score(point, stored, rule, failures) for point in cell.points))
 
 
-def with_score(
-    point: Point,
-    stored: Mapping[str, StoredRun],
-    metric: str,
-    failures: Mapping[str, Outcome],
-) -> Point:
-    values = []
+def with_score(point: Point, stored: Mapping[str, StoredRun], rule: str, failures: Mapping[str, Outcome]) -> Point:
+    results = []
     for spec in point.specs:
         if spec.digest not in stored:
             outcome = failures.get(spec.digest)
@@ -115,24 +217,53 @@ def with_score(
         run = stored[spec.digest]
         if run.status != "done":
             return replace(point, state=run.status, reason=run.document.get("reason", ""))
-        value = run.epochs()[-1]["result"].get(metric)
-        if not is_number(value):
-            return replace(point, state="unscored", reason="no training row was held out, the dataset is too small")
-        values.append(value)
-    return replace(point, score=sum(values) / len(values), state="done", reason="")
+        result = run.epochs()[-1]["result"]
+        if not all(is_number(result.get(key)) for key in (HELD_OUT, COVERING, APPROXIMATED)):
+            return replace(point, state="unscored", reason="it has no score on held-out rows")
+        results.append(result)
+    scored = score(results)
+    if rule in CRITERIA and not is_number(getattr(scored, CRITERIA[rule])):  # NaN is not between any bounds
+        return replace(point, state="unscored", reason=f"it has no value of {rule}")
+    return replace(point, score=scored, state="done", reason="")
 
 
-def entry_of(cell: Cell, choice: Point, metric: str, how: str) -> dict[str, Any]:
+# The written profile --------------------------------------------------------------------------------------------------
+
+
+def entry_of(cell: Cell, choice: Point, rule: str, how: str) -> dict[str, Any]:
+    """Return the entry of a profile that holds a choice; its `source` says how it was found."""
+    assert choice.score is not None
     usable, points = len(cell.scored), len(cell.points)
-    part = "" if usable == points else f"{usable} of {points} points, "
-    words = metric.replace("_", " ")
-    return {
+    part = "" if usable == points else f", {usable} of {points} points"
+    entry = {
         "method": cell.method,
         "dataset": cell.dataset,
-        "source": f"tuned: {words} on {100 * cell.holdout:g} % held-out candidate labels, {part}{how}",
-        "lr": choice.lr,
-        "weight_decay": choice.weight_decay,
+        "source": f"tuned: {rule} on {100 * cell.holdout:g} % held-out rows ({scores_in_words(choice.score, rule)}){part}, {how}",
+        "lr": choice.values[LR],
+        "weight_decay": choice.values[WEIGHT_DECAY],
     }
+    more = {}
+    for name, value in choice.values.items():
+        scope, _, key = name.partition(".")
+        if scope != "train":
+            entry[key] = value
+        elif name not in (LR, WEIGHT_DECAY):
+            more[key] = value
+    return entry | ({"train": more} if more else {})
+
+
+def scores_in_words(score: Score, rule: str = ONE_SE) -> str:
+    """Return covering rate and approximated accuracy, and the criterion of another rule."""
+    text = f"CR {score.covering_rate:.2f} ± {score.standard_error:.2f} %, AA {score.approximated_accuracy:.2f} %"
+    more = {
+        "likelihood": f", log-likelihood {score.log_likelihood:.4f}",
+        "true-labels": f", true labels {score.true_labels:.2f} %",
+    }
+    return text + more.get(rule, "")
+
+
+def in_words(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def entries_of(path: Path, base: str) -> list[dict[str, Any]]:
@@ -149,7 +280,7 @@ def entries_of(path: Path, base: str) -> list[dict[str, Any]]:
         content = {}
     values = content.get("values")
     ours = set(content) == {"include", "values"} and isinstance(values, list)
-    if not values or not ours or not all(isinstance(v, dict) and set(v) == TUNED_KEYS for v in values):
+    if not values or not ours or not all(isinstance(v, dict) and set(v) >= TUNED_KEYS for v in values):
         raise UsageError(f"{path} was not written by tune and is left alone; name another file with --out.")
     if content["include"] != [base]:
         raise UsageError(f"{path} holds choices for {content['include']}, not for {base}; name another --out.")
@@ -170,4 +301,6 @@ def to_toml(base: str, entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _value(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_value(part)}' for key, part in value.items())} }}"
+    return json.dumps(value, ensure_ascii=False)  # texts, numbers, truth values and lists are written alike in TOML

@@ -28,7 +28,7 @@ from benchmark.trainer.candidates import candidate_set
 from benchmark.trainer.loading import dataset_of
 from benchmark.trainer.model import network_file_of
 from benchmark.trainer.summary import summarise
-from benchmark.trainer.trainer import split_rows
+from benchmark.trainer.trainer import rows_of
 from datasets.base import UNKNOWN, DataError, Dataset
 from datasets.candidates.candidate_sets import read
 from datasets.candidates.generators import GENERATORS
@@ -271,7 +271,7 @@ def check_scores(run: StoredRun, spec: RunSpec, dataset: Dataset) -> list[str]:
     if content is None:
         raise NotChecked("it has no stored predictions")
     stored = artifacts.predictions_of(Path(artifacts.PREDICTIONS), content)
-    rows = split_rows(len(dataset.train), spec.train.holdout, spec.data_seed)[0].numpy()
+    rows = rows_of(dataset, spec.train, spec.data_seed)[0].numpy()
     same_rows = np.array_equal(stored.train_rows, rows) and np.array_equal(stored.test_rows, range(len(dataset.test)))
     if not same_rows or stored.test_logits.shape[1] != dataset.num_classes:
         return [f"{artifacts.PREDICTIONS} is not for the rows and classes of these data"]

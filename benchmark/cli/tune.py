@@ -1,4 +1,4 @@
-"""`tune`: learning rate and weight decay from a grid, chosen without true labels; benchmark/tuning.py has the rule."""
+"""`tune`: settings from a grid, chosen without true labels; benchmark/tuning.py has the grid, analysis/selection.py the rule."""
 
 from __future__ import annotations
 
@@ -11,82 +11,144 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from benchmark.accuracy import SELECTING
-from benchmark.analysis.table import aligned
+from benchmark.analysis.selection import ONE_SE, TITLES, TUNING_SEEDS, unreported_seeds
+from benchmark.analysis.table import NONE, aligned
 from benchmark.cli import options as shared
 from benchmark.cli.execution import announce, train
 from benchmark.cli.options import OneOf, selection_of
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError, warn
 from benchmark.files import atomic_write, check_out
 from benchmark.tuning import (
-    FIRST_SEED,
+    EXTENSIONS,
+    LR,
+    WEIGHT_DECAY,
     Cell,
+    Grid,
     cells_of,
+    check_held_out,
     check_overrides,
+    check_recorded,
     entries_of,
     entry_of,
+    grid_of,
+    in_words,
     merged,
+    rates_beyond,
     to_toml,
-    tuning_seeds,
     with_scores,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from benchmark.config.selection import Selection
+    from benchmark.runner.options import Outcome
 
-GRIDS = {  # learning rates, weight decays; "full" is the CEL paper's
-    "full": ((0.5, 0.1, 0.05, 0.01, 0.005, 0.001), (1e-3, 5e-4, 1e-4)),
-    "small": ((0.2, 0.1, 0.05, 0.02, 0.01), (5e-4,)),
-}
+
+class Criterion(OneOf):
+    """A rule for choosing settings; one that would read test labels is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value.startswith("test") or value in ("accuracy", "oracle", "last"):
+            raise UsageError(
+                f"--select {value}: test accuracy is never used to choose settings; take one of {', '.join(self.choices)}."
+            )
+        return super().convert(value, param, ctx)
 
 
 @click.command
 @shared.selection
-@click.option("--grid", type=OneOf(tuple(GRIDS)), default="full", show_default=True,
-              help="full: the CEL paper's 18 points; small: 5 learning rates.")  # fmt: skip
-@click.option("--lr", default="", metavar="A,B", help="Learning rates instead of the grid's.")
-@click.option("--weight-decay", default="", metavar="A,B", help="Weight decays instead of the grid's.")
-@click.option("--select", type=OneOf(tuple(SELECTING)), default="approximated", show_default=True,
-              help="Score on held-out candidate labels that the choice maximises.")  # fmt: skip
+@click.option("--grid", multiple=True, metavar="KEY=A,B",
+              help="Values of a setting: cel.alpha=0.1,0.5,1 (repeatable; all combinations). `full` (default): the CEL "
+                   "paper's 18 points; `small`: 5 learning rates.")  # fmt: skip
+@click.option("--lr", metavar="A,B", help="Short for --grid train.lr=A,B.")
+@click.option("--weight-decay", metavar="A,B", help="Short for --grid train.weight_decay=A,B.")
+@click.option("--select", type=Criterion(tuple(TITLES)), default=ONE_SE, show_default=True,
+              help="Rule on held-out rows (AA: approximated accuracy, CR: covering rate): "
+                   + "; ".join(f"{name}: {title}" for name, title in TITLES.items()) + ".")  # fmt: skip
 @shared.out_option("TOML file for --profile (default: results/tuned-<profile>.toml).")
 @shared.place
 @shared.jobs
 @shared.dry_run
 @shared.hidden_quiet
 @shared.checkpoint_seconds
-def tune(grid: str, lr: str, weight_decay: str, select: str, out: Path | None, **options: Any) -> int:
-    """Choose learning rate and weight decay without true labels.
+def tune(
+    grid: tuple[str, ...], lr: str | None, weight_decay: str | None, select: str, out: Path | None, **options: Any
+) -> int:
+    """Choose learning rate, weight decay and more without true labels.
 
-    Train a grid, choose by a score on held-out candidate labels, and write the choice as a profile.
+    Train a grid, choose by scores on held-out candidate labels, and write the choice as a profile. Learning rates are
+    extended where the best one is at the edge of the grid.
     """
     selection = selection_of(options)
-    check_overrides(selection)
-    rates = numbers("--lr", lr) or GRIDS[grid][0]
-    decays = numbers("--weight-decay", weight_decay) or GRIDS[grid][1]
-    selection = replace(selection, seeds=tuning_seeds(selection) if options["seeds"] is None else selection.seeds)
+    short = [f"{name}={text}" for name, text in ((LR, lr), (WEIGHT_DECAY, weight_decay)) if text is not None]
+    axes = grid_of([*grid, *short], selection)
+    check_overrides(selection, axes)
+    if options["seeds"] is None:
+        selection = replace(selection, seeds=unreported_seeds(selection.profile.seeds))
     warn_of_reported(selection)
-    name, metric, profile = selection.profile.name, SELECTING[select], options["profile"] or ""
+    name, profile = selection.profile.name, options["profile"] or ""
     path = out or options["results"] / f"tuned-{name}.toml"
     base = str(Path(profile).resolve()) if profile.endswith(".toml") else name
     earlier = entries_of(path, base)
-    announce(options, f"Tuning by {metric.replace('_', ' ')}", selection)
-    cells = cells_of(selection, rates, decays)
+    announce(options, f"Tuning by {TITLES[select]}", selection)
+    grids: dict[str, Grid] = dict.fromkeys(selection.datasets, axes)
+    cells = {dataset: cells_of(selection, axes, [dataset]) for dataset in selection.datasets}
     if not options["dry_run"]:
+        check_held_out([cell for group in cells.values() for cell in group], options["data"])
         check_out(path)
-    progress = train(options, selection, [spec for cell in cells for point in cell.points for spec in point.specs])
+    failures: dict[str, Outcome] = {}
+    train_points(options, selection, cells, select, failures)
     if options["dry_run"]:
         return COMPLETE
-    failures = {spec.digest: outcome for spec, outcome in progress.outcomes if outcome.status != "done"}
-    cells = [with_scores(cell, options["results"], metric, failures) for cell in cells]
-    print(table(cells, metric))
+    for _ in range(EXTENSIONS):
+        beyond = {dataset: rates_beyond(group, select) for dataset, group in cells.items()}
+        beyond = {dataset: rates for dataset, rates in beyond.items() if rates}
+        if not beyond:
+            break
+        for dataset, rates in beyond.items():
+            print(f"A best learning rate on {cells[dataset][0].dataset} is at the edge: adding {', '.join(rates)}.")
+            grids[dataset] = {**grids[dataset], LR: {**grids[dataset][LR], **rates}}
+        wider = {dataset: cells_of(selection, grids[dataset], [dataset]) for dataset in beyond}
+        train_points(options, selection, wider, select, failures)
+        cells |= wider
+    return write(options, selection, cells, grids, select, (path, base, earlier))
+
+
+def train_points(
+    options: Any, selection: Selection, cells: dict[str, list[Cell]], rule: str, failures: dict[str, Outcome]
+) -> None:
+    """Train what is missing of these grids and give their points scores; failures are collected by digest."""
+    specs = [spec for group in cells.values() for cell in group for point in cell.points for spec in point.specs]
+    check_recorded(options["results"], specs)
+    progress = train(options, selection, [spec for spec in specs if spec.digest not in failures])
+    failures |= {spec.digest: outcome for spec, outcome in progress.outcomes if outcome.status != "done"}
+    for dataset, group in cells.items():
+        cells[dataset] = [with_scores(cell, options["results"], rule, failures) for cell in group]
+
+
+def write(
+    options: Any,
+    selection: Selection,
+    groups: dict[str, list[Cell]],
+    grids: dict[str, Grid],
+    rule: str,
+    target: tuple[Path, str, list[dict[str, Any]]],
+) -> int:
+    """Print the choices, write them as a profile, and return the exit code."""
+    path, base, earlier = target
+    cells = [cell for group in groups.values() for cell in group]
+    print(table(cells, rule))
     report_unused(cells)
-    if not any(cell.best for cell in cells):
+    if not any(cell.best(rule) for cell in cells):
         raise CandidError("Nothing could be selected: no point of the grid has a score on held-out candidate labels.")
-    warn_of_edges(cells, "lr", rates)
-    warn_of_edges(cells, "weight_decay", decays)
-    how = f"grid {grid}" if not lr and not weight_decay else f"lr {listed(rates)}; weight decay {listed(decays)}"
-    how = f"{how}, {described(selection)}{datetime.now(UTC).date().isoformat()}"
-    entries = [entry_of(cell, cell.best, metric, how) for cell in cells if cell.best]
+    warn_of_edges(cells, rule)
+    when = f"{described(selection)}{datetime.now(UTC).date().isoformat()}"
+    entries = []
+    for dataset, group in groups.items():
+        for cell in group:
+            own = {name: values for name, values in grids[dataset].items() if name in cell.points[0].values}
+            how = "; ".join(f"{key.removeprefix('train.')} {', '.join(values)}" for key, values in own.items())
+            best = cell.best(rule)
+            entries += [entry_of(cell, best, rule, f"grid {how}, {when}")] if best else []
     with shared.writing(path):
         atomic_write(path, to_toml(base, merged(earlier, entries)))
     print(f"Written: {path}; use it as --profile {path}")
@@ -99,28 +161,31 @@ def warn_of_reported(selection: Selection) -> None:
     if reported:
         warn(
             f"tune chooses on seed {', '.join(map(str, reported))}, which the tables of profile {selection.profile.name} "
-            f"report; seeds from {FIRST_SEED} on are not, for example --seeds {FIRST_SEED}."
+            f"report; seeds from {TUNING_SEEDS[0]} on are not, for example --seeds {TUNING_SEEDS[0]}."
         )
 
 
-def numbers(option: str, text: str) -> tuple[float, ...]:
-    """Return the numbers of a comma list; whether a value is in its range is checked when its run is resolved."""
-    try:
-        values = tuple(float(word) for word in text.split(",")) if text else ()
-    except ValueError:
-        raise UsageError(f"{option} {text}: write a comma list of numbers, for example {option} 0.1,0.01.") from None
-    if len(set(values)) < len(values):
-        raise UsageError(f"{option} {text}: a value is named twice.")
-    return values
-
-
-def table(cells: Sequence[Cell], metric: str) -> str:
+def table(cells: Sequence[Cell], rule: str) -> str:
     """Return the choices as text."""
-    rows = [["dataset", "method", "lr", "weight decay", metric.replace("_", " "), "points"]]
+    rows = [["dataset", "method", "lr", "weight decay", "others", "CR ± SE (%)", "AA (%)", "points"]]
     for cell in cells:
-        best = cell.best
-        choice = [f"{best.lr:g}", f"{best.weight_decay:g}", f"{best.score:.2f} %"] if best else ["–", "–", "–"]
-        rows.append([cell.dataset, cell.method, *choice, f"{len(cell.scored)}/{len(cell.points)}"])
+        best = cell.best(rule)
+        texts = [NONE] * 5
+        if best is not None and best.score is not None:
+            others = [
+                f"{name} {in_words(value)}" for name, value in best.values.items() if name not in (LR, WEIGHT_DECAY)
+            ]
+            scores = best.score
+            texts = [
+                in_words(best.values[LR]),
+                in_words(best.values[WEIGHT_DECAY]),
+                ", ".join(others) or NONE,
+                f"{scores.covering_rate:.2f} ± {scores.standard_error:.2f}",
+                f"{scores.approximated_accuracy:.2f}",
+            ]
+        rows.append([cell.dataset, cell.method, *texts, f"{len(cell.scored)}/{len(cell.points)}"])
+    if all(row[4] == NONE for row in rows[1:]):
+        rows = [row[:4] + row[5:] for row in rows]
     return "\n".join(aligned(rows))
 
 
@@ -131,24 +196,26 @@ def report_unused(cells: Sequence[Cell]) -> None:
         for point in cell.points:
             if point.score is None:
                 why = point.state + (f": {point.reason}" if point.reason else "")
-                reasons.setdefault(why, []).append(f"{point.lr:g}/{point.weight_decay:g}")
+                reasons.setdefault(why, []).append(str(point))
         for why, points in reasons.items():
-            which = "all points" if len(points) == len(cell.points) else f"lr/weight decay {', '.join(points)}"
+            which = "all points" if len(points) == len(cell.points) else "; ".join(points)
             print(f"Left out: {cell.dataset} {cell.method}, {which}: {why}", file=sys.stderr)
 
 
-def warn_of_edges(cells: Sequence[Cell], key: str, values: Sequence[float]) -> None:
-    """Warn where the best value is the smallest or largest of the grid: a better one may lie beyond it."""
-    edges = {min(values): "smallest", max(values): "largest"} if len(values) > 1 else {}
-    for edge, which in edges.items():
-        names = [f"{cell.method} on {cell.dataset}" for cell in cells if cell.best and getattr(cell.best, key) == edge]
-        if names:
-            option = f"--{key.replace('_', '-')}"
-            warn(f"{edge:g} is the {which} {option} of the grid, a better one may lie beyond it: {', '.join(names)}")
-
-
-def listed(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
+def warn_of_edges(cells: Sequence[Cell], rule: str) -> None:
+    """Name the choices that are the smallest or largest number of their grid: a better one may lie beyond it."""
+    edges: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        best = cell.best(rule)
+        for name, value in best.values.items() if best else ():
+            values = {point.values[name] for point in cell.points}
+            if len(values) > 1 and isinstance(value, int | float) and value in (min(values), max(values)):
+                which = "smallest" if value == min(values) else "largest"
+                edges.setdefault((in_words(value), f"the {which} {name}"), []).append(
+                    f"{cell.method} on {cell.dataset}"
+                )
+    for (value, which), names in edges.items():
+        warn(f"{value} is {which} of the grid, a better one may lie beyond it: {', '.join(names)}")
 
 
 def described(selection: Selection) -> str:

@@ -32,6 +32,9 @@ LARGEST_SEED = 2**32 - 1  # a seed is an unsigned integer of 32 bits
 DATA_SEED = Rule(lambda value: -1 <= value <= LARGEST_SEED, f"a seed from 0 to {LARGEST_SEED}, or -1 for the run's own")
 
 
+TRUE_LABELS = 5  # held-out rows per class whose true label the criterion `true_label_accuracy` reads
+
+
 def one_of(names: Collection[str]) -> Rule:
     return Rule(names.__contains__, f"one of {', '.join(names)}", names)
 
@@ -66,6 +69,7 @@ class Train:
     # Whose labels of the training rows are scored: the method's belief, or its network's choice among the candidates.
     labels_by: Literal["belief", "network"] = setting("belief", added=True)
     holdout: float = setting(0.0, SHARE)  # of the training set, with candidate labels only, for selection without truth
+    few: int = setting(0, NOT_NEGATIVE, added=True)  # train on so many held-out rows per class only; for `supervised`
     threads: int = setting(1, AT_LEAST_ONE)  # CPU threads of one run; part of the identity because sums depend on it
 
 

@@ -1,68 +1,255 @@
-"""Accuracy under other rules for choosing the epoch, beside the last one; the oracle is among them."""
+"""Choosing settings without true labels: what each rule costs against the best setting, from the stored runs of `tune`."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from benchmark.accuracy import ACCURACIES
-from benchmark.exhibits.base import Exhibit, Inputs, NoFlags
-from benchmark.exhibits.parts.style import canvas, nothing, styled
+from benchmark.analysis.selection import HELD_OUT, HOLDOUT, TITLES, unreported_seeds
+from benchmark.analysis.table import NONE, Cell, Row, Table, row
+from benchmark.errors import MissingRuns
+from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns, competing_methods
+from benchmark.flags import flag
+from datasets.base import plural
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
-    from benchmark.analysis.contents import Contents
+    from benchmark.config.selection import Selection
+    from benchmark.config.spec import RunSpec
+    from benchmark.store import StoredRun
+
+SUPERVISED, FEW = "supervised", "supervised-few"  # the latter on the rows whose true labels a rule may read
+DEVELOPMENT = "letter,digits,fashion"  # the sets on which the rule of `tune` was fixed
 
 
-class Rules(Exhibit):
-    name, title, kind = "selection", "the comparison of rules for choosing the epoch", "figure"
+class SelectionStudy(Exhibit):
+    name, title, kind = "selection", "the study of choosing settings without true labels", "table"
     of_paper = False
+    profile = "quick"  # so `all` leaves it out: it is made from runs of `tune`, which no table needs
 
-    def make(self, inputs: Inputs, options: NoFlags) -> Figure:
-        return rules(inputs.runs, inputs.contents)
+    @dataclass(frozen=True)
+    class Options:
+        between: bool = flag(False, "choose between methods instead of settings of one method")
+        development: str = flag(DEVELOPMENT, "development sets of --between", metavar="A,B")
+
+    def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
+        for name in options.development.split(","):
+            selection.source(name)
+        return RequiredRuns()  # the grids of `tune` are too large to be trained by the way
+
+    def make(self, inputs: Inputs, options: Options) -> Table:
+        from benchmark.analysis.selection import choices, scored_settings
+
+        runs, notes = tuning_frame(inputs)
+        picks = choices(scored_settings(runs))
+        titles = {FEW: "Supervised on those rows"}
+        titles |= {name: inputs.selection.entry(name).title for name in picks["method"].unique() if name != FEW}
+        titles |= {dataset: inputs.selection.source(dataset).title for dataset in picks["dataset"].unique()}
+        about = f"Profile {inputs.selection.profile.name}, tuning seeds {', '.join(map(str, sorted(runs['seed'].unique())))}."
+        if options.between:
+            competing = picks[picks["method"].isin(competing_methods(inputs.selection))]
+            return between_table(competing, options.development.split(","), titles, about, notes)
+        return settings_table(picks, ambiguities(inputs, list(runs["dataset"].unique())), titles, about, notes)
 
 
-@styled
-def rules(runs: pd.DataFrame, contents: Contents) -> Figure:
-    """Draw by how much each rule differs from the last epoch's accuracy, mean over seeds.
+def tuning_frame(inputs: Inputs) -> tuple[pd.DataFrame, list[str]]:
+    """Return the finished runs of `tune` for this selection with their last-epoch criteria, and notes on them.
 
-    A panel per dataset; methods are ordered by the last epoch's accuracy, which stands beside the name.
+    They have the selection's settings but for learning rate, weight decay and the method's own, and seeds that the profile
+    does not report.
     """
-    import numpy as np
+    import pandas
 
-    from benchmark.analysis.comparisons import relevant
+    from benchmark.config.resolution import Override
+    from benchmark.config.sections import TRUE_LABELS
 
-    own = relevant(runs, contents)
-    titles = {m.name: m.title for m in contents.methods}
-    own = own[(own["status"] == "done") & (own["label"] == own["method"]) & own["method"].isin(list(titles))]
-    if own.empty:
-        raise nothing("the selection rules")
-    datasets = [d for d in contents.datasets if (own["dataset"] == d.name).any()]
-    columns = min(3, len(datasets))
-    rows = math.ceil(len(datasets) / columns)
-    most = own.groupby("dataset")["method"].nunique().max()
-    figure, grid = canvas(rows, columns, 3.5 * columns + 0.6, (0.22 * most + 1.1) * rows + 0.3)
-    for axes, d in zip(grid.flat, datasets, strict=False):
-        here = own[own["dataset"] == d.name]
-        shown = [rule for rule in ACCURACIES if here["epochs"].max() >= rule.fewest]
-        means = here.groupby("method")[[rule.key for rule in shown]].mean().sort_values("accuracy")
-        gain = means.sub(means["accuracy"], axis=0)
-        y = np.arange(len(means))
-        axes.axvline(0, color="#777777", linewidth=0.9, zorder=1)
-        axes.hlines(y, gain.min(axis=1), gain.max(axis=1), color="#BBBBBB", linewidth=1, zorder=2)
-        for rule in shown:
-            hollow = rule.mark in "^s"
-            face = {"facecolors": "none", "edgecolors": rule.colour} if hollow else {"color": rule.colour}
-            look = {"marker": rule.mark, "s": 60 if rule.mark == "|" else 22, "linewidths": 1.3, **face}
-            axes.scatter(gain[rule.key], y, label=rule.legend, zorder=3, **look)
-        axes.set_yticks(y, [f"{titles[str(m)]}  {v:.1f}" for m, v in means["accuracy"].items()], fontsize=8)
-        axes.grid(axis="y", visible=False)
-        axes.set_title(d.title, fontsize=10, loc="left")
-        axes.set_xlabel("Points above the last epoch")
-    for axes in list(grid.flat)[len(datasets) :]:
-        axes.set_visible(False)
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, 2 * columns - 1), fontsize=8)
-    return figure
+    selection = inputs.selection
+    plan: dict[tuple[str, str], RunSpec] = {}
+    of_all = replace(selection, overrides=tuple(o for o in selection.overrides if o.scope != "method"))
+    for dataset in selection.datasets:
+        plan |= {(spec.method, spec.dataset): spec for spec in selection.specs(None, [dataset])}
+        (spec, *_) = of_all.specs([SUPERVISED], [dataset], extra=[Override("train", "few", str(TRUE_LABELS))])
+        plan[FEW, spec.dataset] = spec
+    own_seeds = selection.seeds if tuple(selection.seeds) != tuple(selection.profile.seeds) else ()
+    rows, earlier = [], 0
+    for run in inputs.store.tuning_runs():
+        if run.has_other_schema or run.status != "done":
+            continue
+        document, seed = run.document, run.document["seed"]
+        method = FEW if document["config"]["train"].get("few") == TRUE_LABELS else document["method"]
+        if (method, document["dataset"]) not in plan:
+            continue
+        spec = plan[method, document["dataset"]]
+        usual, config = spec.config.to_json(), document["config"]
+        same = without_tuned(config) == without_tuned(usual)
+        same &= config["train"].get("holdout") == (spec.train.holdout or HOLDOUT)
+        if not same or (seed not in own_seeds if own_seeds else seed in selection.profile.seeds):
+            continue
+        epochs = run.epochs()
+        result = epochs[-1]["result"] if epochs else {}
+        if HELD_OUT not in result or run.summary.get("accuracy") is None:
+            earlier += 1
+            continue
+        settings = setting_in_words(run, usual)
+        head = {"dataset": spec.dataset, "method": method, "setting": settings, "seed": seed}
+        train = {key: config["train"][key] for key in ("lr", "weight_decay")}
+        rows.append({**result, **head, **train, "accuracy": run.summary["accuracy"]})
+    if all(row["method"] == FEW for row in rows):
+        seeds = ",".join(map(str, own_seeds or unreported_seeds(selection.profile.seeds)))
+        raise MissingRuns(
+            f"There are no runs of `tune` with these settings and seeds that tables do not report ({seeds}) in "
+            f"{inputs.place.results}; train them with `./reproduce.sh tune --profile {selection.profile.name}`."
+        )
+    notes = [f"{plural(earlier, 'run')} without {HELD_OUT}, test accuracy or both left out."] if earlier else []
+    places = {key: place for place, key in enumerate(plan)}
+    rows.sort(key=lambda r: (places[r["method"], r["dataset"]], r["lr"], r["weight_decay"], r["setting"], r["seed"]))
+    return pandas.DataFrame(rows), notes
+
+
+def without_tuned(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored configuration without its seed and what `tune` varies or adds."""
+    train = {key: value for key, value in config["train"].items() if key not in ("lr", "weight_decay", "holdout")}
+    method = {key: value for key, value in config["method"].items() if key != "config"}
+    return {**config, "seed": None, "train": train, "method": method}
+
+
+def setting_in_words(run: StoredRun, usual: Mapping[str, Any]) -> str:
+    """Return learning rate, weight decay, and the method's own settings that are not as usual."""
+    config, own = run.document["config"], usual["method"]["config"]
+    values = config["method"].get("config") or {}
+    words = [f"lr {config['train']['lr']:g}", f"weight decay {config['train']['weight_decay']:g}"]
+    return ", ".join([*words, *(f"{key} {value}" for key, value in values.items() if value != own.get(key))])
+
+
+def ambiguities(inputs: Inputs, datasets: Sequence[str]) -> dict[str, float]:
+    """Return the ambiguity degree of the candidate sets of the first tuning seed, where data and sets are on this machine."""
+    from benchmark.runner.candidate_sets import selected_sets
+    from datasets.candidates.candidate_sets import statistics
+
+    selection = inputs.selection
+    paths = tuple(path for path in selection.datasets if selection.source(path).name in datasets)
+    seeds = unreported_seeds(selection.profile.seeds)[:1]
+    values = {}
+    for spec, content in selected_sets(replace(selection, datasets=paths, seeds=seeds), inputs.place):
+        if not isinstance(content, str):
+            dataset, candidates = content
+            values[spec.dataset] = statistics(candidates.matrix, dataset.train.labels).ambiguity
+    return values
+
+
+def settings_table(
+    picks: pd.DataFrame, ambiguity: Mapping[str, float], titles: Mapping[str, str], about: str, notes: Sequence[str]
+) -> Table:
+    """Build a line per dataset and method with the accuracy of every rule's setting, and the mean regret of each rule."""
+    from benchmark.analysis.selection import regrets
+
+    lines: list[Row] = []
+    previous = ""
+    for names, cell in picks.groupby(["dataset", "method"], sort=False):
+        dataset, method = map(str, names)
+        new, previous = dataset != previous, dataset
+        degree = f"{ambiguity[dataset]:.2f}" if dataset in ambiguity else NONE
+        first = cell.iloc[0]
+        texts = [f"{r['accuracy']:.1f} ({r['regret']:.1f})" for _, r in cell.iterrows()]
+        head = (titles[dataset], degree) if new else ("", "")
+        lines.append(
+            row(*head, titles[method], str(first["settings"]), f"{first['best']:.1f}", *texts, rule=new and bool(lines))
+        )
+    means = regrets(picks[picks["method"] != FEW])
+    least = means["regret"].min()
+    lines.append(
+        row("Mean regret", "", "", "", "", *(Cell(f"{v:.2f}", bold=v == least) for v in means["regret"]), rule=True)
+    )
+    intervals = [interval(r["low"], r["high"]) for _, r in means.iterrows()]
+    lines += [
+        row("95 % interval", "", "", "", "", *intervals),
+        row("Largest regret", "", "", "", "", *(f"{v:.1f}" for v in means["largest"])),
+        row("Spearman", "", "", "", "", *(NONE if math.isnan(v) else f"{v:.2f}" for v in means["spearman"])),
+    ]
+    caption = (
+        "Choosing settings without test labels: test accuracy (%) of the setting that each rule picks and its regret, the "
+        f"points that it lacks to the best setting of the grid. {about}"
+    )
+    explained = (
+        "CR: covering rate, AA: approximated accuracy, SE: standard error; all on held-out rows after the last epoch. The "
+        "rule with true labels reads up to five per class and is for comparison only; the row Supervised on those rows, which "
+        "`tune --methods supervised --set train.few=5` trains, is in no mean.",
+        "95 % interval: percentile bootstrap of the mean regret over the cells above. Spearman: correlation of criterion and "
+        "test accuracy over the settings of a method, mean over cells; a rule of two criteria has none.",
+        "Ambiguity: the largest probability with which a wrong label comes along with the true one; near 1 nothing can tell "
+        "the two apart.",
+        "`selection --between` shows whether a rule can choose between methods.",
+    )
+    columns = ("Dataset", "Ambiguity", "Method", "Settings", "Best", *TITLES.values())
+    records = picks.drop(columns="score").to_dict("records")
+    data = tuple({**r, "ambiguity": ambiguity.get(r["dataset"])} for r in plain(records))
+    summary = {"table": "selection", "rules": plain(means.to_dict("records"))}
+    return Table("Selection", caption, columns, tuple(lines), (*explained, *notes), (), data, summary, text_columns=3)
+
+
+def between_table(
+    picks: pd.DataFrame, development: Sequence[str], titles: Mapping[str, str], about: str, notes: Sequence[str]
+) -> Table:
+    """Build a line per way of choosing between methods with the test accuracy of its choice on every dataset."""
+    from benchmark.analysis.selection import between_methods
+
+    on_datasets = picks.groupby("method")["dataset"].nunique()
+    if (on_datasets == picks["dataset"].nunique()).sum() < 2:
+        raise MissingRuns("Choosing between methods needs two ranked methods with tuning runs on every dataset here.")
+    ways = between_methods(picks, development)
+    datasets = list(ways["dataset"].unique())
+    others = [name for name in datasets if name not in development]
+    lines = []
+    for way, group in ways.groupby("way", sort=False):
+        by_dataset = group.set_index("dataset")
+        texts = [
+            f"{by_dataset['accuracy'][name]:.1f}"
+            + (f" {titles[by_dataset['method'][name]]}" if by_dataset["method"][name] else "")
+            for name in datasets
+        ]
+        apart = f"{by_dataset['regret'][others].mean():.2f}" if others else NONE
+        lines.append(row(str(way), *texts, f"{by_dataset['regret'].mean():.2f}", apart))
+    best = ways.assign(best=ways["accuracy"] + ways["regret"]).groupby("dataset")["best"].first()
+    lines.append(
+        row(
+            "the best method",
+            *(f"{best[name]:.1f}" for name in datasets),
+            "0.00",
+            "0.00" if others else NONE,
+            rule=True,
+        )
+    )
+    caption = (
+        "Choosing between methods without test labels: test accuracy (%) of the chosen method, every method at the setting "
+        f"that `tune` takes. {about}"
+    )
+    marks = {name: titles[name] + (" *" if name in development else "") for name in datasets}
+    explained = (
+        f"Regret: points to the best method, mean over datasets. * development sets ({', '.join(development)}), on which the "
+        "fixed method is chosen; on the other sets (last column) it is not chosen by their test labels.",
+        "Methods without tuning runs on every dataset here are left out; controls, references and extensions are not ranked.",
+    )
+    columns = ("Way", *marks.values(), "Regret", "Regret, other sets")
+    data = tuple(plain(ways.to_dict("records")))
+    return Table(
+        "Selection between methods",
+        caption,
+        columns,
+        tuple(lines),
+        (*explained, *notes),
+        (),
+        data,
+        {"table": "selection"},
+    )
+
+
+def interval(low: float, high: float) -> str:
+    return NONE if math.isnan(low) else f"{low:.2f} … {high:.2f}"
+
+
+def plain(records: Sequence[Mapping[Any, Any]]) -> list[dict[str, Any]]:
+    """Return records whose missing numbers are None, as JSON needs them."""
+    return [{str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in r.items()} for r in records]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmark.artifacts import Predictions, half
+from benchmark.config.sections import TRUE_LABELS
 from benchmark.errors import MethodDefect
 from benchmark.measures import measures
 from benchmark.trainer.inputs import Inputs
@@ -35,6 +36,9 @@ class Evaluator:
         self.missing = percent(~self.held_truth) if len(self.held_truth) else 0.0
         self.held_out = held_out
         self.held_out_candidates = candidates[held_out].to(device)
+        labels = dataset.train.labels[held_out]
+        few = first_per_class(labels, dataset.num_classes, TRUE_LABELS)
+        self.few, self.few_labels = few.to(device), labels[few].to(device)  # positions in the held-out rows
         self.rows, self.candidates = rows, candidates
         self.test_logits: Tensor | None = None  # of the last evaluation
         self.network_belief: Tensor | None = None  # likewise, if training labels are the network's
@@ -94,14 +98,20 @@ class Evaluator:
         )
 
     def _selection(self, method: Method) -> dict[str, float]:
-        """What can be known without true labels, on held-out rows with candidate sets."""
+        """Return the criteria for choosing settings, on held-out rows: three need candidate sets only, one a few labels."""
         if not len(self.held_out):
             return {}
         logits = self._logits(method, self.held_out)
-        return {
+        result: dict[str, float] = {
             "covering_rate": covering_rate(logits, self.held_out_candidates),
             "approximated_accuracy": approximated_accuracy(logits, self.held_out_candidates),
+            "candidate_log_likelihood": candidate_log_likelihood(logits, self.held_out_candidates),
+            "held_out_rows": len(self.held_out),
         }
+        if len(self.few):
+            result["true_label_accuracy"] = accuracy(logits[self.few], self.few_labels)
+            result["true_label_rows"] = len(self.few)
+        return result
 
     def _logits(self, method: Method, rows: Tensor) -> Tensor:
         """Of training rows as they are, without augmentation. (n,) -> (n, C)."""
@@ -135,6 +145,12 @@ class Evaluator:
         return result
 
 
+def first_per_class(labels: Tensor, classes: int, most: int) -> Tensor:
+    """Return the positions of the first rows of each class, at most `most` of one; rows of unknown class never count."""
+    positions = [(labels == label).nonzero().flatten()[:most] for label in range(classes)]
+    return torch.cat(positions).sort().values
+
+
 def known_rows(labels: Tensor) -> Tensor | slice:
     """Where the true label is known; all of it as a slice, which copies nothing."""
     known = labels != UNKNOWN
@@ -159,3 +175,10 @@ def approximated_accuracy(logits: Tensor, candidates: Tensor) -> float:
     """Mean probability, restricted to the candidates, of the predicted label (0 where it is no candidate); percent."""
     belief = masked_softmax(logits, candidates)
     return 100.0 * float(belief.gather(1, logits.argmax(1, keepdim=True)).double().mean())
+
+
+def candidate_log_likelihood(logits: Tensor, candidates: Tensor) -> float:
+    """Return the mean of log Σ_{j ∈ S} p_j over rows with candidate sets S (N, C)."""
+    scores = logits.double()
+    inside = scores.masked_fill(~candidates.bool(), -torch.inf).logsumexp(1)
+    return float((inside - scores.logsumexp(1)).mean())

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmark.accuracy import ACCURACIES
 
-LABEL_FREE = ("covering_rate", "approximated_accuracy")  # on held-out rows with candidates
+LABEL_FREE = ("covering_rate", "approximated_accuracy", "candidate_log_likelihood", "held_out_rows")  # on held-out rows
 DIAGNOSTICS = ("train_accuracy", "true_labels_missing", "true_labels_lost", "average_set_size")  # of the training set
 
 

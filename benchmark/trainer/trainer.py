@@ -24,7 +24,7 @@ from benchmark.errors import MethodDefect
 from benchmark.store import StoredRun, epochs_digest
 from benchmark.trainer import checkpoint
 from benchmark.trainer.device import ready
-from benchmark.trainer.evaluation import Evaluator
+from benchmark.trainer.evaluation import Evaluator, first_per_class
 from benchmark.trainer.frozen import FrozenLoader, frozen_of
 from benchmark.trainer.guard import (
     GUARD_EVERY,
@@ -121,7 +121,9 @@ class Trainer:
         self.device = device = ready(device, self.settings.tf32)
         self.seed = spec.seed
         torch.set_num_threads(self.settings.threads)
-        self.rows, held_out = split_rows(len(dataset.train), self.settings.holdout, spec.data_seed)
+        self.rows, held_out = rows_of(dataset, self.settings, spec.data_seed)
+        if self.settings.few and not sees_truth(method_class):
+            raise DataError(f"train.few picks rows by their true labels, which {method_class.name} must not see.")
         self.candidates = candidates[self.rows].to(device)
         channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
         seen = with_views(dataset, spec.config.views, spec.backbone.normalisation)
@@ -379,6 +381,19 @@ def split_rows(count: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(derive(seed, "holdout"))
     permutation = torch.randperm(count, generator=generator)
     return permutation[held:].sort().values, permutation[:held].sort().values
+
+
+def rows_of(dataset: Dataset, settings: Train, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the rows to train on and the rows held out; with `train.few` both are parts of the held-out rows."""
+    rows, held_out = split_rows(len(dataset.train), settings.holdout, seed)
+    if not settings.few:
+        return rows, held_out
+    few = first_per_class(dataset.train.labels[held_out], dataset.num_classes, settings.few)
+    if len(few) < 2:
+        raise DataError(f"train.few={settings.few} finds fewer than two held-out rows; raise train.holdout.")
+    rest = torch.ones(len(held_out), dtype=torch.bool)
+    rest[few] = False
+    return held_out[few], held_out[rest]
 
 
 def steps_per_epoch(rows: int, batch: int, settings: Train) -> int:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from benchmark import tuning
+from benchmark.analysis.selection import Score
 
 
 def test_of_equal_scores_the_smaller_learning_rate_wins():
-    places = [(lr, decay) for lr in (0.5, 0.1, 0.05) for decay in (1e-3, 1e-4)]
-    points = [tuning.Point(*place, (), score) for place, score in zip(places, (1, 7, 7, 7, 7, 7), strict=True)]
-    assert tuning.Cell("digits", "cc", 0.1, tuple(points)).best == tuning.Point(0.05, 1e-4, (), 7)
-    assert tuning.Cell("digits", "cc", 0.1, (tuning.Point(0.5, 1e-3, ()),)).best is None
+    places = [(lr, decay) for lr in (0.05, 0.1, 0.5) for decay in (1e-4, 1e-3)]
+    scores = [Score(90, 1, value) for value in (7, 7, 7, 7, 7, 1)]
+    points = [
+        tuning.Point({"train.lr": lr, "train.weight_decay": decay}, (), score)
+        for (lr, decay), score in zip(places, scores, strict=True)
+    ]
+    assert tuning.Cell("digits", "cc", 0.1, tuple(points)).best("one-se") is points[0]
+    assert tuning.Cell("digits", "cc", 0.1, (tuning.Point({}, ()),)).best("one-se") is None
 
 
 def test_a_later_tuning_keeps_the_choices_of_other_methods(tmp_path):

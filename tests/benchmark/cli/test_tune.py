@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import tomllib
 from dataclasses import replace
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from benchmark import tuning
+from benchmark.analysis.selection import Score, unreported_seeds
 from benchmark.cli import main as cli
 from benchmark.cli import tune
 from benchmark.config.profile import load_profile
@@ -62,7 +64,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> TinyBenchmark:
 
 def words(bench: TinyBenchmark) -> tuple[str, ...]:
     paths = ",".join(str(bench.folder / f"{name}.npz") for name in ("usual", "shuffled"))
-    return ("tune", "--grid", "small", "--datasets", paths)
+    return ("tune", "--grid", "small", "--datasets", paths, "--seeds", "100")
 
 
 def choices(bench: TinyBenchmark) -> dict[str, dict[str, Any]]:
@@ -82,18 +84,19 @@ def last_epochs(bench: TinyBenchmark, dataset: str, metric: str) -> list[float]:
 
 def test_shuffled_test_labels_change_neither_scores_nor_choice(bench):
     assert last_epochs(bench, "usual", "test_accuracy") != last_epochs(bench, "shuffled", "test_accuracy")
-    scores = last_epochs(bench, "usual", "approximated_accuracy")
-    assert len(set(scores)) == len(tune.GRIDS["small"][0])  # there was something to choose
-    assert scores == last_epochs(bench, "shuffled", "approximated_accuracy")
+    for key in ("covering_rate", "approximated_accuracy", "candidate_log_likelihood"):
+        scores = last_epochs(bench, "usual", key)
+        assert len(set(scores)) > 1 and scores == last_epochs(bench, "shuffled", key)  # there was something to choose
     usual, shuffled = choices(bench)["usual"], choices(bench)["shuffled"]
     assert usual | {"dataset": ""} == shuffled | {"dataset": ""}
-    assert usual["lr"] == sorted(tune.GRIDS["small"][0])[scores.index(max(scores))]
 
 
 def test_the_chosen_values_reach_the_runs_of_the_written_profile(bench):
     entry = choices(bench)["usual"]
-    assert entry["source"].startswith(
-        "tuned: approximated accuracy on 10 % held-out candidate labels, grid small, seed 100"
+    assert re.match(
+        r"tuned: one-se on 10 % held-out rows \(CR \d+\.\d+ ± \d\.\d+ %, AA \d+\.\d+ %\), grid lr 0.2, 0.1, .*; "
+        r"weight_decay 5e-4, seed 100, \d{4}-",
+        entry["source"],
     )
     profile = load_profile(str(bench.results / "tuned-tiny.toml"))
     assert profile.methods == ("proden",) and profile.train["epochs"] == 4
@@ -111,23 +114,42 @@ def test_done_runs_are_skipped_and_their_accuracies_unread(bench, capsys):
             record["result"]["test_accuracy"] = 100.0 - record["result"]["approximated_accuracy"]
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
     assert cli.main(bench.arguments(*words(bench))[3:]) == 0
-    assert "10 done, 0 to do" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "10 done, 0 to do" in output and "trained" not in output
     assert choices(bench) == before
 
 
-def test_a_grid_of_ones_own_is_run_and_named_in_the_source(bench, capsys, tmp_path):
-    own = ("--lr", "0.05,0.01", "--weight-decay", "0.0005,0.01", "--out", str(tmp_path / "own.toml"))
-    assert cli.main(bench.arguments(*words(bench), *own)[3:]) == 0
+def test_a_methods_own_settings_are_tuned_with_the_rates(bench, capsys, tmp_path):
+    grid = ("--lr", "0.05,0.01", "--weight-decay", "0.0005", "--grid", "pop.{}")
+    fields = discover().get("pop").config
+    key = next(name for name, setting in fields.items() if setting.annotation == "float")
+    value = fields[key].default
+    own = (*grid[:-1], f"pop.{key}={value},{value / 2}", "--methods", "proden,pop", "--out", str(tmp_path / "own.toml"))
+    usual = ("--datasets", str(bench.folder / "usual.npz"))
+    assert cli.main([*bench.arguments(*words(bench))[3:], *own, *usual]) == 0
     output = capsys.readouterr().out
-    assert "8 runs, 4 done, 4 to do" in output.replace("Plan: ", "")  # the small grid's are there
+    assert "Plan: 6 runs, 2 done, 4 to do" in output  # of the small grid two are there; pop has its own setting too
     finished = [line for line in output.splitlines() if line.startswith("[")]
-    assert len(finished) == 4 and all("%" not in line for line in finished)  # no test accuracy while one chooses
-    entries = tomllib.loads((tmp_path / "own.toml").read_text())["values"]
-    assert all("lr 0.05, 0.01; weight decay 0.0005, 0.01, seed 100" in entry["source"] for entry in entries)
+    assert len(finished) >= 4 and all("%" not in line for line in finished)  # no test accuracy while one chooses
+    proden, pop = tomllib.loads((tmp_path / "own.toml").read_text())["values"]
+    assert key not in proden and pop[key] in (value, value / 2) and f"pop.{key} {value}, {value / 2}" in pop["source"]
+    spec = resolve(load_profile(str(tmp_path / "own.toml")), discover().get("pop"), str(bench.folder / "usual.npz"), 0)
+    assert spec.config.method_config.get(key, value) == pop[key]
+
+
+def test_runs_of_an_earlier_version_are_refused(bench, capsys):
+    path = next(bench.results.glob("runs/usual/proden/*/metrics.jsonl"))
+    text = path.read_text()
+    path.write_text(re.sub(r'"held_out_rows":\s?\d+,?\s?', "", text))
+    assert cli.main(bench.arguments(*words(bench))[3:]) == 1
+    error = capsys.readouterr().err
+    assert "held_out_rows" in error and str(path.parent) in error and len(error.strip().splitlines()) == 1
+    path.write_text(text)
 
 
 def test_diverged_points_are_left_out_and_a_choice_among_none_is_refused(bench, capsys, monkeypatch):
     monkeypatch.setattr(tune, "train", lambda *_: Progress(0))  # a diverged run is not run again
+    monkeypatch.setattr(tune, "EXTENSIONS", 0)
     before, path = choices(bench), bench.results / "tuned-tiny.toml"
     chosen = before["usual"]["lr"]
     folders = [(d["config"]["train"]["lr"], folder) for folder, d in killing.documents(bench).items()]
@@ -136,7 +158,7 @@ def test_diverged_points_are_left_out_and_a_choice_among_none_is_refused(bench, 
             diverge(folder)
     assert cli.main(bench.arguments(*words(bench))[3:]) == 0
     output = capsys.readouterr()
-    assert f"Left out: usual proden, lr/weight decay {chosen:g}/0.0005: diverged: the loss became nan" in output.err
+    assert f"Left out: usual proden, lr {chosen:g}, weight_decay 0.0005: diverged: the loss became nan" in output.err
     after = choices(bench)["usual"]
     assert "4/5" in output.out and after["lr"] != chosen and "4 of 5 points" in after["source"]
 
@@ -154,13 +176,42 @@ def diverge(folder: Path) -> None:
     (folder / "run.json").write_text(json.dumps(document))
 
 
-def test_a_winner_at_the_edge_of_the_grid_is_warned_of(capfd):
-    cell = tuning.Cell("digits", "cc", 0.1, tuple(tuning.Point(lr, 1e-4, (), lr) for lr in (0.1, 0.5, 1.0)))
-    tune.warn_of_edges([cell], "lr", (0.1, 0.5, 1.0, 2.0))
-    tune.warn_of_edges([cell], "weight_decay", (1e-4,))
+def test_a_winner_at_the_edge_of_the_grid_is_named(capfd):
+    tune.warn_of_edges([cell_of({0.1: (9, 90), 0.5: (9, 95), 1.0: (9, 90)})], "one-se")
     assert capfd.readouterr().err == ""
-    tune.warn_of_edges([cell], "lr", (0.1, 0.5, 1.0))
-    assert "1 is the largest --lr" in capfd.readouterr().err
+    tune.warn_of_edges([cell_of({0.1: (9, 90), 0.5: (9, 95), 1.0: (9, 99)})], "one-se")
+    error = capfd.readouterr().err
+    assert "1 is the largest train.lr" in error and "cc on digits" in error and "decay" not in error
+
+
+def test_the_grid_is_extended_for_all_methods_until_no_winner_is_at_its_edge(tiny_benchmark, capfd, monkeypatch):
+    plans = []
+
+    def with_peak_at_one(cell, results, rule, failures):
+        peak = 1.0 if cell.method == "cc" else 0.2
+        scores = [Score(99.0, 1.0, 50 - abs(point.values["train.lr"] - peak)) for point in cell.points]
+        points = [replace(p, score=s, state="done") for p, s in zip(cell.points, scores, strict=True)]
+        return replace(cell, points=tuple(points))
+
+    monkeypatch.setattr(tune, "train", lambda options, selection, specs: plans.append(specs) or Progress(0))
+    monkeypatch.setattr(tune, "with_scores", with_peak_at_one)
+    grid = ("--lr", "0.4,0.2,0.1", "--weight-decay", "0.001", "--seeds", "100")
+    assert cli.main(tiny_benchmark.arguments("tune", *grid)[3:]) == 0
+    rates = [sorted({(spec.method, spec.train.lr) for spec in plan}) for plan in plans]
+    assert [len(plan) for plan in rates] == [6, 8, 10]  # cc moves to 0.8, then 1.6; proden goes with it
+    assert ("proden", 1.6) in rates[-1] and "largest" not in capfd.readouterr().err
+    monkeypatch.setattr(tune, "EXTENSIONS", 1)
+    assert cli.main(tiny_benchmark.arguments("tune", *grid)[3:]) == 0
+    assert "0.8 is the largest train.lr of the grid" in capfd.readouterr().err
+
+
+def cell_of(scores):
+    """A cell with one point per learning rate; the scores are hits of ten and approximated accuracy."""
+    points = [
+        tuning.Point({"train.lr": lr, "train.weight_decay": 1e-4}, (), Score(10 * hits, 5.0, float(approximated)))
+        for lr, (hits, approximated) in scores.items()
+    ]
+    return tuning.Cell("digits", "cc", 0.1, tuple(points))
 
 
 @pytest.mark.parametrize(
@@ -171,12 +222,21 @@ def test_a_winner_at_the_edge_of_the_grid_is_warned_of(capfd):
         (("--out", "{folder}/choice.txt"), "must end in .toml"),
         (("--out", "{profile}"), "was not written by tune and is left alone"),
         (("--out", "{folder}/tiny.toml/x.toml"), "--out"),
-        (("--grid", "huge"), "'huge'"),
-        (("--lr", "0.1;0.2"), "write a comma list of numbers"),
+        (("--grid", "huge"), "--grid huge"),
+        (("--grid", "full", "--grid", "small"), "leave one out"),
+        (("--lr", "0.1;0.2"), "train.lr"),
+        (("--lr", "0.1", "--grid", "train.lr=0.2"), "train.lr is given twice"),
+        (("--grid", "cc.alpha=0.1,x"), "cc has no 'alpha'"),
+        (("--grid", "train.momentum=0.1,x"), "'x'"),
+        (("--grid", "cel.alpha=0.1"), "'cel' is neither train nor one of the methods"),
+        (("--grid", "train.holdout=0.1,0.2"), "held-out rows"),
+        (("--set", "train.holdout=0.0001"), "raise train.holdout"),
+        (("--select", "test-accuracy"), "never used to choose"),
         (("--weight-decay", "0.1,0.10"), "a value is named twice"),
         (("--lr", "0"), "train.lr: 0.0"),
         (("--rates", "0.1"), "use --lr"),
-        (("--select", "accuracy"), "'accuracy'"),
+        (("--select", "accuracy"), "never used to choose"),
+        (("--select", "cover"), "'cover'"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_starts_nothing(tiny_benchmark, capsys, words, sentence):
@@ -190,17 +250,15 @@ def test_wrong_input_is_one_sentence_and_starts_nothing(tiny_benchmark, capsys, 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_benchmark, capsys):
     assert cli.main([*tiny_benchmark.arguments("tune")[3:], "--dry-run"]) == 0
-    assert "Plan: 36 runs, 0 done, 36 to do" in capsys.readouterr().out  # 2 methods × 18 points × the first seed
+    assert "Plan: 108 runs, 0 done, 108 to do" in capsys.readouterr().out  # 2 methods × 18 points × 3 seeds
     assert not tiny_benchmark.results.exists()
 
 
-def test_tune_uses_a_seed_that_no_table_reports(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from benchmark.config.selection import select
-
-    selection = select("quick", methods="proden", datasets="digits")
-    assert tuning.tuning_seeds(selection) == (100,)
-    tune.warn_of_reported(replace(selection, seeds=(100, 101)))
-    assert capfd.readouterr().err == ""
-    place = ("--results", str(tmp_path), "--device", "cpu")
-    assert cli.main(["tune", "--methods", "proden", "--datasets", "digits", "--dry-run", "--seeds", "0", *place]) == 0
+def test_tune_uses_seeds_that_no_table_reports(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert unreported_seeds((0, 1, 2)) == (100, 101, 102) and unreported_seeds((0, 100)) == (101, 102, 103)
+    words = ("--methods", "proden", "--datasets", "digits", "--dry-run", "--results", str(tmp_path), "--device", "cpu")
+    assert cli.main(["tune", *words]) == 0
+    output = capfd.readouterr()
+    assert "seeds 100, 101, 102" in output.out and output.err == ""
+    assert cli.main(["tune", *words, "--seeds", "0"]) == 0
     assert "which the tables of profile quick report" in capfd.readouterr().err

@@ -18,7 +18,6 @@ from benchmark.exhibits.fig5 import Figure5
 from benchmark.exhibits.parts import panels, style
 from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels, method_curves, sensitivity
 from benchmark.exhibits.ranks import critical_difference
-from benchmark.exhibits.selection import rules
 
 METHODS = (MethodInfo("cel", "CEL", "IDPLL"), MethodInfo("proden", "PRODEN", "PLL"), MethodInfo("mine", "Mine", "PLL"))
 DATASETS = (DatasetInfo("glyphs", "Glyphs", "Common"), DatasetInfo("digits", "Digits", "Common"))
@@ -70,7 +69,6 @@ DRAWINGS = {
     "panel": lambda: curve_panels(make_epochs(), [Panel("Glyphs", CURVES)]),
     "fig5": lambda: sensitivity(make_points(), Figure5.titles, TITLES, {"cel": "CEL"}, DEFAULTS),
     "ranks": lambda: critical_difference(rank_analysis(*over_datasets(5))),
-    "selection": lambda: rules(make_runs(), CONTENTS),
 }
 
 
@@ -110,8 +108,6 @@ def test_nan_is_not_drawn_as_a_value() -> None:
 def test_no_runs_and_an_unknown_metric_are_one_sentence_each() -> None:
     with pytest.raises(CandidError, match="nothing to draw"):
         method_curves(make_epochs().iloc[:0], CONTENTS)
-    with pytest.raises(CandidError, match="nothing to draw"):
-        rules(make_runs().iloc[:0], CONTENTS)
     with pytest.raises(CandidError, match="nothing to draw"):
         sensitivity(make_points().iloc[:0], Figure5.titles, TITLES, {"cel": "CEL"}, DEFAULTS)
     with pytest.raises(CandidError, match="recorded are loss, test_accuracy"):
@@ -155,9 +151,3 @@ def test_the_axis_begins_with_the_first_evaluated_epoch() -> None:
     curve = panels.Panel("Late", (panels.Curve("CEL", "digits", "cel"),))
     drawn = [panels.curve_panels(part, [curve]).axes[0].get_xlim() for part in (epochs, late, late[late["epoch"] == 2])]
     assert [low for low, _ in drawn] == [1, 3, 2.5] and drawn[0][1] == drawn[1][1]
-
-
-def test_the_mean_of_the_last_ten_is_left_out_where_it_would_be_the_mean_of_all() -> None:
-    short = make_runs().assign(epochs=7)
-    words = [text.get_text() for text in rules(short, CONTENTS).legends[0].get_texts()]
-    assert "mean of the last 10" not in words and "last epoch" in words

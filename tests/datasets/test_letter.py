@@ -1,0 +1,42 @@
+"""Letter Recognition: the rows that ship, and what a damaged file is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from datasets import letter, registry
+from datasets.base import DataError
+
+
+def test_the_embedded_rows_are_scaled_and_cut():
+    dataset = registry.get("letter").load(Path(), train=4000, test=1000)
+    rows = torch.cat([dataset.train.images, dataset.test.images])
+    assert rows.shape == (5000, 16) and rows.min() == -1 and rows.max() == 1
+    assert dataset.class_names[dataset.train.labels[0]] == "T"  # the first line of UCI's file: T,2,8,3,5,…
+    assert dataset.train.images[0, :4].tolist() == pytest.approx([2 * v / 15 - 1 for v in (2, 8, 3, 5)])
+    assert torch.bincount(dataset.train.labels, minlength=26).min() > 100
+    assert registry.get("letter").find(Path()).status == "found"
+
+
+@pytest.mark.parametrize("settings", [{"train": 25}, {"train": 16_001}, {"test": 4_001}])
+def test_an_impossible_number_of_rows_is_refused(settings):
+    with pytest.raises(DataError, match=next(iter(settings))):
+        registry.get("letter").load(Path(), **settings)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "changed"])
+def test_a_damaged_file_is_refused(tmp_path, monkeypatch, damage):
+    path = tmp_path / "letter.npz"
+    if damage == "cut":
+        path.write_bytes(letter.EMBEDDED.read_bytes()[:1000])
+    if damage == "changed":
+        x, y = letter.embedded()
+        np.savez(path, x=x, y=y[::-1])
+    monkeypatch.setattr(letter, "EMBEDDED", path)
+    with pytest.raises(DataError, match="git checkout"):
+        letter.load(tmp_path)
+    assert letter.find(tmp_path).status == ("missing" if damage == "missing" else "found")
