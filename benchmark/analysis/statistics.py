@@ -12,6 +12,7 @@ Biopharm. 15, 1987.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -145,6 +146,17 @@ def common_seeds(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[int, .
     return tuple(sorted(s for s in a.keys() & b.keys() if math.isfinite(a[s]) and math.isfinite(b[s])))
 
 
+def paired_t_by_seed(
+    a: Mapping[int, float], b: Mapping[int, float], alpha: float = 0.05, min_pairs: int = 2
+) -> Comparison:
+    """Paired t-test of accuracies keyed by seed: matched by seed id, whatever the order; nan counts as not run."""
+    seeds = common_seeds(a, b)
+    if len(seeds) < max(2, min_pairs):
+        return Comparison.missing(len(seeds), seeds)
+    result = paired_t([a[s] for s in seeds], [b[s] for s in seeds], alpha)
+    return replace(result, seeds=seeds)
+
+
 @dataclass(frozen=True)
 class Summary:
     """Published runs: mean, standard deviation and number of runs, (m,) each."""
@@ -158,12 +170,21 @@ def _arrays(a: Summary, b: Summary) -> list[Array]:
     return list(np.broadcast_arrays(*map(floats, (a.mean, a.std, a.n, b.mean, b.std, b.n))))
 
 
-def unpaired_t(a: Summary, b: Summary, *, equal_var: bool = True, alpha: float = 0.05) -> dict[str, NDArray]:
-    """Return t, df, p and outcome, (m,) each, of two-sided two-sample t-tests: pooled (`equal_var`) or Welch's."""
+def unpaired_t(
+    a: Summary, b: Summary, *, equal_var: bool = True, std_ddof: int = 1, alpha: float = 0.05
+) -> dict[str, NDArray]:
+    """Two-sided two-sample t-tests from summaries: pooled (`equal_var`) or Welch's.
+
+    `std_ddof` 0 says that the given deviations are the population form. Returns t, df, p and outcome, (m,) each.
+    """
     m1, s1, k1, m2, s2, k2 = _arrays(a, b)
     if (s1 < 0).any() or (s2 < 0).any():
         raise ValueError("A standard deviation is negative; correct the summary before testing it.")
+    if std_ddof not in (0, 1):
+        raise ValueError(f"std_ddof is {std_ddof}; it is 1 for the sample form or 0 for the population form.")
     with np.errstate(all="ignore"):
+        if std_ddof == 0:
+            s1, s2 = s1 * np.sqrt(k1 / (k1 - 1)), s2 * np.sqrt(k2 / (k2 - 1))
         v1, v2 = s1**2 / k1, s2**2 / k2
         pooled = k1 + k2 - 2
         df = pooled if equal_var else (v1 + v2) ** 2 / (v1**2 / (k1 - 1) + v2**2 / (k2 - 1))
@@ -221,7 +242,7 @@ def compare(
         raise ValueError(f"Unknown test '{test}'; known are {', '.join(TESTS)}.")
     seeds = common_seeds(a, b)
     if test in ("paired", "wilcoxon"):
-        result = paired_t([a[s] for s in seeds], [b[s] for s in seeds], alpha)
+        result = paired_t_by_seed(a, b, alpha)
         if test == "wilcoxon" and result.outcome != MISSING:
             statistic, p = wilcoxon([a[s] for s in seeds], [b[s] for s in seeds])
             outcome = outcome_of(p, result.mean_difference, alpha)
@@ -370,7 +391,7 @@ class Friedman:
     critical_difference: float
 
 
-def friedman(scores: ArrayLike, alpha: float = 0.05) -> Friedman:
+def friedman(scores: ArrayLike, alpha: float = 0.05, higher_is_better: bool = True) -> Friedman:
     """Compare k methods on N data sets by their ranks; every score must be there."""
     x = floats(scores)
     if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] < 2:
@@ -380,7 +401,7 @@ def friedman(scores: ArrayLike, alpha: float = 0.05) -> Friedman:
             "Friedman's test needs a score of every method on every data set; leave incomplete data sets out."
         )
     n, k = x.shape
-    ranks = scipy.stats.rankdata(-x, axis=1)
+    ranks = scipy.stats.rankdata(-x if higher_is_better else x, axis=1)
     average = ranks.mean(axis=0)
     chi2 = max(0.0, float(12 * n / (k * (k + 1)) * ((average**2).sum() - k * (k + 1) ** 2 / 4)))
     # SciPy's friedmanchisquare gives the same corrected statistic, but refuses two methods.
@@ -403,13 +424,35 @@ def friedman(scores: ArrayLike, alpha: float = 0.05) -> Friedman:
         iman_davenport=f,
         p_iman_davenport=p_f,
         q=nemenyi_q(k, alpha),
-        critical_difference=nemenyi_q(k, alpha) * math.sqrt(k * (k + 1) / (6 * n)),
+        critical_difference=nemenyi_q(k, alpha) * _rank_error(k, n),
     )
+
+
+def _rank_error(k: int, n: int) -> float:
+    return math.sqrt(k * (k + 1) / (6 * n))
 
 
 def nemenyi_q(k: int, alpha: float = 0.05) -> float:
     """Return the critical value for all pairs of k methods: the studentised range quantile over sqrt 2."""
     return float(scipy.stats.studentized_range.ppf(1 - alpha, k, np.inf)) / math.sqrt(2)
+
+
+def nemenyi_groups(average_ranks: ArrayLike, critical_difference: float) -> NDArray[np.int64]:
+    """Return the bars of a critical-difference diagram, (bars, k) 0/1 in input order, from the best rank on.
+
+    A bar covers a maximal run of methods, contiguous in rank, whose extremes differ by at most the critical difference;
+    bars of one method are left out.
+    """
+    ranks = floats(average_ranks)
+    order = np.argsort(ranks, kind="stable")
+    bars, reach = [], 0
+    for start in range(len(order)):
+        within = ranks[order] <= ranks[order[start]] + critical_difference + 1e-12
+        end = int(np.flatnonzero(within)[-1]) + 1
+        if end > reach and end - start > 1:
+            bars.append(np.isin(np.arange(len(order)), order[start:end]).astype(np.int64))
+        reach = max(reach, end)
+    return np.array(bars, dtype=np.int64).reshape(len(bars), len(order))
 
 
 # Intervals by resampling ----------------------------------------------------------------------------------------------
@@ -441,3 +484,35 @@ def probability_better(cells: Sequence[ArrayLike], alpha: float = 0.05) -> tuple
     low = special.betaincinv(won, n - won + 1, alpha / 2) if won else 0.0
     high = special.betaincinv(won + 1, n - won, 1 - alpha / 2) if won < n else 1.0
     return value, float(low), float(high)
+
+
+# Covered by golden vectors, used by no table --------------------------------------------------------------------------
+def population_std(values: ArrayLike) -> float:
+    """Standard deviation with divisor n: at n=3 it is 18 % smaller than the sample form."""
+    x = floats(values)
+    return float(x.std(ddof=0)) if x.size else math.nan
+
+
+def control_comparison(
+    average_ranks: ArrayLike, n_datasets: int, control: int = 0, alpha: float = 0.05
+) -> dict[str, Array | float]:
+    """Compare each method with a control by average ranks: normal z with Holm, Bonferroni–Dunn's critical difference."""
+    ranks = floats(average_ranks)
+    error = _rank_error(len(ranks), n_datasets)
+    z = (np.delete(ranks, control) - ranks[control]) / error
+    p = 2 * scipy.stats.norm.sf(np.abs(z))
+    q = float(scipy.stats.norm.ppf(1 - alpha / (2 * (len(ranks) - 1))))
+    return {"z": z, "p": p, "p_holm": holm(p), "q_bonferroni_dunn": q, "critical_difference": q * error}
+
+
+def exact_bootstrap_mean(values: ArrayLike, alpha: float = 0.05) -> tuple[float, float, int]:
+    """Return the percentile interval of the mean over all n^n resamples of n <= 5 values, and n^n.
+
+    It cannot reach beyond the observed extremes and covers far too little at n=3: a display aid, not an inference.
+    """
+    x = floats(values)
+    if not 1 <= x.size <= 5:
+        raise ValueError(f"All resamples are enumerated for 1 to 5 values, not {x.size}.")
+    means = np.array(list(itertools.product(x, repeat=x.size))).mean(axis=1)
+    low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
+    return float(low), float(high), len(means)

@@ -244,6 +244,9 @@ class FrozenAnnotator(Annotator):
 
     inputs: Callable[[], FrozenLoader] = field(kw_only=True)
 
+    def __post_init__(self) -> None:
+        """Skip the check of the recipe's view: the maps are of it, so that `augment` is not needed."""
+
     def training_view(self, split: Split, rows: Tensor, epoch: int) -> Tensor:
         return self.inputs().train_views(rows, ("weak",), epoch)[0]
 

@@ -1,12 +1,10 @@
-"""Golden numbers of the statistics, through the functions that the tables use; what no table uses is computed here."""
+"""Golden numbers of the statistics, through the functions that the tables use."""
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from benchmark.analysis import statistics as st
 
@@ -28,11 +26,7 @@ def _summaries(inputs: dict[str, Any]) -> list[st.Summary]:
 
 def mean_std(params: dict, inputs: dict, variant: str) -> dict:
     x = _numpy(inputs)["values"]
-    return {
-        "mean": st.mean(x),
-        "std_population": float(np.std(x)) if x.size else np.nan,
-        "std_sample": st.sample_std(x),
-    }
+    return {"mean": st.mean(x), "std_population": st.population_std(x), "std_sample": st.sample_std(x)}
 
 
 def paired_ttest_outcome(params: dict, inputs: dict, variant: str) -> dict:
@@ -53,20 +47,14 @@ def paired_ttest_outcome(params: dict, inputs: dict, variant: str) -> dict:
 def paired_ttest_by_seed(params: dict, inputs: dict, variant: str) -> dict:
     x = _numpy(inputs)
     a, b = (dict(zip(x[f"seeds_{s}"].tolist(), x[f"acc_{s}"].tolist(), strict=True)) for s in "ab")
-    c = st.compare(a, b, alpha=params["alpha"])
-    if c.n < params["min_pairs"]:
-        c = st.Comparison.missing(c.n, c.seeds)
+    c = st.paired_t_by_seed(a, b, params["alpha"], params["min_pairs"])
     seeds = np.array(c.seeds, dtype=np.int64)
     return {"n_common": c.n, "common_seeds": seeds, "t": c.t, "p": c.p, "outcome": c.outcome}
 
 
 def unpaired_from_summary_outcome(params: dict, inputs: dict, variant: str) -> dict:
-    x = _numpy(inputs)
-    for side in "ab" if params["std_ddof"] == 0 else "":  # the population form
-        with np.errstate(all="ignore"):
-            x[f"std_{side}"] = x[f"std_{side}"] * np.sqrt(x[f"n_{side}"] / (x[f"n_{side}"] - 1))
-    sides = _summaries(x)
-    return dict(st.unpaired_t(*sides, alpha=params["alpha"], equal_var=params["equal_var"]))
+    options = {k: params[k] for k in ("alpha", "equal_var", "std_ddof")}
+    return dict(st.unpaired_t(*_summaries(inputs), **options))
 
 
 def win_tie_loss_table(params: dict, inputs: dict, variant: str) -> dict:
@@ -81,8 +69,7 @@ def holm(params: dict, inputs: dict, variant: str) -> dict:
 
 
 def friedman_nemenyi(params: dict, inputs: dict, variant: str) -> dict:
-    scores = _numpy(inputs)["scores"] * (1 if params["higher_is_better"] else -1)
-    return vars(st.friedman(scores, params["alpha"]))
+    return vars(st.friedman(_numpy(inputs)["scores"], params["alpha"], params["higher_is_better"]))
 
 
 def nemenyi_q(params: dict, inputs: dict, variant: str) -> dict:
@@ -97,26 +84,13 @@ def nemenyi_q(params: dict, inputs: dict, variant: str) -> dict:
 
 
 def control_comparison(params: dict, inputs: dict, variant: str) -> dict:
-    """Compare each method with a control: normal z with Holm, Bonferroni–Dunn's critical difference."""
-    ranks, many = _numpy(inputs)["average_ranks"], int(_numpy(inputs)["n_datasets"])
-    error = np.sqrt(len(ranks) * (len(ranks) + 1) / (6 * many))
-    z = (np.delete(ranks, params["control"]) - ranks[params["control"]]) / error
-    p = 2 * stats.norm.sf(np.abs(z))
-    q = float(stats.norm.ppf(1 - params["alpha"] / (2 * (len(ranks) - 1))))
-    return {"z": z, "p": p, "p_holm": st.holm(p), "q_bonferroni_dunn": q, "critical_difference": q * error}
+    x = _numpy(inputs)
+    return st.control_comparison(x["average_ranks"], int(x["n_datasets"]), params["control"], params["alpha"])
 
 
 def nemenyi_groups(params: dict, inputs: dict, variant: str) -> dict:
-    """Return the bars of a critical-difference diagram, (bars, k) 0/1: maximal runs of methods that nothing tells apart."""
-    ranks, difference = _numpy(inputs)["average_ranks"], float(_numpy(inputs)["critical_difference"])
-    order = np.argsort(ranks, kind="stable")
-    bars, reach = [], 0
-    for start in range(len(order)):
-        end = int((ranks[order] <= ranks[order[start]] + difference + 1e-12).sum())
-        if end > reach and end - start > 1:
-            bars.append(np.isin(np.arange(len(order)), order[start:end]).astype(np.int64))
-        reach = max(reach, end)
-    return {"groups": np.array(bars, dtype=np.int64).reshape(len(bars), len(order))}
+    x = _numpy(inputs)
+    return {"groups": st.nemenyi_groups(x["average_ranks"], float(x["critical_difference"]))}
 
 
 def hedges_g(params: dict, inputs: dict, variant: str) -> dict:
@@ -124,10 +98,8 @@ def hedges_g(params: dict, inputs: dict, variant: str) -> dict:
 
 
 def exact_bootstrap_mean_ci(params: dict, inputs: dict, variant: str) -> dict:
-    x = _numpy(inputs)["values"]
-    means = np.array(list(itertools.product(x, repeat=x.size))).mean(axis=1)
-    low, high = np.quantile(means, [params["alpha"] / 2, 1 - params["alpha"] / 2])
-    return {"low": float(low), "high": float(high), "n_resamples": len(means)}
+    low, high, count = st.exact_bootstrap_mean(_numpy(inputs)["values"], params["alpha"])
+    return {"low": low, "high": high, "n_resamples": count}
 
 
 def wilcoxon_over_datasets(params: dict, inputs: dict, variant: str) -> dict:
