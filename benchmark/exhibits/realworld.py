@@ -215,7 +215,7 @@ def record(one: Agreement) -> dict[str, Any]:
 
 @styled
 def agreement_plot(judged: Sequence[Agreement]) -> Figure:
-    """Draw our accuracy minus the published one with its 95 % interval; cells that differ are printed bold."""
+    """Draw our accuracy minus the published one with its 95 % interval; cells that differ stand out."""
     from benchmark.analysis.published import count
 
     figure, grid = canvas(1, 1, 7.5, 1.2 + 0.2 * len(judged))
@@ -223,7 +223,8 @@ def agreement_plot(judged: Sequence[Agreement]) -> Figure:
     axes.axvline(0, color="#777777", linewidth=0.9)
     for k, one in enumerate(judged):
         reach = None if math.isnan(one.low) else [[one.difference - one.low], [one.high - one.difference]]
-        axes.errorbar(one.difference, k, xerr=reach, color="#0072B2", marker="o", markersize=4, linewidth=1)
+        colour = "#D55E00" if one.verdict == "differs" else "#0072B2"
+        axes.errorbar(one.difference, k, xerr=reach, color=colour, marker="o", markersize=4, linewidth=1)
     titles = [f"{short_source(o)}  {method_title(o)}, {o.number['dataset']}" for o in judged]
     axes.set_yticks(range(len(judged)), titles, fontsize=7)
     for tick, one in zip(axes.get_yticklabels(), judged, strict=True):

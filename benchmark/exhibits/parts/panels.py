@@ -1,4 +1,4 @@
-"""Panels of accuracy curves, and of accuracy against a parameter.
+"""Panels of accuracy curves with names at the ends of the lines, and of accuracy against a parameter.
 
 Accuracies are in percent. matplotlib is imported on first use; no torch.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a panel: runs with this data set and label, seeds averaged. `style` defaults to the method's."""
+    """One line of a panel: runs with this dataset and label, seeds averaged. `style` defaults to the method's."""
 
     title: str
     dataset: str
@@ -57,29 +57,49 @@ def metric_title(metric: str) -> str:
     return labels.get(metric, metric.replace("_", " ").capitalize())
 
 
-def _draw_curves(axes: Axes, panel: Panel, lines: Sequence[pd.DataFrame], reference: str) -> None:
-    """Draw lines with seed bands, and a legend beside the axes with the highest end on top."""
+def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Move label positions apart so that neighbours are `gap` away, staying in [low, high] where they fit, in order."""
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    # Blocks of labels that touch each other: [sum of desired starts, count]; merging them keeps each near its place.
+    blocks: list[list[float]] = []
+    for rank, i in enumerate(order):
+        blocks.append([positions[i] - rank * gap, 1.0])
+        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
+            total, count = blocks.pop()
+            blocks[-1][0] += total
+            blocks[-1][1] += count
+    highest = high - gap * (len(order) - 1)
+    starts = [max(low, min(t / c, highest)) for t, c in blocks for _ in range(int(c))]
+    placed = [0.0] * len(order)
+    for rank, i in enumerate(order):
+        placed[i] = starts[rank] + rank * gap
+    return placed
+
+
+End = tuple[Curve, Style, float, float]  # a curve with its style and where it ends
+
+
+def _draw_curves(axes: Axes, panel: Panel, lines: Sequence[pd.DataFrame], reference: str) -> list[End]:
+    """Draw lines with seed bands; return where each line ends."""
+    ends = []
     styles = styles_of(curve.label for curve in panel.curves)
     tint = min(0.13, 1.3 / max(1, len(panel.curves)))  # many bands on each other would hide the lines
-    ends = {}
     for k, (curve, line) in enumerate(zip(panel.curves, lines, strict=True)):
         if line.empty:
             continue
+        style = curve.style or styles[curve.label]
         bold = curve.label.split("[")[0] == reference
-        every = max(1, math.ceil(len(line) / 6))
+        x = line.index.to_numpy() + 1
+        every = max(1, math.ceil(len(x) / 6))
         # Markers start at different epochs, so that they do not pile up.
         marks = {"markevery": (k * every // max(1, len(panel.curves)), every), "markeredgewidth": 0.9}
         width = {"linewidth": 2.0, "zorder": 4} if bold else {"linewidth": 1.2, "zorder": 3}
-        look = {**marks, **width, "label": curve.title}
-        mean_and_band(axes, line.index.to_numpy() + 1, line, curve.style or styles[curve.label], tint, **look)
-        ends[curve.title] = float(line["mean"].iloc[-1])
-    handles, titles = axes.get_legend_handles_labels()
-    order = sorted(range(len(titles)), key=lambda i: -ends[titles[i]])
-    beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "fontsize": 8}
-    axes.legend([handles[i] for i in order], [titles[i] for i in order], **beside)
+        mean_and_band(axes, x, line, style, tint, **marks, **width)
+        ends.append((curve, style, float(x[-1]), float(line["mean"].iloc[-1])))
+    return ends
 
 
-BAND = "line: mean over seeds; band: least to largest seed"
+BAND = "line: mean over seeds; band: min–max over seeds"
 EARLY = 0.2  # of the epochs: where a curve may leave the axis below
 
 
@@ -95,11 +115,32 @@ def robust_range(lines: Sequence[pd.DataFrame]) -> tuple[float, float] | None:
     return (low - 0.12 * room, high + 0.06 * room) if lowest < low - 0.3 * room else None
 
 
+def _label_ends(axes: Axes, ends: Sequence[End], line_height: float, reference: str) -> None:
+    """Write names beside the ends of the lines, moved apart, each with its marker and a thin leader."""
+    low, high = axes.get_ylim()
+    left, right = axes.get_xlim()
+    gap = line_height * (high - low)
+    places = spread([y for *_, y in ends], gap, low + gap / 2, high - gap / 2)
+    beside = right + 0.065 * (right - left)
+    for (curve, style, x, y), place in zip(ends, places, strict=True):
+        leader = ([x, right + 0.05 * (right - left)], [y, place])
+        axes.plot(*leader, color=style.colour, linewidth=0.6, alpha=0.7, clip_on=False, zorder=1)
+        mark: dict[str, Any] = {"marker": style.marker, "markersize": 4.5, "markerfacecolor": "white"}
+        axes.plot([beside], [place], color=style.colour, clip_on=False, **mark)
+        weight = "bold" if curve.label == reference else "normal"
+        font: dict[str, Any] = {"color": style.colour, "fontsize": 8, "fontweight": weight, "va": "center"}
+        axes.annotate(
+            curve.title, (beside, place), xytext=(6, 0), textcoords="offset points", annotation_clip=False, **font
+        )
+    axes.set_xlim(left, right)
+    axes.set_ylim(low, high)
+
+
 @styled
 def curve_panels(
     epochs: pd.DataFrame, panels: Sequence[Panel], metric: str = "test_accuracy", reference: str = REFERENCE
 ) -> Figure:
-    """Draw curves of any recorded metric in panels; `reference` is drawn bold."""
+    """Draw curves of any recorded metric in panels, names at the ends of the lines; `reference` is drawn bold."""
     lines = {panel: [series(epochs, curve, metric) for curve in panel.curves] for panel in panels if len(epochs)}
     if all(line.empty for own in lines.values() for line in own):
         raise nothing(metric)
@@ -115,13 +156,14 @@ def curve_panels(
         if not drawn:
             axes.text(0.5, 0.5, "no runs", transform=axes.transAxes, ha="center", color="#777777")
             continue
-        _draw_curves(axes, panel, lines[panel], reference)
+        ends = _draw_curves(axes, panel, lines[panel], reference)
         limits = robust_range(drawn)
         if limits is not None and "accuracy" in metric:
             axes.set_ylim(*limits)
         first = min(line.index[0] for line in drawn) + 1  # some are evaluated now and then
         last = max(line.index[-1] for line in drawn) + 1
         axes.set_xlim(first if last > first else first - 0.5, max(last, first + 1))
+        _label_ends(axes, ends, 0.19 / height, reference)
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_visible(False)
     for axes in grid[:, 0]:
