@@ -79,7 +79,7 @@ def summary(spec: RunSpec, document: dict[str, Any]) -> str:
     if "accuracy" in scores:
         lines.append(f"Test accuracy {scores['accuracy']:.2f} %.")
     else:
-        measures = in_words(scores) or "nothing was held out, so there is no measure without them either"
+        measures = in_words(scores) or "no rows were held out, so there is no label-free measure"
         lines.append(f"No test row has a true label, so nothing is scored; on held-out rows: {measures}.")
     if "train_accuracy" in scores:
         lines.append(f"True labels found in the training rows: {scores['train_accuracy']:.2f} %.")

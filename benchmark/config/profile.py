@@ -36,12 +36,12 @@ class Profile:
 
     @property
     def all_methods(self) -> tuple[str, ...]:
-        """What the profile's tables show."""
+        """Return the methods that the profile's tables show."""
         return (*self.methods, *self.controls, *self.references)
 
     @property
     def with_extensions(self) -> tuple[str, ...]:
-        """What `--methods all` names."""
+        """Return the methods that `--methods all` selects."""
         return (*self.all_methods, *self.extensions)
 
 

@@ -49,7 +49,9 @@ def check_interface(subject: Subject) -> None:
     """Check that the class is a Method with a valid name, about, views and Config."""
     cls = subject.cls
     if not (inspect.isclass(cls) and issubclass(cls, Method)):
-        raise subject.defect(f"{subject.entry.class_name} is no subclass of methods.base.Method; make it one")
+        raise subject.defect(
+            f"{subject.entry.class_name} is not a subclass of methods.base.Method; derive it from Method"
+        )
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", cls.name):
         raise subject.defect(
             f"the name {cls.name!r} must be lower-case letters and digits joined by dashes, such as 'my-method'"

@@ -34,7 +34,9 @@ class NoFlags:
 # Options of several exhibits; the `Options` of each exhibit lists those that it has.
 def accuracy_flag() -> Any:
     """Return the field of `--accuracy`."""
-    return flag("last", "which epochs count; oracle is no result", choices=accuracy.WORDS)
+    return flag(
+        "last", "epoch whose test accuracy is reported; oracle is chosen with test labels", choices=accuracy.WORDS
+    )
 
 
 def reference_flag(text: str) -> Any:

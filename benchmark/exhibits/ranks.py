@@ -72,6 +72,6 @@ def critical_difference(ranks: RankAnalysis) -> Figure:
     note += f"Friedman p = {ranks.friedman.p_tie_corrected:.2g}"
     if ranks.incomplete:
         note += f"; left out as incomplete: {', '.join(ranks.incomplete)}"
-    note += "\nRanks depend on who is in the diagram: another method added or left out can change who is told apart"
+    note += "\nAdding or removing methods can change which differences are significant"
     axes.set_title(note, fontsize=8.5, loc="left")
     return figure

@@ -126,7 +126,7 @@ def test_labels_do_not_overlap_and_keep_their_order(positions: list[float]) -> N
 
 
 def test_what_depends_on_who_is_drawn_says_so() -> None:
-    assert "depend on who is in the diagram" in DRAWINGS["ranks"]().axes[0].get_title("left")
+    assert "Adding or removing methods" in DRAWINGS["ranks"]().axes[0].get_title("left")
     with pytest.raises(CandidError, match="at least 5 datasets"):
         critical_difference(rank_analysis(*over_datasets(4)))
 
