@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 PREDICTIONS = "predictions.npz"
+ANNOTATION = "annotation.npz"  # of an annotator: its logits for the training images
 MODEL, TENSORS, LABELS = "model.json", "model.safetensors", "labels.npz"  # of a run with --keep-model
 MODEL_FILES = (MODEL, TENSORS, LABELS)
 LIMIT = 1 << 32  # bytes that the arrays of one file may unpack to

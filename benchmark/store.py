@@ -39,11 +39,12 @@ from methods.registry import discover
 if TYPE_CHECKING:
     import pandas
 
-ANNOTATOR_DOCUMENT = "annotator.json"  # in the folder of an annotator in training, see runner/annotators.py
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
 PACKED = "runs.jsonl.gz"
 EARLIER_PACKED = "packed.jsonl.gz"  # of the layout with a folder per profile
 TUNING = "tuning"  # purpose of the runs of a grid search: they are no results
+ANNOTATOR = "annotator"  # purpose of the runs that train annotators, see trainer/annotator.py
+ANNOTATOR_SEED = 999_999  # of annotators: no run starts from the weights that its annotator started from
 SOURCE_LENGTH = 8  # characters of the digest of a plug-in's file
 SUMMARY = tuple(accuracy.key for accuracy in ACCURACIES)
 PERCENT = re.compile(r"accuracy|covering_rate")  # in the names of results
@@ -338,6 +339,15 @@ def find(results: Path, spec: RunSpec) -> StoredRun | None:
     return None
 
 
+def annotators(results: Path, dataset: str = "*") -> Iterator[StoredRun]:
+    """Yield the runs that train annotators, of a dataset or of all."""
+    name = dataset if dataset == "*" else file_name(dataset)
+    for path in sorted((results / "runs").glob(f"{name}/supervised/seed{ANNOTATOR_SEED}-*/run.json")):
+        run = StoredRun(path.parent)
+        if run.read() is not None and run.document.get("purpose") == ANNOTATOR:
+            yield run
+
+
 # All runs of a folder -------------------------------------------------------------------------------------------------
 
 
@@ -366,7 +376,7 @@ class Store:
 
     @property
     def runs(self) -> list[StoredRun]:
-        """Every run, once, in a stable order. A folder copied from elsewhere is just more data."""
+        """Every run but those of annotators, once, in a stable order. A folder copied from elsewhere is just more data."""
         names = sorted(path.name for path in self.results.glob("runs/*"))
         return [run for name in names for run in self._of_dataset(name)]
 
@@ -378,7 +388,8 @@ class Store:
 
     def _of_dataset(self, name: str) -> list[StoredRun]:
         if name not in self._by_dataset:
-            self._by_dataset[name] = list(_read_folder(self.results / "runs" / name))
+            stored = _read_folder(self.results / "runs" / name)
+            self._by_dataset[name] = [run for run in stored if run.document.get("purpose") != ANNOTATOR]
         return self._by_dataset[name]
 
     def of_plan(self, specs: Sequence[RunSpec]) -> dict[str, StoredRun]:

@@ -22,9 +22,8 @@ from benchmark.config.spec import SCHEMA, RunConfig, RunSpec, digest_of, identit
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, UsageError
 from benchmark.files import read_regular
 from benchmark.runner.options import RunOptions
-from benchmark.runner.worker import execute
+from benchmark.runner.worker import drawn_set, execute
 from benchmark.store import StoredRun, is_number, printable, record_digest
-from benchmark.trainer.candidates import candidate_set
 from benchmark.trainer.loading import dataset_of
 from benchmark.trainer.model import network_file_of
 from benchmark.trainer.summary import summarise
@@ -254,7 +253,7 @@ def check_redrawn(run: StoredRun, spec: RunSpec, dataset: Dataset, context: Cont
     if not brings_own and GENERATORS[spec.data.generator].annotator and not context.annotators:
         raise NotRequested("its candidate set was made by an annotator network (--annotators trains it again)")
     try:
-        sha256 = candidate_set(spec, dataset, context.options.results, context.options.device).sha256
+        sha256 = drawn_set(spec, dataset, context.options).sha256
     except Exception as error:  # an annotator that cannot be trained here, for example
         raise NotChecked(f"its candidate set cannot be drawn here ({error})") from None
     return [] if sha256 == candidates_of(run) else [f"its candidate set, drawn again, has SHA-256 {sha256}"]

@@ -58,19 +58,11 @@ def status(**options: Any) -> int:
 
 def _print_annotators(results: Path) -> None:
     """Print the clean-label networks behind candidate sets; finished ones are counted only."""
-    from benchmark.runner.annotators import annotators
-    from benchmark.runner.progress import duration
-
-    stored = list(annotators(results))
+    stored = store.readable(store.annotators(results))
     if stored:
-        counts = Counter(each.status for each in stored)
+        counts = Counter(run.status for run in stored)
         print("annotators: " + ", ".join(f"{n} {status}" for status, n in counts.items()))
-    for each in stored:
-        if each.status == "running":
-            left = f", about {duration(each.seconds_left)} left" if each.seconds_left else ""
-            print(f"  {each.dataset} {each.words()}{left} on {each.host}")
-        elif each.status != "done":
-            print(f"  {each.dataset} {each.words()}: {each.status}{f': {each.reason}' if each.reason else ''}")
+        _print_unfinished(stored)
 
 
 def _print_unfinished(runs: Sequence[store.StoredRun]) -> None:

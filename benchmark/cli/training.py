@@ -98,7 +98,7 @@ def estimate(what: str, by_method: bool, **options: Any) -> int:
     from benchmark.runner.estimate import measure_all, tasks_of  # needs torch
 
     say_weights(given, plan.todo)
-    costs, problems = measure_all(tasks_of(plan.todo, sets, place.results), place, missing, given["quiet"])
+    costs, problems = measure_all(tasks_of(plan.todo, sets), place, missing, given["quiet"])
     notes = (*estimate_notes(costs, slots, missing), *problems)
     print(to_text(estimate_table(costs, by_method, notes)), end="")
     return INCOMPLETE if problems else COMPLETE

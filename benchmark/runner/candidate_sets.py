@@ -1,4 +1,4 @@
-"""The candidate sets of a selection, one after the other; annotators have been trained before, by a back-end."""
+"""The candidate sets of a selection, one after the other; annotators have been trained before."""
 
 from __future__ import annotations
 
@@ -27,17 +27,15 @@ def selected_sets(
     selection: Selection, options: RunOptions, every_seed: bool = False
 ) -> Iterator[tuple[RunSpec, tuple[Dataset, CandidateSet] | str]]:
     """Yield a run, and its data with their candidate set or the reason why there is none; of the first seed or of all."""
-    from benchmark.trainer.annotating import Reader
     from benchmark.trainer.candidates import candidate_set
     from benchmark.trainer.loading import dataset_of
-    from datasets.candidates.annotator import with_accuracy
 
     for spec in set_specs(selection, every_seed):
         try:
             dataset = dataset_of(spec, options.data)
             with silenced():  # a library that tries a download ten times would say so ten times
-                candidates = candidate_set(spec, dataset, options.results, options.device, Reader())
+                candidates = candidate_set(spec, dataset, options.results)
         except (DataError, MethodError) as error:
             yield spec, str(error)
         else:
-            yield spec, (dataset, with_accuracy(candidates, options.results / "candidates"))
+            yield spec, (dataset, candidates)

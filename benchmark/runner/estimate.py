@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 
 import torch
 from tqdm import tqdm
 
-from benchmark.config.sections import AUTO, Annotator, Data
-from benchmark.config.spec import RunSpec, digest_of
+from benchmark.config.sections import Annotator, Data
+from benchmark.config.spec import RunSpec, digest_of, identity_of
 from benchmark.runner.log import sentence, silenced
 from benchmark.runner.options import RunOptions
+from benchmark.store import ANNOTATOR, run_folder
+from benchmark.trainer.annotator import annotator_run
 from benchmark.trainer.candidates import plausible_candidates
 from benchmark.trainer.device import release
 from benchmark.trainer.frozen import BlankLoader, frozen_of
@@ -46,8 +47,11 @@ class Cost:
     reduced: bool  # measured with a smaller batch, so that the peak memory is a lower bound
 
 
-def tasks_of(specs: Sequence[RunSpec], sets: Sequence[RunSpec], results: Path) -> list[tuple[RunSpec, int]]:
-    """Return one run of every kind and how many there are, and annotators as 0 runs; `sets` need only their labels."""
+def tasks_of(specs: Sequence[RunSpec], sets: Sequence[RunSpec]) -> list[tuple[RunSpec, int]]:
+    """Return one run of every kind and how many there are; `sets` need only their labels.
+
+    A run labelled "annotator", 0 times, stands for the annotator of its candidate labels.
+    """
     tasks: dict[str, tuple[RunSpec, int]] = {}
     for spec in specs:
         # Seeds and candidate labels do not change the time of a step; a long tail leaves fewer rows.
@@ -55,20 +59,9 @@ def tasks_of(specs: Sequence[RunSpec], sets: Sequence[RunSpec], results: Path) -
         key = digest_of(replace(spec.config, seed=0, data=data, annotator=Annotator()).to_json())
         tasks[key] = spec, tasks[key][1] + 1 if key in tasks else 1
     for spec in (*specs, *sets):
-        stored = (results / "candidates" / spec.dataset).glob(f"annotator-{spec.annotator.network}*.npz")
-        if GENERATORS[spec.data.generator].annotator and not any(stored):
-            tasks[f"{spec.dataset} {spec.annotator} {spec.data.imbalance}"] = annotator_run(spec), 0
+        if GENERATORS[spec.data.generator].annotator:
+            tasks[f"{spec.dataset} {spec.annotator} {spec.data.imbalance}"] = replace(spec, label=ANNOTATOR), 0
     return sorted(tasks.values(), key=lambda task: task[0].dataset)
-
-
-def annotator_run(spec: RunSpec) -> RunSpec:
-    """Return a run of `supervised` that takes as long as training the annotator of this run."""
-    section, paths = spec.annotator, {**spec.paths, "plugin": "", "network": spec.paths.get("annotator", "")}
-    train = replace(spec.train, epochs=section.epochs, batch=section.batch, eval_every=section.epochs, holdout=0.0)
-    name = "" if section.network == AUTO else section.network
-    backbone = replace(spec.backbone, name=name, frozen=spec.backbone.frozen and name == spec.backbone.name)
-    config = replace(spec.config, method="supervised", method_config={}, train=train, backbone=backbone)
-    return replace(spec, label="annotator", config=config, paths=paths)
 
 
 def measure_all(
@@ -80,6 +73,11 @@ def measure_all(
         try:
             with silenced():
                 dataset = random_dataset(spec) if spec.dataset in missing else dataset_of(spec, place.data)
+                if not runs:
+                    spec = annotator_run(spec, dataset)
+                    stored = run_folder(place.results, spec, identity_of(spec.digest, "")).read()
+                    if stored is not None and stored["status"] == "done":
+                        continue
                 costs.append(measure(spec, runs, dataset, torch.device(place.device)))
         except Exception as error:  # a method that fails must not hide the cost of the others
             problems.append(f"Not measured: {spec.label} on {spec.dataset}: {sentence(error)}")

@@ -24,9 +24,9 @@ from benchmark.runner.log import captured, is_out_of_memory, sentence, silenced
 from benchmark.runner.options import DEATHS_ALLOWED, Outcome, RunOptions, run_title
 from benchmark.runner.provenance import environment, now
 from benchmark.runner.tracking import following
-from benchmark.store import StoredRun, epochs_digest, run_folder
+from benchmark.store import ANNOTATOR, StoredRun, epochs_digest, run_folder
 from benchmark.trainer import checkpoint
-from benchmark.trainer.annotating import Keeper
+from benchmark.trainer.annotator import packed_annotation
 from benchmark.trainer.candidates import candidate_set
 from benchmark.trainer.device import check_global_state, ready, release
 from benchmark.trainer.guard import Diverged, peak_memory_mb
@@ -34,8 +34,7 @@ from benchmark.trainer.loading import dataset_of, entry_of
 from benchmark.trainer.model import cannot_keep, model_files, write_model
 from benchmark.trainer.summary import cost_of, summarise
 from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, weights_digest
-from datasets.base import UNKNOWN, Dataset
-from datasets.candidates.annotator import with_accuracy
+from datasets.base import UNKNOWN, DataError, Dataset
 from datasets.candidates.candidate_sets import CandidateSet, doubts
 from datasets.storage.files import Busy, without_waiting
 from methods.registry import load
@@ -86,26 +85,37 @@ def _guarded(task: Callable[[RunSpec, RunOptions], Outcome], spec: RunSpec, opti
 
 
 def _prepare(spec: RunSpec, options: RunOptions) -> Outcome:
-    _, candidates = inputs_of(spec, options)
-    return Outcome("done", " ".join(doubts(with_accuracy(candidates, options.results / "candidates"))))
+    return Outcome("done", " ".join(doubts(drawn_set(spec, dataset_of(spec, options.data), options))))
 
 
-def inputs_of(spec: RunSpec, options: RunOptions) -> tuple[Dataset, CandidateSet]:
-    """Return the data of a run and its candidate labels, drawn on first use; training an annotator can be stopped."""
-    dataset = dataset_of(spec, options.data)
+def drawn_set(spec: RunSpec, dataset: Dataset, options: RunOptions) -> CandidateSet:
+    """Return the candidate set of a run, drawn on first use; an annotator that it needs is trained as a run before."""
+
+    def train(annotator: RunSpec) -> None:
+        everything = torch.ones(len(dataset.train), dataset.num_classes, dtype=torch.bool)
+        outcome = _carry_out(annotator, options, dataset, CandidateSet(everything, "", {}))
+        if outcome.status == "claimed":
+            raise Busy(Path(outcome.reason))
+        if outcome.status == "interrupted":
+            raise Interrupted
+        if outcome.status != "done":
+            raise DataError(f"the annotator of {dataset.name} {outcome.status}: {outcome.reason.rstrip('.')}.")
+
     if _stop_asked.is_set():
         raise Interrupted
-    hooks = Hooks(_stop_asked.is_set, checkpoint_seconds=options.checkpoint_seconds)
-    keeper = Keeper(hooks, environment(options.device))
-    return dataset, candidate_set(spec, dataset, options.results, options.device, keeper)
+    return candidate_set(spec, dataset, options.results, train)
 
 
 def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
-    dataset, candidates = inputs_of(spec, options)
+    dataset = dataset_of(spec, options.data)
+    return _carry_out(spec, options, dataset, drawn_set(spec, dataset, options))
+
+
+def _carry_out(spec: RunSpec, options: RunOptions, dataset: Dataset, candidates: CandidateSet) -> Outcome:
     identity = identity_of(spec.digest, candidates.sha256)
     folder = run_folder(options.results, spec, identity)
     if not folder.lock.acquire():
-        return Outcome("claimed")
+        return Outcome("claimed", str(folder.lock.path))
     try:
         known = folder.read()
         if known is not None and known.get("identity") != identity:
@@ -120,7 +130,7 @@ def _settled(folder: StoredRun, known: dict[str, Any], options: RunOptions) -> O
     """Return the outcome of a run that is not to be tried (again), from its document."""
     status, reason = known["status"], known.get("reason", "")
     # Done, and with its model if that is asked for; one lost or never stored takes the run again, with equal numbers.
-    if status == "done" and (folder.has_model() or not options.keep_model):
+    if status == "done" and _has_files(folder, known, options):
         return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
     if status == "diverged" and not options.retry_diverged:
         return Outcome("diverged", reason, skipped=True)
@@ -133,6 +143,12 @@ def _settled(folder: StoredRun, known: dict[str, Any], options: RunOptions) -> O
         write_or_warn(folder, known)
         return Outcome("failed", reason)
     return None
+
+
+def _has_files(folder: StoredRun, known: dict[str, Any], options: RunOptions) -> bool:
+    if known.get("purpose") == ANNOTATOR:
+        return artifacts.is_whole(folder.path, artifacts.ANNOTATION, known)
+    return folder.has_model() or not options.keep_model
 
 
 def write_or_warn(folder: StoredRun, document: dict[str, Any]) -> OSError | None:
@@ -228,13 +244,17 @@ class Attempt:
         """Write the run's outputs beside its numbers; return their names and SHA-256."""
         content = artifacts.packed(trainer.evaluator.predictions(trainer.method).arrays())
         files = {artifacts.PREDICTIONS: artifacts.write(self.folder.path / artifacts.PREDICTIONS, content)}
-        if self.options.keep_model:
+        is_annotator = self.spec.purpose == ANNOTATOR
+        if self.options.keep_model or is_annotator:
             reason = cannot_keep(trainer, self.dataset)
-            if reason:
-                warn(f"{run_title(self.spec)} keeps no model: {reason}.")
-            else:
+            if not reason:
                 model = model_files(trainer, self.dataset, self.candidates.matrix)
                 files |= write_model(self.folder.path, model)
+            elif not is_annotator:
+                warn(f"{run_title(self.spec)} keeps no model: {reason}.")
+        if is_annotator:  # last, because it may change running statistics
+            content = packed_annotation(trainer, self.dataset)
+            files[artifacts.ANNOTATION] = artifacts.write(self.folder.path / artifacts.ANNOTATION, content)
         return files
 
     def _first_document(self) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -27,7 +27,6 @@ from tqdm import tqdm
 from benchmark.config.sections import Backbone as BackboneSettings
 from benchmark.config.spec import RunSpec
 from datasets.base import DataError, Dataset, Split
-from datasets.candidates.annotator import Annotator
 from datasets.candidates.candidate_sets import fingerprint
 from datasets.storage import cache
 from datasets.storage.files import Lock
@@ -238,23 +237,6 @@ def _build_one(missing: Sequence[Maps], progress: tqdm) -> None:
         locks[turn].release()
 
 
-@dataclass(frozen=True)
-class FrozenAnnotator(Annotator):
-    """An annotator that learns from stored maps of the weak view and is read on those of the plain one."""
-
-    inputs: Callable[[], FrozenLoader] = field(kw_only=True)
-
-    def __post_init__(self) -> None:
-        """Skip the check of the recipe's view: the maps are of it, so that `augment` is not needed."""
-
-    def training_view(self, split: Split, rows: Tensor, epoch: int) -> Tensor:
-        return self.inputs().train_views(rows, ("weak",), epoch)[0]
-
-    def test_view(self, split: Split, rows: Tensor) -> Tensor:
-        loader = self.inputs()
-        return loader.plain("train" if split is loader.encoder.dataset.train else "test", rows)
-
-
 class FrozenLoader:
     """What `inputs.ViewLoader` is for pictures: stored maps of the training rows' views, and of the test set."""
 
@@ -282,9 +264,6 @@ class FrozenLoader:
             draw = 0 if name == "plain" else (first + names[:k].count(name)) % self.draws
             views.append(self._on_device(self._maps("train", name).index_select(0, draw * self.rows + rows)))
         return tuple(views)
-
-    def plain(self, part: str, rows: Tensor) -> Tensor:
-        return self._on_device(self._maps(part, "plain")[rows])
 
     def batches_at_once(self, batch: int) -> int:
         return 1

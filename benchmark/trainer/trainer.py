@@ -21,7 +21,7 @@ from torch import Tensor
 from benchmark.config.sections import Train
 from benchmark.config.spec import RunSpec
 from benchmark.errors import MethodDefect
-from benchmark.store import StoredRun, epochs_digest
+from benchmark.store import ANNOTATOR, StoredRun, epochs_digest
 from benchmark.trainer import checkpoint
 from benchmark.trainer.device import ready
 from benchmark.trainer.evaluation import Evaluator, first_per_class
@@ -41,7 +41,7 @@ from benchmark.trainer.seeding import derive
 from datasets.base import UNKNOWN, DataError, Dataset
 from datasets.views.upload import sent
 from methods.base import Backbone, Batch, Clock, Method, Task
-from methods.networks.backbones import Layers, factory
+from methods.networks.backbones import USE_A_FILE, Layers, factory
 from methods.supervised import sees_truth
 
 
@@ -162,6 +162,7 @@ class Trainer:
         """The k-th encoder of every method starts from the same weights, whatever else the method builds."""
         network, images = self.spec.backbone, dataset.train.images
         width = None if images.dtype == torch.uint8 else images.shape[1]
+        is_annotator = self.spec.purpose == ANNOTATOR
         build_one: Callable[[], Backbone]
         if self.frozen is not None:
             build_one, width = self.frozen.adapter, self.frozen.network.feature_dim
@@ -172,7 +173,10 @@ class Trainer:
                 network.pretrained,
                 self.spec.weight_file(),
                 Layers(network.width, network.depth, network.order, network.features, network.xavier),
-                asks=f"The encoder on {dataset.name}",
+                asks=f"The {'annotator of' if is_annotator else 'encoder on'} {dataset.name}",
+                remedy=f"{USE_A_FILE}, or another network with --set annotator.network=NAME"
+                if is_annotator
+                else USE_A_FILE,
                 file=self.spec.network_file(),
             )
         calls, seed = iter(range(1_000_000)), self.seed  # not `self`: a circle would keep the last run's memory

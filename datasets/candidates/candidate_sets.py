@@ -10,10 +10,10 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +24,6 @@ from datasets.candidates import generators
 from datasets.candidates.generators import Generator, Rows, Rule
 from datasets.storage.files import atomic_write, file_name, locked
 from datasets.views import counter
-
-if TYPE_CHECKING:
-    from datasets.candidates.annotator import Annotation, Annotator
 
 FORMAT = 1
 ROWS = 4096  # worked on at a time, so that memory does not grow with the dataset
@@ -145,6 +142,24 @@ class CandidateSet:
 
 
 @dataclass(frozen=True)
+class Annotation:
+    """Outputs of an annotator, a network trained on the true labels, for the training images."""
+
+    logits: Tensor  # (N, C) float32
+    train_accuracy: float
+    test_accuracy: float | None  # None without labelled test images
+    environment: Mapping[str, Any]  # device and versions of its training
+
+
+@dataclass(frozen=True)
+class Annotator:
+    """The identity of an annotator, and a function that returns its outputs, training it if need be."""
+
+    identity: str
+    annotate: Callable[[], Annotation]
+
+
+@dataclass(frozen=True)
 class Confusion:
     """How often a wrong label stands beside a true one."""
 
@@ -192,7 +207,7 @@ def annotator_in_words(candidates: CandidateSet) -> str:
     """How good the annotator of the sets is, as far as it is known here, and its temperature; empty without one."""
     meta = candidates.meta
     words = []
-    if "test_accuracy" in meta:
+    if meta.get("test_accuracy") is not None:
         train, test = 100 * meta["train_accuracy"], 100 * meta["test_accuracy"]
         words.append(f"{train:.1f} % right in training, {test:.1f} % on the test set")
     if "temperature" in meta:
@@ -204,9 +219,10 @@ def doubts(candidates: CandidateSet) -> list[str]:
     """Why sets may be worth little though their sizes are as wanted, a sentence each."""
     meta, chance = candidates.meta, 1 / candidates.matrix.shape[1]
     found = []
-    if meta.get("test_accuracy", 1.0) < chance + NEAR_CHANCE * (1 - chance):
+    accuracy = meta.get("test_accuracy")
+    if accuracy is not None and accuracy < chance + NEAR_CHANCE * (1 - chance):
         found.append(
-            f"the annotator is near chance ({100 * meta['test_accuracy']:.1f} % of the test set right, chance is "
+            f"the annotator is near chance ({100 * accuracy:.1f} % of the test set right, chance is "
             f"{100 * chance:.1f} %): its candidate labels do not follow the samples; train it longer or from other weights."
         )
     low, high = TEMPERATURES
@@ -345,7 +361,7 @@ def build(
         "rate": rate,
         "seed": seed,
         "target_size": target_size,
-        "annotator_recipe": annotator.recipe_digest if entry.annotator and annotator is not None else None,
+        "annotator": annotator.identity if entry.annotator and annotator is not None else None,
     }
     if noise:  # sets stored before there was noise keep their names
         request["noise"] = noise
@@ -353,7 +369,7 @@ def build(
     path = Path(folder) / file_name(dataset.name) / f"{setting}-seed{seed}-{digest_of(request)[:8]}.npz"
     if not path.exists():
         # The annotator takes its own lock, so it is asked before this one: locks are never nested.
-        annotation = annotator.annotate(dataset, folder) if entry.annotator and annotator is not None else None
+        annotation = annotator.annotate() if entry.annotator and annotator is not None else None
         with locked(path.with_suffix(".lock")):
             if not path.exists():  # another process may have drawn it while this one waited
                 matrix, made = _make(dataset, entry.rule, request, annotation)
@@ -408,9 +424,10 @@ def _make(
     """The matrix (N, C), and what is noted beside the request: annotator and temperature."""
     labels, rate, target = dataset.train.labels, request["rate"], request["target_size"]
     rows = Rows(labels, dataset.num_classes, dataset.superclass, None if annotation is None else annotation.logits)
-    made: dict[str, Any] = {"annotator": None if annotation is None else annotation.sha256}
-    if annotation is not None and "environment" in annotation.meta:
-        made["environment"] = annotation.meta["environment"]  # its outputs differ in the last digits elsewhere
+    made: dict[str, Any] = {}
+    if annotation is not None:
+        made["environment"] = dict(annotation.environment)  # outputs differ in the last digits on other machines
+        made |= {"train_accuracy": annotation.train_accuracy, "test_accuracy": annotation.test_accuracy}
     if target is not None:
         made |= asdict(calibrate_temperature(rule, rows, rate, target))
     elif annotation is not None:

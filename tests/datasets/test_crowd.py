@@ -75,7 +75,7 @@ def test_a_plan_takes_the_answers_and_knows_them_by_their_content(tmp_path):
     (spec,) = select("quick", methods="alim", seeds="0", **words).specs()
     dataset = dataset_of(spec, tmp_path)
     assert spec.data.generator == "own"
-    assert torch.equal(candidate_set(spec, dataset, tmp_path / "results", "cpu").matrix, dataset.candidates)
+    assert torch.equal(candidate_set(spec, dataset, tmp_path / "results").matrix, dataset.candidates)
     before = spec.config.dataset_sha256
     for file in ("answers.csv", "data.csv"):
         path = tmp_path / "birds" / file

@@ -1,4 +1,4 @@
-"""Annotators as runs: killed and gone on with, side by side, in `status`, and never in the way of what is ready."""
+"""Annotators are runs: killed and resumed, side by side, in `status`, in no frame, and never in the way of what is ready."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ import pytest
 import torch
 
 from benchmark.config.selection import select
-from benchmark.config.spec import RunSpec
+from benchmark.config.spec import RunSpec, digest_of
 from benchmark.files import Lock
-from benchmark.runner.annotators import annotators
 from benchmark.runner.progress import Lines, Progress
 from benchmark.runner.provenance import cpu_name
 from benchmark.runner.schedule import CandidateJob, PendingRun, Schedule, candidate_jobs
-from benchmark.store import StoredRun
+from benchmark.store import annotators, runs
 from tests.conftest import TINY, TinyBenchmark
 from tests.support.killing import finish, wait_until
 
@@ -40,12 +39,12 @@ annotator = {{ network = "small-cnn", epochs = {epochs}, batch = 8 }}
 
 
 def epochs_of(bench: TinyBenchmark) -> int:
-    return sum(found.epochs_done for found in annotators(bench.results))
+    return sum(len(run.epochs()) for run in annotators(bench.results))
 
 
 def sets_of(bench: TinyBenchmark) -> dict[str, str]:
-    """SHA-256 of the annotator's outputs and of the candidate sets, by file."""
-    found = {}
+    """SHA-256 of the candidate sets and of the annotator's weights, by file and folder."""
+    found = {run.path.name: str(run.document.get("weights_sha256")) for run in annotators(bench.results)}
     for path in sorted(bench.results.glob("candidates/digits/*.npz")):
         with np.load(path) as arrays:
             found[path.name] = json.loads(arrays["meta"].tobytes())["sha256"]
@@ -62,36 +61,36 @@ def test_an_annotator_killed_in_every_way_makes_the_same_sets_and_runs(forked_be
         wait_until(lambda least=seen: epochs_of(killed) > least + 1, 120, "an annotator at work")  # type: ignore[misc]
         if number == signal.SIGKILL:
             (running,) = annotators(killed.results)
-            assert running.status == "running" and "digits annotator small-cnn, epoch" in killed.run("status").stdout
+            assert running.status == "running" and "digits annotator seed 999999: epoch" in killed.run("status").stdout
             os.killpg(command.pid, number)
         else:
             command.send_signal(number)
         assert finish(command)[0] == code
         # A killed worker is gone, and its lock with it, a moment after the command.
         wait_until(lambda: next(annotators(killed.results)).status == "interrupted", 10, "the lock of the killed")
-        (found,) = annotators(killed.results)
-        assert seen < found.epochs_done < EPOCHS
-        seen = found.epochs_done
+        assert seen < epochs_of(killed) < EPOCHS
+        seen = epochs_of(killed)
     assert killed.run(*words).returncode == 0
     assert sets_of(killed) == sets_of(whole) and len(sets_of(whole)) == 2
     assert killed.results_only() == whole.results_only()
     (done,) = annotators(killed.results)
-    assert done.status == "done" and done.epochs_done == EPOCHS
+    assert done.status == "done" and len(done.epochs()) == EPOCHS and done.has_model()
+    assert set(runs(killed.results).method) == {"proden"}
     assert not list(killed.results.rglob("checkpoint*"))
 
 
 def test_two_commands_make_different_sets_at_the_same_time(forked_benchmark: Make) -> None:
     """The second passes over what the first is at, instead of waiting for it."""
     first_set = profile(EPOCHS)
-    second_set = first_set[first_set.index("[data.digits]") :].replace("digits", "glyphs").replace("1400", "100")
-    text = first_set.replace('["digits"]', '["digits", "glyphs"]') + second_set.replace(
-        "test =", "train = 600, classes = 5, side = 16, test ="
+    second_set = first_set[first_set.index("[data.digits]") :].replace("digits", "fashion").replace("1400", "100")
+    text = first_set.replace('["digits"]', '["digits", "fashion"]') + second_set.replace(
+        "test =", "train = 600, test ="
     )
     bench = forked_benchmark("bench", text)
     words = ("run", "--jobs", "1", "--seeds", "0", "--methods", "proden")
     commands = [bench.start(*words) for _ in range(2)]
     wait_until(
-        lambda: [found.status for found in annotators(bench.results)] == ["running", "running"], 120, "both annotators"
+        lambda: [run.status for run in annotators(bench.results)] == ["running", "running"], 120, "both annotators"
     )
     ends = [finish(command) for command in commands]
     assert [code for code, _, _ in ends] == [0, 0]
@@ -106,7 +105,7 @@ def test_sets_say_where_their_annotator_was_trained_and_can_be_copied(forked_ben
     file.parent.mkdir(parents=True)
     shutil.copy(made, file)
     assert there.run("candidates", "--seeds", "0").returncode == 0
-    assert not list(annotators(there.results)) and list(sets_of(there)) == [file.name]
+    assert list(sets_of(there)) == [file.name]
     assert file.read_bytes() == made.read_bytes()
     with np.load(file) as arrays:
         environment = json.loads(arrays["meta"].tobytes())["environment"]
@@ -118,22 +117,22 @@ def test_sets_say_where_their_annotator_was_trained_and_can_be_copied(forked_ben
 
 
 def specs(**words: Any) -> list[RunSpec]:
-    return select("quick", methods="proden", datasets=words.get("datasets", "glyphs,digits"), seeds="0,1").specs()
+    return select("quick", methods="proden", datasets=words.get("datasets", "fashion,digits"), seeds="0,1").specs()
 
 
 def test_a_run_starts_as_soon_as_its_own_set_is_ready() -> None:
     schedule = Schedule(specs(), slots=2)
-    glyphs, digits = schedule.take(), schedule.take()
+    fashion, digits = schedule.take(), schedule.take()
     assert (
-        isinstance(glyphs, CandidateJob)
+        isinstance(fashion, CandidateJob)
         and isinstance(digits, CandidateJob)
-        and (glyphs.dataset, digits.dataset) == ("glyphs", "digits")
+        and (fashion.dataset, digits.dataset) == ("fashion", "digits")
     )
-    for key in glyphs.specs:
+    for key in fashion.specs:
         assert schedule.prepared(key) == []
-    schedule.leave(glyphs)
+    schedule.leave(fashion)
     runs = [schedule.take(), schedule.take()]
-    assert [run.spec.dataset for run in runs if isinstance(run, PendingRun)] == ["glyphs", "glyphs"]
+    assert [run.spec.dataset for run in runs if isinstance(run, PendingRun)] == ["fashion", "fashion"]
     for key in digits.specs:
         assert [spec.dataset for spec in schedule.prepared(key, usable=False)] == ["digits"]
     for work in (digits, *runs):
@@ -149,7 +148,7 @@ def test_a_single_slot_makes_the_next_set_when_the_runs_of_the_last_are_done() -
         for key in work.specs if isinstance(work, CandidateJob) else ():
             schedule.prepared(key)
         schedule.leave(work)
-    assert order == ["glyphs sets", "glyphs run", "glyphs run", "digits sets", "digits run", "digits run"]
+    assert order == ["fashion sets", "fashion run", "fashion run", "digits sets", "digits run", "digits run"]
 
 
 def hold(path: Path, held: Any) -> None:
@@ -166,10 +165,10 @@ def test_sets_that_another_process_is_making_are_passed_over_until_it_is_gone(tm
     try:
         assert held.wait(30)
         schedule = Schedule(specs(), slots=1)
-        glyphs = schedule.take()
-        assert isinstance(glyphs, CandidateJob)
-        glyphs.lock = path
-        schedule.leave(glyphs)
+        fashion = schedule.take()
+        assert isinstance(fashion, CandidateJob)
+        fashion.lock = path
+        schedule.leave(fashion)
         time.sleep(0.6)
         digits = schedule.take()
         assert isinstance(digits, CandidateJob) and digits.dataset == "digits"
@@ -178,7 +177,7 @@ def test_sets_that_another_process_is_making_are_passed_over_until_it_is_gone(tm
     finally:
         other.kill()
         other.join()
-    assert schedule.take() is glyphs
+    assert schedule.take() is fashion
 
 
 def test_seeds_share_an_annotator_unless_they_are_other_splits() -> None:
@@ -190,23 +189,26 @@ def test_seeds_share_an_annotator_unless_they_are_other_splits() -> None:
 # Shown -----------------------------------------------------------------------------------------------------------------
 
 
-def test_plain_output_has_a_heartbeat_with_epoch_accuracy_and_time_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_plain_output_has_a_heartbeat_with_epoch_and_time_left(
+    forked_benchmark: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = StoredRun(tmp_path / "candidates" / "digits" / "annotator-small-cnn-12345678")
-    folder.path.mkdir(parents=True)
-    document = {"dataset": "digits", "network": "small-cnn", "epochs": 30, "status": "running", "host": "here"}
-    (folder.path / "annotator.json").write_text(json.dumps(document))
+    bench = forked_benchmark("bench", profile(1))
+    assert bench.run("candidates", "--seeds", "0").returncode == 0
+    (folder,) = annotators(bench.results)
+    folder.document["config"]["train"]["epochs"] = 30
+    digest = digest_of(folder.document["config"])
+    folder.write(folder.document | {"status": "running", "config_digest": digest})
+    folder.metrics.unlink()
     for epoch in range(10):
-        folder.append_epoch({"epoch": epoch, "result": {"train_accuracy": 45.12}, "time": {"seconds": 6.0}})
+        folder.append_epoch({"epoch": epoch, "result": {"loss": 1.0}, "time": {"seconds": 6.0}})
     os.utime(folder.metrics, (time.time() + 60, time.time() + 60))  # a disk whose clock is ahead
     context = multiprocessing.get_context("fork")
     held = context.Event()
-    other = context.Process(target=hold, args=(folder.path.with_name(f"{folder.path.name}.lock"), held))
+    other = context.Process(target=hold, args=(folder.path / "lock", held))
     other.start()
     try:
         assert held.wait(30)
-        progress, lines = Progress(1, preparing={0: "digits"}, started=time.time() - 60), Lines(tmp_path)
+        progress, lines = Progress(1, preparing={0: "digits"}, started=time.time() - 60), Lines(bench.results)
         lines(progress)
         lines(progress)
         lines.next["digits"] -= 60
@@ -214,18 +216,16 @@ def test_plain_output_has_a_heartbeat_with_epoch_accuracy_and_time_left(
     finally:
         other.kill()
         other.join()
-    expected = "digits: annotator small-cnn, epoch 10/30, 45.1 % right, 2 min 00 s left\n"
+    expected = "digits annotator: epoch 10/30, 2 min 00 s left\n"
     assert capsys.readouterr().out == expected * 2
-    assert [found.status for found in annotators(tmp_path)] == ["interrupted"]
-    (folder.path / "annotator.json").write_text("[1")
-    assert list(annotators(tmp_path)) == []
+    assert [run.status for run in annotators(bench.results)] == ["interrupted"]
 
 
 def test_without_runs_no_annotator_is_trained(forked_benchmark: Make) -> None:
     bench = forked_benchmark("bench", profile(1))
     found = bench.run("table1", "--no-run")
     assert found.returncode == 3
-    assert "the annotator of digits is not trained; do it without --no-run" in " ".join(found.stdout.split())
+    assert "the annotator of digits is not trained; rerun without --no-run" in " ".join(found.stdout.split())
     assert not list(bench.results.glob("candidates/*/*.npz"))
     assert bench.run("table1").returncode == 0
 
@@ -236,5 +236,5 @@ def test_an_annotator_at_chance_is_said_by_every_command_that_trains_on_its_sets
         said = bench.run("run", "--seeds", "0,1", "--methods", "proden", "--epochs", "1", "--jobs", "1")
         assert said.returncode == 0
         assert said.stderr.count("warning: digits: the annotator is near chance") == 1
-        for path in bench.results.glob("runs/*/*/*/run.json"):
+        for path in bench.results.glob("runs/*/proden/*/run.json"):
             path.unlink()

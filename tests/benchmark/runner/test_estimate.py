@@ -14,7 +14,7 @@ from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
 from benchmark.contract.pretend import PretendCuda
 from benchmark.runner import estimate
-from benchmark.runner.estimate import PROBE, Cost, measure, random_dataset, tasks_of
+from benchmark.runner.estimate import PROBE, Cost, measure, measure_all, random_dataset, tasks_of
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import prepare
 from benchmark.trainer.loading import dataset_of
@@ -90,18 +90,19 @@ def test_runs_that_differ_in_seeds_or_candidate_labels_are_measured_once() -> No
     specs = [
         spec for words in changes for spec in specs_of("quick", methods="proden", datasets="digits", settings=words)
     ]
-    runs = [(spec.label, count) for spec, count in tasks_of(specs, [], NOWHERE) if count]
+    runs = [(spec.label, count) for spec, count in tasks_of(specs, []) if count]
     assert [count for _, count in runs] == [6, 3, 3] and runs[2][0] == "proden[update=sudden]"
 
 
 def test_annotators_are_measured_once_per_dataset_until_they_are_trained(tmp_path: Path) -> None:
-    specs = specs_of("quick", methods="proden,cc", datasets="digits,glyphs")
-    annotators = [spec for spec, count in tasks_of(specs, [], tmp_path) if not count]
-    assert [spec.dataset for spec in annotators] == ["digits", "glyphs"]
-    assert annotators[0].train.epochs == specs[0].annotator.epochs and annotators[0].method == "supervised"
-    prepare(specs[0], RunOptions(tmp_path, NOWHERE))
-    left = [spec.dataset for spec, count in tasks_of([], specs, tmp_path) if not count]
-    assert left == [name for name in ("digits", "glyphs") if name != specs[0].dataset]
+    specs, place = specs_of("quick", methods="proden,cc", datasets="digits,letter"), RunOptions(tmp_path, NOWHERE)
+    tasks = tasks_of([], specs)
+    assert [(spec.dataset, spec.label, count) for spec, count in tasks] == [
+        (name, "annotator", 0) for name in ("digits", "letter")
+    ]
+    prepare(next(spec for spec in specs if spec.dataset == "digits"), place)
+    costs, problems = measure_all(tasks, place, (), quiet=True)
+    assert not problems and [(cost.dataset, cost.label) for cost in costs] == [("letter", "annotator")]
 
 
 # the command ----------------------------------------------------------------------------------------------------------

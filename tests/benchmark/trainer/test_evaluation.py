@@ -39,7 +39,7 @@ def test_a_class_with_fewer_rows_gives_those_that_it_has() -> None:
 def trainer_of(bench: TinyBenchmark, method: str, *settings: str) -> Trainer:
     (spec,) = select(str(bench.profile), methods=method, seeds="0", settings=settings).specs()
     dataset = dataset_of(spec, Path())
-    candidates = candidate_set(spec, dataset, bench.results, "cpu")
+    candidates = candidate_set(spec, dataset, bench.results)
     return Trainer(spec, load(entry_of(spec)), dataset, candidates.matrix, torch.device("cpu"))
 
 

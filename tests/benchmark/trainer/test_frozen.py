@@ -16,8 +16,10 @@ import torch
 from benchmark.config.profile import load_profile
 from benchmark.config.resolution import Override, resolve
 from benchmark.runner.estimate import measure
+from benchmark.runner.options import RunOptions
+from benchmark.runner.worker import drawn_set
 from benchmark.trainer import frozen
-from benchmark.trainer.candidates import annotator_of, candidate_set
+from benchmark.trainer.annotator import annotator_run
 from benchmark.trainer.frozen import Frozen, FrozenLoader, ensure, frozen_of
 from benchmark.trainer.loading import dataset_of
 from benchmark.trainer.trainer import Trainer
@@ -167,16 +169,15 @@ def test_a_frozen_run_resumes_to_the_same_weights(tmp_path):
 
 
 def test_an_annotator_learns_from_the_same_maps(tmp_path):
-    settings = ("data.generator=instance", "annotator.network=small-cnn-characters", "annotator.epochs=8")
+    settings = ("data.generator=instance", "annotator.network=small-cnn-characters", "annotator.epochs=12")
     settings += ("annotator.batch=16",)
     spec, dataset = tiny(tmp_path, *settings)
-    found = annotator_of(spec, dataset, "cpu").annotate(dataset, tmp_path / "sets")
-    assert found.train_accuracy > 0.5  # ten classes
+    candidates = drawn_set(spec, dataset, RunOptions(tmp_path, tmp_path))
+    assert candidates.meta["train_accuracy"] > 0.5  # ten classes
     assert (encoder(tmp_path).maps("train", "weak")).complete()
-    candidates = candidate_set(spec, dataset, tmp_path, "cpu")
     assert candidates.matrix[torch.arange(len(dataset.train)), dataset.train.labels].all()
     other, _ = tiny(tmp_path, *settings, "backbone.adapter=8")
-    assert annotator_of(other, dataset, "cpu").recipe_digest != annotator_of(spec, dataset, "cpu").recipe_digest
+    assert annotator_run(other, dataset).digest != annotator_run(spec, dataset).digest
 
 
 def test_features_and_encoders_without_a_map_are_refused(tmp_path):

@@ -54,7 +54,7 @@ def test_only_the_training_rows_are_cut_and_all_seeds_share_them(tiny_benchmark:
     assert counts[0] == before[0] and counts[-1] == before.max() // 10 and (counts.diff() <= 0).all()
     assert torch.equal(tail.test.images, full.test.images) and torch.equal(tail.test.labels, full.test.labels)
     assert torch.equal(tail.train.images, again.train.images) and torch.equal(tail.train.labels, again.train.labels)
-    sets = [candidate_set(spec, dataset_of(spec, data), tiny_benchmark.results, "cpu") for spec in (whole, first)]
+    sets = [candidate_set(spec, dataset_of(spec, data), tiny_benchmark.results) for spec in (whole, first)]
     assert sets[0].meta["fingerprint"] != sets[1].meta["fingerprint"] and len(sets[1].matrix) == len(tail.train)
 
 
@@ -69,4 +69,4 @@ def test_own_data_are_cut_with_their_own_sets_when_a_generator_makes_new_ones(
     dataset = dataset_of(spec, tmp_path)
     assert dataset.train.labels.bincount().tolist() == [40, 20, 10] and len(dataset.test) == 120
     assert dataset.candidates is not None and torch.equal(dataset.candidates.int().argmax(1), dataset.train.labels)
-    assert len(candidate_set(spec, dataset, tiny_benchmark.results, "cpu").matrix) == 70
+    assert len(candidate_set(spec, dataset, tiny_benchmark.results).matrix) == 70

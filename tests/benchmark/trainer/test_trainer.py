@@ -87,7 +87,7 @@ def test_the_data_s_seed_draws_the_data_and_the_run_s_seed_the_training(tmp_path
         settings = (f"data.seed={data}", "train.holdout=0.2")
         (spec,) = select(str(profile), methods="proden", seeds=str(seed), settings=settings).specs()
         dataset = dataset_of(spec, tmp_path)
-        sets = candidate_set(spec, dataset, tmp_path, "cpu")
+        sets = candidate_set(spec, dataset, tmp_path)
         return Trainer(spec, load(entry_of(spec)), dataset, sets.matrix, torch.device("cpu"))
 
     def weights(trainer: Trainer) -> torch.Tensor:

@@ -16,9 +16,12 @@ from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
 from benchmark.config.weights import needed
 from benchmark.errors import UsageError
-from benchmark.trainer.candidates import annotator_of, candidate_set
+from benchmark.runner.options import RunOptions
+from benchmark.runner.worker import drawn_set
+from benchmark.trainer.annotator import annotator_run
 from benchmark.trainer.inputs import ViewLoader, with_views
 from benchmark.trainer.loading import dataset_of
+from datasets.base import DataError
 from datasets.candidates.candidate_sets import CandidateSet
 from datasets.registry import SOURCES
 from datasets.views.recipes import FINE_GRAINED
@@ -42,7 +45,7 @@ def spec_of(folder: Path, *settings: str) -> RunSpec:
 
 
 def candidates_of(spec: RunSpec, results: Path) -> CandidateSet:
-    return candidate_set(spec, dataset_of(spec, Path("nowhere")), results, "cpu")
+    return drawn_set(spec, dataset_of(spec, Path("nowhere")), RunOptions(results, Path("nowhere")))
 
 
 def inside(name: str, **settings: Any) -> dict[str, torch.Tensor]:
@@ -70,7 +73,7 @@ def test_another_weight_file_makes_other_candidates_whatever_was_made_before(
     assert before.sha256 != after.sha256
     assert candidates_of(second, tmp_path / "fresh").sha256 == after.sha256
     assert candidates_of(first, tmp_path / "shared").sha256 == before.sha256
-    assert len(list((tmp_path / "shared").rglob("annotator-*.npz"))) == 2
+    assert len(list((tmp_path / "shared").rglob("annotation.npz"))) == 2
 
 
 def test_a_moved_weight_file_finds_its_candidates(tmp_path: Path, files: tuple[str, str]) -> None:
@@ -78,14 +81,14 @@ def test_a_moved_weight_file_finds_its_candidates(tmp_path: Path, files: tuple[s
     before = candidates_of(spec_of(tmp_path, f"backbone.weights={files[0]}"), results)
     moved.write_bytes(Path(files[0]).read_bytes())
     assert candidates_of(spec_of(tmp_path, f"backbone.weights={moved}"), results).sha256 == before.sha256
-    assert len(list(results.rglob("annotator-*.npz"))) == 1
+    assert len(list(results.rglob("annotation.npz"))) == 1
 
 
 def test_a_file_that_changes_after_planning_makes_no_candidates(tmp_path: Path, files: tuple[str, str]) -> None:
     spec = spec_of(tmp_path, f"backbone.weights={files[0]}")
     Path(files[0]).write_bytes(Path(files[1]).read_bytes())
     os.utime(files[0], (1, 1))  # the two files may be written within one tick of the clock
-    with pytest.raises(UsageError, match=r"0\.pth has changed since the runs were planned"):
+    with pytest.raises(DataError, match=r"0\.pth has changed since the runs were planned"):
         candidates_of(spec, tmp_path / "results")
     assert not list(tmp_path.rglob("*.npz"))
 
@@ -112,8 +115,8 @@ def test_a_weight_file_that_nothing_has_a_use_for_is_one_sentence(tmp_path: Path
 @pytest.mark.parametrize("encoder", ["small-cnn-characters", "small-cnn"])
 def test_the_annotator_starts_as_the_encoder_does_where_both_are_the_same(tmp_path: Path, encoder: str) -> None:
     spec = spec_of(tmp_path, "backbone.pretrained=false", f"annotator.network={encoder}")
-    annotator = annotator_of(spec, dataset_of(spec, Path("nowhere")), "cpu")
-    assert annotator.recipe.pretrained == (encoder != "small-cnn-characters")
+    annotator = annotator_run(spec, dataset_of(spec, Path("nowhere")))
+    assert annotator.backbone.pretrained == (encoder != "small-cnn-characters")
 
 
 def test_untrained_annotators_make_other_candidates(tmp_path: Path) -> None:
@@ -125,7 +128,7 @@ def test_untrained_annotators_make_other_candidates(tmp_path: Path) -> None:
     ("network", "remedy"),
     [
         ("timm:resnet18", "pass --set backbone.weights=FILE"),
-        ("resnet34-imagenet", "--set annotator.network=timm:resnet18"),
+        ("resnet34-imagenet", "--set annotator.network=NAME"),
     ],
 )
 def test_weights_that_cannot_be_had_are_one_sentence_that_says_who_asks(
@@ -136,8 +139,8 @@ def test_weights_that_cannot_be_had_are_one_sentence_that_says_who_asks(
 
     monkeypatch.setattr("timm.create_model", no_network)
     spec = spec_of(tmp_path, "backbone.name=timm:resnet18", f"annotator.network={network}")
-    with pytest.raises(BackboneError, match=rf"^The annotator of digits starts from .*{remedy}\.$"):
-        annotator_of(spec, dataset_of(spec, Path("nowhere")), "cpu").network()
+    with pytest.raises(DataError, match=rf"The annotator of digits starts from .*{remedy}"):
+        candidates_of(spec, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -230,15 +233,13 @@ def test_encoder_and_annotator_see_images_as_their_own_weights_want_them(tmp_pat
     lite = "backbone.name=timm:tf_efficientnet_lite0"
     spec = spec_of(tmp_path, lite, "annotator.network=timm:tf_efficientnet_lite0")
     dataset = replace(dataset_of(spec, Path("nowhere")), recipe=FINE_GRAINED)
-    assert annotator_of(spec, dataset, "cpu").recipe.normalisation == "0.5,0.5,0.5/0.5,0.5,0.5"
+    assert annotator_run(spec, dataset).backbone.normalisation == "0.5,0.5,0.5/0.5,0.5,0.5"
     grey = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8)
-    assert torch.allclose(annotator_of(spec, dataset, "cpu").prepare(grey, None), torch.ones(1))
     seen = with_views(dataset, spec.config.views, spec.backbone.normalisation)
     views = ViewLoader(seen, 0, torch.device("cpu")).views
     assert views is not None and torch.allclose(views.test(grey), torch.ones(1))
     other = spec_of(tmp_path, lite)  # the annotator's network is small-cnn-characters
-    annotator = annotator_of(other, dataset, "cpu")
-    assert annotator.recipe.normalisation == "" and not torch.allclose(annotator.prepare(grey, None), torch.ones(1))
+    assert annotator_run(other, dataset).backbone.normalisation == ""
 
 
 def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,107 @@
+"""Annotators: runs of `supervised` whose mistakes become instance-dependent candidate labels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from benchmark import artifacts
+from benchmark.config.sections import AUTO, Annotator, Backbone, Data, Train
+from benchmark.config.spec import RunConfig, RunSpec
+from benchmark.store import ANNOTATOR, ANNOTATOR_SEED, StoredRun
+from benchmark.trainer.seeding import derive
+from benchmark.trainer.trainer import Trainer
+from datasets.base import DataError, Dataset
+from datasets.candidates.candidate_sets import Annotation, fingerprint
+from methods.networks.names import takes_weights
+from methods.networks.pretrained import normalisation
+
+BLOCK = 500  # consecutive rows that are annotated at once, as in the releases; matters with mode "train" only
+
+
+def annotator_run(spec: RunSpec, dataset: Dataset) -> RunSpec:
+    """Return the run that trains the annotator of a run's candidate labels on the true labels of its dataset.
+
+    It depends on the data and on the annotator's settings: runs of all methods, seeds and views share it.
+    """
+    section, of_run = spec.annotator, spec.backbone.name or dataset.backbone
+    network = dataset.annotator if section.network == AUTO else section.network
+    encoder = network or dataset.backbone  # never the encoder of the run
+    frozen, same = spec.backbone.frozen, encoder == of_run
+    if same and (frozen or takes_weights(encoder)):  # starts from the weights that the run starts from
+        of_run_weights = Backbone(encoder, spec.backbone.pretrained, spec.backbone.weights, spec.backbone.normalisation)
+        backbone = spec.backbone if frozen else of_run_weights
+    else:
+        backbone = Backbone(encoder, normalisation=normalisation(encoder))
+    train = Train(
+        epochs=section.epochs,
+        batch=section.batch,
+        lr=section.lr,
+        weight_decay=section.weight_decay,
+        last_batch="keep",
+        eval_every=section.epochs,
+    )
+    split = spec.data_seed if spec.data.split < 0 else spec.data.split
+    config = RunConfig(
+        method="supervised",
+        method_config={},
+        dataset=spec.dataset,
+        dataset_settings=spec.config.dataset_settings,
+        data=Data(generator="uniform", rate=0.0, split=split, imbalance=spec.data.imbalance),
+        train=train,
+        backbone=backbone,
+        annotator=Annotator(mode=section.mode),
+        seed=ANNOTATOR_SEED,
+        dataset_sha256=spec.config.dataset_sha256,
+    )
+    paths = {"dataset": spec.paths.get("dataset", ""), "network": spec.paths.get("annotator", "")}
+    if backbone.weights:
+        paths["weights"] = spec.paths.get("weights", "")
+    return RunSpec(spec.profile, ANNOTATOR, config, paths=paths, purpose=ANNOTATOR)
+
+
+def annotate(trainer: Trainer) -> Tensor:
+    """Return the logits (N, C) of a trained annotator for the training images, float32 on the CPU.
+
+    With mode "train", dropout and batch statistics stay on, which also changes the running statistics of the network.
+    """
+    method = trainer.method
+    torch.manual_seed(derive(trainer.seed, "annotate"))
+    method.train(trainer.spec.annotator.mode == "train")
+    with torch.no_grad():
+        views = (trainer.inputs.train_views(rows, ("plain",), 0)[0] for rows in trainer.rows.split(BLOCK))
+        logits = torch.cat([method.predict(images).float().cpu() for images in views])
+    if not logits.isfinite().all():
+        raise DataError("its outputs are not all finite; choose a smaller annotator.lr")
+    return logits
+
+
+def packed_annotation(trainer: Trainer, dataset: Dataset) -> bytes:
+    """Return the content of annotation.npz."""
+    import numpy as np
+
+    return artifacts.packed({"logits": annotate(trainer).numpy(), "data": np.array(fingerprint(dataset))})
+
+
+def read_annotation(run: StoredRun, dataset: Dataset) -> Annotation:
+    """Return the outputs of a trained annotator; DataError if it is not trained, or was trained on other data."""
+    document = run.read()
+    if document is None or document["status"] != "done":
+        reason = document and document.get("reason")
+        raise DataError(reason or f"the annotator of {dataset.name} is not trained; rerun without --no-run.")
+    content = artifacts.checked(run.path, artifacts.ANNOTATION, document)
+    if content is None:
+        raise DataError(f"{run.path / artifacts.ANNOTATION} is missing; rerun without --no-run to train the annotator.")
+    arrays = artifacts.unpacked(run.path / artifacts.ANNOTATION, content)
+    shape = (len(dataset.train), dataset.num_classes)
+    logits = arrays.get("logits")
+    if str(arrays.get("data")) != fingerprint(dataset) or logits is None or logits.shape != shape:
+        raise DataError(
+            f"the annotator in {run.path} was trained on other data than those of {dataset.name} here; "
+            f"delete its folder to train it again."
+        )
+    right = float((torch.from_numpy(logits).argmax(1) == dataset.train.labels).double().mean())
+    test = run.summary.get("accuracy")
+    return Annotation(
+        torch.from_numpy(logits), right, None if test is None else test / 100, document.get("environment") or {}
+    )
