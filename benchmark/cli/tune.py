@@ -90,17 +90,25 @@ def tune(
     base = str(Path(profile).resolve()) if profile.endswith(".toml") else name
     earlier = entries_of(path, base)
     announce(options, f"Tuning by {TITLES[select]}", selection)
-    grids: dict[str, Grid] = dict.fromkeys(selection.datasets, axes)
-    cells = {dataset: cells_of(selection, axes, [dataset]) for dataset in selection.datasets}
-    if not options["dry_run"]:
-        check_held_out([cell for group in cells.values() for cell in group], options["data"])
-        check_out(path)
-    failures: dict[str, Outcome] = {}
-    train_points(options, selection, cells, select, failures)
     if options["dry_run"]:
+        train_points(options, selection, cells_by_dataset(selection, axes), select, {})
         return COMPLETE
+    check_out(path)
+    cells, grids = searched(options, selection, axes, select)
+    return write(options, selection, cells, grids, select, (path, base, earlier))
+
+
+def searched(
+    options: Any, selection: Selection, axes: Grid, rule: str
+) -> tuple[dict[str, list[Cell]], dict[str, Grid]]:
+    """Train a grid and return its scored cells and the grid, by dataset; learning rates are extended at the edges."""
+    grids: dict[str, Grid] = dict.fromkeys(selection.datasets, axes)
+    cells = cells_by_dataset(selection, axes)
+    check_held_out([cell for group in cells.values() for cell in group], options["data"])
+    failures: dict[str, Outcome] = {}
+    train_points(options, selection, cells, rule, failures)
     for _ in range(EXTENSIONS):
-        beyond = {dataset: rates_beyond(group, select) for dataset, group in cells.items()}
+        beyond = {dataset: rates_beyond(group, rule) for dataset, group in cells.items()}
         beyond = {dataset: rates for dataset, rates in beyond.items() if rates}
         if not beyond:
             break
@@ -108,9 +116,13 @@ def tune(
             print(f"A best learning rate on {cells[dataset][0].dataset} is at the edge: adding {', '.join(rates)}.")
             grids[dataset] = {**grids[dataset], LR: {**grids[dataset][LR], **rates}}
         wider = {dataset: cells_of(selection, grids[dataset], [dataset]) for dataset in beyond}
-        train_points(options, selection, wider, select, failures)
+        train_points(options, selection, wider, rule, failures)
         cells |= wider
-    return write(options, selection, cells, grids, select, (path, base, earlier))
+    return cells, grids
+
+
+def cells_by_dataset(selection: Selection, axes: Grid) -> dict[str, list[Cell]]:
+    return {dataset: cells_of(selection, axes, [dataset]) for dataset in selection.datasets}
 
 
 def train_points(
