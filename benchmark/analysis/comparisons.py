@@ -91,7 +91,7 @@ def unregistered(runs: pd.DataFrame, contents: Contents) -> tuple[MethodInfo, ..
 
 
 def mixture_notes(runs: pd.DataFrame) -> list[str]:
-    """Warn where finished runs of different code, or of different lengths on one dataset, stand side by side."""
+    """Warn where finished runs of different code, or of different lengths on one dataset, are mixed."""
     done, notes = runs[runs["status"] == "done"], []
     names = {"commit": "commits", "code_version": "code versions", "schema": "versions of the results schema"}
     for column, many in {**names, "epochs": "numbers of epochs"}.items():
@@ -119,8 +119,8 @@ def device_notes(runs: pd.DataFrame) -> list[str]:
     """Warn of runs that changed their GPU or CPU between two sessions."""
     names = (str(name or "") for name in runs.loc[runs["status"] == "done", "device_name"])
     return [
-        f"Warning: {plural(count, 'run')} went from {name.replace(THEN, ' to ')} between two sittings; bits may differ from "
-        f"those of one kind of device."
+        f"Warning: {plural(count, 'run')} went from {name.replace(THEN, ' to ')} between two sessions; results may differ in the "
+        f"last bits from those of one device."
         for name, count in Counter(name for name in names if THEN in name).items()
     ]
 

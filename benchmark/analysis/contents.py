@@ -20,10 +20,10 @@ MAIN_KINDS = ("IDPLL", "PLL")
 MARGIN = 0.5  # accuracy points: methods that differ by less are equal in practice
 LEAST_DATASETS = 5  # for ranks and for signed-rank tests over datasets; with five the least p is 2 / 2^5 = 0.0625
 TEST_NAMES = {
-    "paired": "paired t-test by seed",
+    "paired": "paired t-test over seeds",
     "student": "pooled two-sample t-test",
     "welch": "Welch's t-test",
-    "wilcoxon": "Wilcoxon's signed-rank test by seed",
+    "wilcoxon": "Wilcoxon signed-rank test over seeds",
 }
 
 

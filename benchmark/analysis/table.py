@@ -53,6 +53,7 @@ class Table:
     summary: Mapping[str, Any] = field(default_factory=dict)  # what holds for the whole table: test, alpha, profile …
     complete: bool = True
     text_columns: int = 1  # columns from the left that hold words and are aligned left
+    origin: str = ""  # profile, seeds and device: a note, and in LaTeX a comment
 
     @property
     def heading(self) -> str:
@@ -60,8 +61,13 @@ class Table:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What stands below the table."""
+        """Notes and problems, for below the table."""
         return (*self.notes, *self.problems)
+
+    @property
+    def footnotes(self) -> tuple[str, ...]:
+        """Return what is printed below the table, its origin included."""
+        return (*self.remarks, self.origin) if self.origin else self.remarks
 
 
 def row(*values: str | Cell, rule: bool = False) -> Row:
@@ -120,7 +126,7 @@ def to_text(table: Table, colour: bool = False) -> str:
     out.append(line)
     marked = any(c.bold or c.underline for r in table.rows for c in r.cells)
     legend = ["Plain text shows bold as *bold* and underlined as _underlined_."] if marked and not colour else []
-    for note in [*legend, *table.remarks]:
+    for note in [*legend, *table.footnotes]:
         out += textwrap.wrap(f"• {note}", wrap, subsequent_indent="  ")
     return "\n".join(out) + "\n"
 
@@ -150,8 +156,8 @@ def to_markdown(table: Table) -> str:
         if r.rule:
             lines.append(_markdown_row(" " for _ in table.columns))
         lines.append(_markdown_row(map(_markdown_cell, r.cells)))
-    if table.remarks:
-        lines += ["", *(f"* {_markdown_escape(note)}" for note in table.remarks)]
+    if table.footnotes:
+        lines += ["", *(f"* {_markdown_escape(note)}" for note in table.footnotes)]
     return "\n".join(lines) + "\n"
 
 
@@ -210,6 +216,9 @@ def latex_escape(text: str) -> str:
     return "".join(out)
 
 
+_ONE_COLUMN = [r"\small", r"\setlength{\tabcolsep}{4pt}"]
+
+
 def _latex_cell(cell: Cell) -> str:
     text = latex_escape(cell.text)
     return rf"\textbf{{{text}}}" if cell.bold else rf"\underline{{{text}}}" if cell.underline else text
@@ -220,11 +229,13 @@ def to_latex(table: Table, label: str = "") -> str:
     aligns = "".join("l" if i < table.text_columns else "r" for i in range(len(table.columns)))
     lines = [
         rf"% {latex_escape(table.title)}. Needs \usepackage{{booktabs}}.",
+        *([f"% {latex_escape(table.origin)}"] if table.origin else []),
         r"\begin{table}[t]",
         r"\centering",
         rf"\caption{{{latex_escape(table.caption)}}}",
         *([rf"\label{{{label}}}"] if label else []),
-        *([r"\scriptsize", r"\setlength{\tabcolsep}{3pt}"] if len(table.columns) > 6 else [r"\small"]),
+        # With two datasets a table is as wide as one column of a two-column page.
+        *([r"\scriptsize", r"\setlength{\tabcolsep}{3pt}"] if len(table.columns) > 6 else _ONE_COLUMN),
         rf"\begin{{tabular}}{{{aligns}}}",
         r"\toprule",
         " & ".join(latex_escape(c) for c in table.columns) + r" \\",
@@ -304,7 +315,7 @@ def to_json(table: Table) -> str:
         "summary": table.summary,
         "columns": table.columns,
         "rows": [[vars(c) for c in r.cells] for r in table.rows],
-        "notes": table.remarks,
+        "notes": table.footnotes,
         "data": table.data,
     }
     return json.dumps(_json_value(content), ensure_ascii=False, indent=1, allow_nan=False) + "\n"

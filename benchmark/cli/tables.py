@@ -13,9 +13,10 @@ import click
 from benchmark.analysis import table as rendering
 from benchmark.cli import options as shared
 from benchmark.cli.execution import announce, make_sets, report_failures, say_weights, train
-from benchmark.cli.options import Options, run_options, selection_of
+from benchmark.cli.options import OneOf, Options, run_options, selection_of
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, MissingRuns, UsageError
 from benchmark.exhibits.base import Exhibit, FolderPlot, Inputs, Output, RequiredRuns, all_exhibits
+from benchmark.exhibits.parts.style import WIDTHS, sized
 from benchmark.files import file_name
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Requested = Mapping[Exhibit, Any]  # exhibits with their options
 OF_RUNS = ("methods", "datasets", "seeds", "settings", "epochs", "plugins")
 out = shared.out_option("Output file; the suffix selects the format (no suffix: all formats).")
+size = click.option("--size", type=OneOf(tuple(WIDTHS)),
+                    help="Width in a paper of two columns: one column or the page (default: for the screen).")  # fmt: skip
 with_training = shared.together(
     shared.selection, shared.place, shared.jobs, shared.no_run, shared.dry_run, shared.hidden_quiet
 )
@@ -50,9 +53,11 @@ def plot_command(exhibit: Exhibit) -> click.Command:
 def _command(exhibit: Exhibit, act: Any, help: str, *given: Any) -> click.Command:
     def callback(**options: Any) -> int:
         own = exhibit.Options(**{field.name: options.pop(field.name) for field in dataclasses.fields(exhibit.Options)})
-        return act(exhibit, own, options)
+        with sized(options.get("size")):
+            return act(exhibit, own, options)
 
-    decorate = shared.together(*given, out, shared.options_of(exhibit.Options))
+    sizes = () if exhibit.kind == "table" else (size,)
+    decorate = shared.together(*given, out, *sizes, shared.options_of(exhibit.Options))
     return click.command(exhibit.name, help=help, short_help=help.partition(":")[0])(decorate(callback))
 
 
@@ -243,6 +248,8 @@ def show(output: Output, options: Options) -> None:
     if not isinstance(output.content, rendering.Table):
         from benchmark.exhibits.parts.style import SUFFIXES, save
 
+        if options.get("size"):
+            output = dataclasses.replace(output, stem=f"{output.stem}-{options['size']}")
         folder, stem, suffixes = target(options, "figures", output, SUFFIXES)
         with shared.writing(folder / stem):
             for path in save(output.content, folder, stem, suffixes=suffixes):

@@ -72,9 +72,8 @@ def comparison_table(runs: pd.DataFrame, contents: Contents, options: Comparison
             )
         )
     caption = (
-        f"{cells.warned(accuracy)}Pairs of methods, difference in test accuracy (points) {accuracy.caption}, averaged over "
-        f"{', '.join(titles[name] for name in datasets)}; {cells.seeds_text(contents)}. "
-        f"Profile {contents.profile}, device {contents.device}."
+        f"{cells.warned(accuracy)}Pairs of methods: difference in test accuracy (points) {accuracy.caption}, mean over "
+        f"{', '.join(titles[name] for name in datasets)} and {plural(len(contents.seeds), 'seed')}."
     )
     summary = cells.summary_of(contents, accuracy, "comparisons") | {
         "alpha": ALPHA,
@@ -84,7 +83,7 @@ def comparison_table(runs: pd.DataFrame, contents: Contents, options: Comparison
     }
     notes = reading_notes(records, datasets, incomplete, contents)
     content = (COLUMNS, tuple(lines), tuple(notes), (), tuple(records), summary, not incomplete)
-    return Table("Comparisons", caption, *content, text_columns=2)
+    return Table("Comparisons", caption, *content, text_columns=2, origin=cells.origin(contents))
 
 
 def p_text(p: float) -> str:
@@ -94,13 +93,13 @@ def p_text(p: float) -> str:
 def reading_notes(
     records: Sequence[Mapping[str, Any]], datasets: Sequence[str], incomplete: Sequence[str], contents: Contents
 ) -> list[str]:
-    """Explain the columns, and say what is missing or looks wrong."""
+    """Explain the columns and name what is missing or suspicious."""
     from benchmark.exhibits.parts import cells
 
     titles, seeds = contents.titles, len(contents.seeds)
     notes = [
-        "95 %, t: Student's interval over seeds of the difference averaged over datasets. 95 %, bootstrap: seeds resampled "
-        "inside each dataset, which is too narrow with few seeds. Both are about these datasets, not about new ones.",
+        "95 %, t: t interval over seeds of the difference averaged over datasets. 95 %, bootstrap: seeds resampled within "
+        "each dataset; too narrow with few seeds. Both hold for these datasets, not for new ones.",
         "P(A > B): probability that A is ahead of B on a new seed of one of these datasets, with its 95 % bootstrap "
         "interval (Clopper and Pearson's where the seeds of every dataset agree).",
         "Ahead/equal/behind: datasets on which the mean of A is higher than, equal to or lower than that of B.",
@@ -118,7 +117,7 @@ def reading_notes(
 
 
 def signed_rank_note(datasets: int, tests: int) -> str:
-    """Say what Wilcoxon's test can show over this number of datasets."""
+    """State what Wilcoxon's test can show over this number of datasets."""
     from benchmark.analysis.comparisons import ALPHA
 
     if datasets < LEAST_DATASETS:

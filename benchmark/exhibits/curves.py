@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
 
 def titled(label: str, titles: Mapping[str, str]) -> str:
     """Return a label as tables name it: "cel[beta=0] (quick)" is "CEL[beta=0] (quick)"."""
-    name = re.split(r"[\[ ]", label, maxsplit=1)[0]
+    from benchmark.exhibits.parts.panels import method_of
+
+    name = method_of(label)
     return titles.get(name, name) + label[len(name) :]
 
 
@@ -29,13 +30,14 @@ class Curves(FolderPlot):
 
     @dataclass(frozen=True)
     class Options:
+        all: bool = flag(False, "all methods in colour, not the best three alone")
         metric: str = flag("test_accuracy", "any recorded metric (default: test_accuracy)")
         reference: str | None = reference_flag("the method whose line is drawn bold")
 
     def make(self, inputs: Inputs, options: Options) -> Figure:
         from benchmark.exhibits.parts.panels import method_curves
 
-        return method_curves(inputs.epochs, inputs.compared_with(options.reference), options.metric)
+        return method_curves(inputs.epochs, inputs.compared_with(options.reference), options.metric, options.all)
 
     def draw(self, epochs: pd.DataFrame, methods: Sequence[str], titles: Mapping[str, str], options: Options) -> Figure:
         from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels
@@ -46,7 +48,7 @@ class Curves(FolderPlot):
             alone = ~epochs["method"].isin(set(epochs["method"][plain]))
             epochs = epochs[plain | epochs["label"].isin(methods) | alone]
         epochs = epochs[~epochs["status"].isin(["failed", "diverged", "oom"])]  # what died after an epoch is no curve
-        if epochs["profile"].nunique() > 1:  # runs of several profiles side by side are told apart
+        if epochs.groupby("dataset")["profile"].nunique().max() > 1:  # a panel with runs of several profiles
             epochs = epochs.assign(label=epochs["label"] + " (" + epochs["profile"] + ")")
         profiles = [name for name in epochs["profile"].unique() if name in profile_names()]
         planned = [d for name in profiles for d in load_profile(name).datasets]  # as in the tables
@@ -59,7 +61,9 @@ class Curves(FolderPlot):
             )
             for d in sorted(labels, key=order.index)
         ]
-        return curve_panels(epochs, panels, options.metric, options.reference or REFERENCE)
+        return curve_panels(epochs, panels, options.metric, options.reference or REFERENCE, options.all)
 
     def stem(self, options: Options, altered: str = "") -> str:
-        return file_name("-".join(filter(None, (self.name, options.metric, options.reference, altered))))
+        return file_name(
+            "-".join(filter(None, (self.name, options.metric, options.reference, options.all and "all", altered)))
+        )

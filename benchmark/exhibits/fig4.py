@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmark.analysis.contents import MAIN_KINDS
 from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns, reference_flag
+from benchmark.flags import flag
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,6 +21,7 @@ class Figure4(Exhibit):
     @dataclass(frozen=True)
     class Options:
         reference: str | None = reference_flag("the method whose line is drawn bold")
+        all: bool = flag(False, "all methods in colour, not the best three alone")
 
     def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
         of_profile = selection.profile.figures.get(self.name, {}).get("dataset")
@@ -32,4 +34,6 @@ class Figure4(Exhibit):
 
         contents = inputs.compared_with(options.reference)
         datasets = tuple(d for d in contents.datasets if d.name in inputs.datasets)
-        return inputs.signed(method_curves(inputs.epochs, replace(contents, datasets=datasets)))
+        return inputs.signed(
+            method_curves(inputs.epochs, replace(contents, datasets=datasets), all_in_colour=options.all)
+        )

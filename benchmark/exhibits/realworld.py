@@ -75,8 +75,8 @@ class Realworld(Exhibit):
         printed = {name for number in numbers for name in (number["ours"], number["method"].lower())}
         missing = [name for name in named if name not in printed]
         notes = [f"Left out, because these sources print no number for them: {', '.join(missing)}."] if missing else []
-        caption = f"{table.caption} Device {inputs.contents.device}."
-        return inputs.annotated(replace(table, caption=caption, notes=(*table.notes, *notes)))
+        origin = f"Device {inputs.contents.device}."
+        return inputs.annotated(replace(table, notes=(*table.notes, *notes), origin=origin))
 
     def figure(self, inputs: Inputs, options: Options) -> Figure | None:
         """Draw the numbers of the table that both sides have, or nothing without finished runs."""
@@ -175,18 +175,18 @@ def agreement_table(judged: Sequence[Agreement]) -> Table:
     inside = sum(one.low <= 0 <= one.high for one in chosen)
     notes = [f"{count(judged)}."]
     if chosen:
-        notes.append(f"Of {len(chosen)} cells that are not comparable, {inside} hold 0 in their interval all the same.")
+        notes.append(f"Of {len(chosen)} cells that are not comparable, {inside} have 0 in their interval nevertheless.")
     notes += [
-        "Difference: ours minus theirs. Interval: 95 %; split by split where the rows and values of every split are known "
-        "(F25, K25), else from the two means and spreads. A cell agrees when the interval holds 0.",
-        "± of ours is the sample deviation over splits; what theirs is stands in results/published.",
+        "Difference: ours minus theirs. Interval: 95 %; paired by split where the rows and values of every split are known "
+        "(F25, K25), otherwise from the two means and deviations. A cell agrees when the interval contains 0.",
+        "± of ours is the sample standard deviation over splits; results/published says what theirs is.",
     ]
     if any(math.isnan(one.number["std"]) and not math.isnan(one.low) for one in judged):
-        notes.append("Where no spread is printed, ours stands for both.")
+        notes.append("Where no deviation is printed, ours is used for both.")
     reasons = (f"{short_source(o)}, {o.number['method']}: {o.verdict}, {o.why}." for o in judged if o.why)
     notes += dict.fromkeys(reasons)
     complete = all(one.verdict != "incomplete" for one in judged)
-    caption = "Published accuracies (%) on real-world sets and the same protocol run here."
+    caption = "Published accuracies (%) on real-world datasets and those of the same protocol run here."
     summary = {"table": "realworld", "agreement": count(judged)}
     data = tuple(map(record, judged))
     return Table(

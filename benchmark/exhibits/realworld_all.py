@@ -67,14 +67,15 @@ def all_methods_table(inputs: Inputs) -> Table:
 
     rows, data = cells.method_rows(grid, cells.sections_of(contents), more=summary_cells)
     caption = (
-        f"{cells.accuracy_caption(contents, LAST)} One protocol and one tuning budget for all, chosen without true "
-        f"labels. Best in bold, second best underlined, among PLL and IDPLL methods with all folds."
+        f"{cells.accuracy_caption(contents, LAST)} One protocol and one tuning budget for all methods. Best PLL or IDPLL "
+        f"method in bold, second best underlined."
     )
     star = titles.get(contents.reference, contents.reference)
     tests = sum(record["n"] > 1 for record in records)
     notes = [
-        f"★ against the row: win/tie/loss of {star} over the columns, {TEST_NAMES['paired']} at {ALPHA:g}, raw and "
-        f"after Holm's adjustment for {tests} tests. Folds share training rows, so these tests reject somewhat too often.",
+        "Settings were chosen without true labels.",
+        f"★ against it: win/tie/loss of {star} over the columns ({TEST_NAMES['paired']}, α = {ALPHA:g}), uncorrected and with "
+        f"Holm's correction for {tests} tests. Folds share training rows, so these tests reject somewhat too often.",
         *note,
         *cells.incomplete_note(grid.complete),
     ]
@@ -84,7 +85,8 @@ def all_methods_table(inputs: Inputs) -> Table:
     summary = cells.summary_of(contents, LAST, "realworld-all") | compared
     columns = ("Type", "Method", *(d.title for d in contents.datasets), "Rank", "★ against it", "Holm")
     content = (columns, tuple(rows), tuple(notes), grid.problems(titles), tuple(data), summary, grid.complete)
-    return Table("All methods on real-world sets", caption, *content, text_columns=2)
+    title = "All methods on real-world datasets"
+    return Table(title, caption, *content, text_columns=2, origin=cells.origin(contents))
 
 
 def outcomes(records: list[dict[str, Any]], key: str) -> str:
@@ -113,7 +115,6 @@ def average_ranks(runs: pd.DataFrame, contents: Contents) -> tuple[dict[str, str
     test = analysis.friedman
     ranks = {name: f"{rank:.2f}" for name, rank in zip(analysis.names, test.average_ranks, strict=True)}
     return ranks, [
-        f"Rank: average over {len(analysis.datasets)} columns; Friedman p = {test.p_iman_davenport:.2g}; two methods differ "
-        f"at 0.05 when their ranks are {test.critical_difference:.2f} apart (Nemenyi). Columns of one set under two models "
-        f"are not independent."
+        f"Rank: average over {len(analysis.datasets)} columns; Friedman p = {test.p_iman_davenport:.2g}; critical difference "
+        f"{test.critical_difference:.2f} (Nemenyi, α = 0.05). Columns of one dataset under two models are not independent."
     ]

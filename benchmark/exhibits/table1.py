@@ -22,7 +22,7 @@ COLUMNS = {
     "rate": "Rate",
     "avg_cls": "Avg. CLs",
 }
-DOUBTFUL = "(!)"  # sizes as wanted over an annotator that is worth nothing
+DOUBTFUL = "(!)"  # the size is as requested, but the annotator is near chance
 ANNOTATOR = ("train_accuracy", "test_accuracy", "temperature")
 
 
@@ -116,22 +116,34 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
         notes += [f"Warning {DOUBTFUL}: {info.title}: {doubt}" for doubt in ours.get("doubts", ())]
         if ours.get("without_truth"):
             share = _percent(ours["without_truth"])
-            notes.append(f"{info.title}: the candidates of {share} of the training samples lack the true label.")
+            notes.append(f"{info.title}: {share} of the training rows have candidate sets without the true label.")
         record = {"dataset": info.name, "group": info.group, **{k: ours.get(k) for k in COLUMNS}}
         record |= {"ambiguity": ours.get("ambiguity"), "singletons": ours.get("singletons"), "missing": gone}
         record |= {f"annotator_{key}": ours.get(key) for key in ANNOTATOR}
         record |= {"warnings": " ".join(ours.get("doubts", ()))}
         data.append(record | {f"published_{k}": paper.get(k) for k in COLUMNS})
     caption = (
-        f"Data sets of profile {profile}, as measured; published values in parentheses where the paper has them. "
-        "Avg. CLs: candidate labels per training sample. Ambiguity: the largest probability with which a wrong label "
-        "comes along with the true one. Singletons: training samples with one candidate. Annotator: share of the "
-        "training and of the test set that the network behind instance-dependent candidates gets right."
+        "Datasets and their candidate sets, as measured; published values in parentheses. Avg. CLs: mean number of candidate "
+        "labels."
     )
-    columns = ("Group", "Data set", *COLUMNS.values(), "Ambiguity", "Singletons", "Annotator")
+    explained = (
+        "Ambiguity: the largest probability with which a wrong label is a candidate together with the true one. Singletons: "
+        "training rows with one candidate. Annotator: training/test accuracy of the network that draws the candidates.",
+    )
+    columns = ("Group", "Dataset", *COLUMNS.values(), "Ambiguity", "Singletons", "Annotator")
     summary = {"table": "table1", "profile": profile}
     return Table(
-        "Table 1", caption, columns, tuple(rows), tuple(notes), (), tuple(data), summary, complete, text_columns=2
+        "Table 1",
+        caption,
+        columns,
+        tuple(rows),
+        (*explained, *notes),
+        (),
+        tuple(data),
+        summary,
+        complete,
+        text_columns=2,
+        origin=f"Profile {profile}.",
     )
 
 

@@ -56,7 +56,7 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
     complete = all(c.complete for c in planned)
     notes = []
     if contents.reference in contents.titles:
-        notes.append(f"{cells.REFERENCE_MARK} the method under study, {contents.titles[contents.reference]}.")
+        notes.append(f"{cells.REFERENCE_MARK} method under study: {contents.titles[contents.reference]}.")
     notes += cells.incomplete_note(complete)
     if contents.extensions:
         many = plural(len(contents.extensions), "extension")
@@ -64,17 +64,18 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
     if gone:
         names = ", ".join(m.name for m in gone)
         notes.append(
-            f"{cells.GONE_MARK} not registered here ({names}): shown from stored runs, not ranked; --plugin names the file."
+            f"{cells.GONE_MARK} not registered here ({names}): shown from stored runs, not ranked; name the file with --plugin."
         )
     notes += cells.published_note(bool(paper)) + test_set_note(grid, main) + cells.split_note(contents)
     notes += mixture_notes(runs[runs["label"] == runs["method"]])
     if contents.beside:
         notes += [contents.beside, *rank_notes(grid, paper)]
     caption = (
-        f"{cells.accuracy_caption(contents, accuracy)} Best in bold, second best underlined, among PLL and IDPLL methods "
-        f"with all seeds; {LEADING_MARK} all that the test of Table 3 does not find worse than the best, without "
-        f"correction. Differences are tested in Table 3 ({TEST_NAMES['paired']}, {ALPHA:g}): "
-        f"{cells.test_limits('paired', len(contents.seeds), ALPHA)}."
+        f"{cells.accuracy_caption(contents, accuracy)} Best PLL or IDPLL method in bold, second best underlined; "
+        f"{LEADING_MARK} not significantly worse than the best ({TEST_NAMES['paired']}, α = {ALPHA:g}, uncorrected)."
+    )
+    notes.append(
+        f"± is the sample standard deviation (n − 1); {cells.test_limits('paired', len(contents.seeds), ALPHA)}."
     )
     summary = cells.summary_of(contents, accuracy, "table2") | {
         "test": "paired",
@@ -86,7 +87,17 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
     columns = ("Type", "Method", *(d.title for d in contents.datasets))
     problems = grid.problems(contents.titles)
     return Table(
-        "Table 2", caption, columns, tuple(rows), tuple(notes), problems, tuple(data), summary, complete, text_columns=2
+        "Table 2",
+        caption,
+        columns,
+        tuple(rows),
+        tuple(notes),
+        problems,
+        tuple(data),
+        summary,
+        complete,
+        text_columns=2,
+        origin=cells.origin(contents),
     )
 
 
@@ -119,8 +130,7 @@ def test_set_note(grid: Grid, labels: Sequence[str]) -> list[str]:
     if not errors:
         return []
     return [
-        f"± is the spread over seeds. Another test set would add its own standard error, at the median accuracy: "
-        f"{', '.join(errors)}."
+        f"± covers seeds only. Standard error from the size of the test set, at the median accuracy: {', '.join(errors)}."
     ]
 
 
@@ -138,7 +148,7 @@ def rank_notes(grid: Grid, paper: Mapping[tuple[str, str], tuple[float, ...]]) -
             continue
         rho, low, high = rank_correlation([ours[t].mean for t in shared], [paper[t, name][0] for t in shared])
         notes.append(
-            f"{d.title}: rank correlation (Spearman) of the {len(shared)} methods with the paper's order "
+            f"{d.title}: Spearman rank correlation with the paper over {len(shared)} methods "
             f"{signed(rho)}, 95 % interval {signed(low)} to {signed(high)}."
         )
     return notes

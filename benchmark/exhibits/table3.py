@@ -94,15 +94,17 @@ def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
         rows.append(row(f"{d.title}, p", *texts, "", rule=d is contents.datasets[0]))
     family = sum(r["outcome"] != st.MISSING for r in records)
     caption = (
-        f"{cells.warned(accuracy)}Win/tie/loss of {titles[reference]} against each method: {TEST_NAMES[test]} at {ALPHA:g} "
-        f"on test accuracy {accuracy.caption}, {cells.seeds_text(contents)}; "
-        f"{cells.test_limits(test, len(contents.seeds), ALPHA)}. "
-        f"A tie is equal where the seeds rule out a difference beyond ±{MARGIN:g} points (two one-sided tests), else "
-        f"undecided. {detectable_text(records)}The line of Holm's adjusts for {family} tests; another "
-        f"reference is another family of tests. Profile {contents.profile}, device {contents.device}."
+        f"{cells.warned(accuracy)}Win/tie/loss of {titles[reference]} against each method on test accuracy {accuracy.caption} "
+        f"({TEST_NAMES[test]}, n = {len(contents.seeds)}, α = {ALPHA:g})."
     )
     own = relevant(runs, contents)
-    notes = notes_of(records, titles, test, len(contents.seeds)) + cells.split_note(contents)
+    limits = cells.test_limits(test, len(contents.seeds), ALPHA)
+    notes = [
+        f"{limits[0].upper()}{limits[1:]}.{detectable_text(records)}",
+        f"Equal ties: a difference beyond ±{MARGIN:g} points is ruled out (two one-sided tests); other ties are undecided.",
+        f"Holm: corrected for the {family} tests of this table; p-values in the lower part are uncorrected.",
+    ]
+    notes += notes_of(records, titles, test, len(contents.seeds)) + cells.split_note(contents)
     notes += mixture_notes(own[own["label"] == own["method"]])
     summary = {
         "table": "table3",
@@ -121,7 +123,8 @@ def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
     }
     complete = all(r["n"] == r["expected"] for r in records)
     columns = ("", *(m.title for m in others), "Total")
-    return Table("Table 3", caption, columns, tuple(rows), tuple(notes), (), tuple(records), summary, complete)
+    content = (columns, tuple(rows), tuple(notes), (), tuple(records), summary, complete)
+    return Table("Table 3", caption, *content, origin=cells.origin(contents))
 
 
 def count_outcomes(
@@ -149,7 +152,7 @@ def ties(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def detectable_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """Say which difference the comparisons could have found; nothing where no spread was seen."""
+    """Give the minimum detectable difference; nothing where the seeds have no spread."""
     import numpy as np
 
     from benchmark.analysis.statistics import POWER
@@ -160,8 +163,8 @@ def detectable_text(records: Sequence[Mapping[str, Any]]) -> str:
     # No two accuracies are more than 100 points apart.
     single, adjusted = (">100" if value > 100 else f"{value:.1f}" for value in np.median(differences, axis=0))
     return (
-        f"Smallest difference that would be found with probability {POWER:g}: {single} points in the median "
-        f"comparison, {adjusted} after Holm. "
+        f" Minimum detectable difference at {100 * POWER:.0f} % power: {single} points in the median comparison, {adjusted} "
+        f"after Holm's correction."
     )
 
 
@@ -176,15 +179,15 @@ def notes_of(records: Sequence[Mapping[str, Any]], titles: Mapping[str, str], te
     notes = []
     absent = [r for r in records if r["outcome"] == MISSING]
     if absent:
-        notes.append(
-            f"?k and {NONE}: comparisons that could not be made for want of seeds; they are not ties ({cells(absent)})."
-        )
+        notes.append(f"?k and {NONE}: comparisons without enough seeds; they are not ties ({cells(absent)}).")
     short = [r for r in records if r["outcome"] != MISSING and r["n"] < seeds]
     if short:
         notes.append(f"Warning: fewer than {seeds} seeds on both sides: {cells(short)}.")
     flat = [r for r in records if "zero_variance" in r["flags"]]
     if flat:
-        notes.append(f"Warning: seeds make no difference in {cells(flat)}; are these runs copies of each other?")
+        notes.append(
+            f"Warning: all seeds have the same difference in {cells(flat)}; are these runs copies of each other?"
+        )
     if test in ("student", "welch"):
         notes.append("The two samples are treated as independent although the runs share seeds.")
     return notes
@@ -218,16 +221,16 @@ def table3_from_paper() -> Table:
                 counts = f"printed {counts_text(printed[group, m])}, derived {counts_text(derived[m])}"
                 notes.append(f"{m}, {group}: {counts} ({tests}).")
     rows.append(row("Total, Holm", *map(counts_text, holm[-1]), rule=True))
+    notes.append(f"Standard deviations are read in their sample form. Holm: corrected for {len(records)} tests.")
     total = counts_text(raw[-1, -1])
     notes.append(f"In all: printed {counts_text(printed['Total', 'Total'])}, derived {total}.")
     notes.append(
-        "Which test the paper used cannot be told: no reading of its Table 2 gives its Table 3, and a two-sided paired test "
-        "on those runs is excluded, since it allows 65 wins at most."
+        "It is unknown which test the paper used: no reading of its Table 2 gives its Table 3. A two-sided paired test is "
+        "excluded, because it allows 65 wins at most."
     )
     caption = (
-        f"Win/tie/loss of CEL, {TEST_NAMES['student']} at {ALPHA:g} from mean, std (read as the sample form) and n = 3, beside "
-        f"the printed counts. Where they differ the derived count is bold. The last line adjusts for {len(records)} tests "
-        f"by Holm's method."
+        f"Win/tie/loss of CEL from published means and standard deviations ({TEST_NAMES['student']}, n = 3, α = {ALPHA:g}), "
+        f"beside the printed counts; differing counts in bold."
     )
     summary = {
         "table": "table3",

@@ -86,11 +86,9 @@ def table4(
         data.append({**key, "dataset": "AVERAGE", "mean": average, "place": place})
     notes = cells.incomplete_note(grid.complete) + cells.published_note(bool(paper))
     notes += mixture_notes(runs[runs["label"].isin(labels)])
-    caption = (
-        f"Ablation of CEL. {cells.accuracy_caption(contents, accuracy)} Average: mean over the data sets, where all are "
-        "complete. Best in bold, second best underlined."
-    )
+    caption = f"Ablation of CEL. {cells.accuracy_caption(contents, accuracy)} Best in bold, second best underlined."
     summary = cells.summary_of(contents, accuracy, "table4") | {"rows": [list(r) for r in rows]}
     columns = ("Losses", *(d.title for d in contents.datasets), "Average")
     problems = grid.problems(contents.titles | {label: title for title, label in rows})
-    return Table("Table 4", caption, columns, tuple(lines), tuple(notes), problems, tuple(data), summary, grid.complete)
+    content = (columns, tuple(lines), tuple(notes), problems, tuple(data), summary, grid.complete)
+    return Table("Table 4", caption, *content, origin=cells.origin(contents))

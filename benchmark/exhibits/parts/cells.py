@@ -196,18 +196,18 @@ def method_rows(
 # Captions and notes ---------------------------------------------------------------------------------------------------
 def accuracy_caption(contents: Contents, accuracy: Accuracy) -> str:
     """Describe the numbers of a table; a warning about the accuracy comes first."""
-    return (
-        f"{warned(accuracy)}Test accuracy (%) {accuracy.caption}, mean ± sample standard deviation (divisor n−1) over "
-        f"{seeds_text(contents)}. Profile {contents.profile}, device {contents.device}."
-    )
+    seeds = plural(len(contents.seeds), "seed")
+    return f"{warned(accuracy)}Test accuracy (%) {accuracy.caption}, mean ± standard deviation over {seeds}."
+
+
+def origin(contents: Contents) -> str:
+    """Name the profile, the seeds and the device of a table."""
+    seeds = ", ".join(map(str, contents.seeds))
+    return f"Profile {contents.profile}, seeds {seeds}, device {contents.device}."
 
 
 def warned(accuracy: Accuracy) -> str:
     return f"{accuracy.warning} " if accuracy.warning else ""
-
-
-def seeds_text(contents: Contents) -> str:
-    return f"{plural(len(contents.seeds), 'seed')} ({', '.join(map(str, contents.seeds))})"
 
 
 def test_limits(test: str, n: int, alpha: float) -> str:
@@ -217,11 +217,11 @@ def test_limits(test: str, n: int, alpha: float) -> str:
     if test == "wilcoxon":
         least = 2 / 2**n
         never = ", so nothing can be significant" if least >= alpha else ""
-        return f"with {n} seeds the least possible p is {least:.3g}{never}"
+        return f"with {n} seeds the smallest possible p is {least:.3g}{never}"
     if test == "paired":
-        return f"with {n} seeds |t| > {st.critical_t(n, alpha):.2f} is needed"
+        return f"with {n} seeds significance needs |t| > {st.critical_t(n, alpha):.2f}"
     bound = f"|t| > {st.critical_t(2 * n - 1, alpha):.2f}"
-    return f"with {n} seeds each {bound} is needed" + (" at least" if test == "welch" else "")
+    return f"with {n} seeds each significance needs {bound}" + (" at least" if test == "welch" else "")
 
 
 def split_note(contents: Contents) -> list[str]:
@@ -230,8 +230,8 @@ def split_note(contents: Contents) -> list[str]:
     if not sets:
         return []
     return [
-        f"{sets}: every seed has its own split, so ± holds the error of the test rows too. Splits share training rows, so "
-        f"tests over seeds find somewhat too much."
+        f"{sets}: every seed has its own split, so ± includes the sampling error of the test set. Splits share training "
+        f"rows, so tests over seeds reject somewhat too often."
     ]
 
 
@@ -239,7 +239,7 @@ def incomplete_note(complete: bool) -> list[str]:
     """Explain the cells of an accuracy table that lacks runs."""
     if complete:
         return []
-    return [f"Incomplete: k/n is the number of seeds done, {NONE} means none; such cells are not ranked."]
+    return [f"Incomplete: k/n seeds are done, {NONE} means none; such cells are not ranked."]
 
 
 def published_note(shown: bool) -> list[str]:
@@ -247,8 +247,8 @@ def published_note(shown: bool) -> list[str]:
     if not shown:
         return []
     return [
-        "published: the paper's mean±std (form of its deviation unknown) and, in parentheses, our mean minus its mean; "
-        f"{OUTSIDE_MARK} the published mean lies outside the 95 % t interval of our mean."
+        "published: the paper's mean±std (sample or population form is not stated) and, in parentheses, our mean minus its "
+        f"mean; {OUTSIDE_MARK} the published mean lies outside the 95 % t interval of our mean."
     ]
 
 

@@ -6,6 +6,7 @@ Accuracies are in percent. matplotlib is imported on first use; no torch.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,17 @@ import pandas as pd
 from benchmark.analysis.comparisons import relevant
 from benchmark.analysis.contents import REFERENCE, Contents
 from benchmark.errors import UsageError
-from benchmark.exhibits.parts.style import Style, canvas, mean_and_band, nothing, styled, styles_of
+from benchmark.exhibits.parts.style import (
+    FADED,
+    FADED_TEXT,
+    Style,
+    canvas,
+    mean_and_band,
+    nothing,
+    panels_per_row,
+    styled,
+    styles_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,10 +88,29 @@ def spread(positions: Sequence[float], gap: float, low: float, high: float) -> l
 
 
 End = tuple[Curve, Style, float, float]  # a curve with its style and where it ends
+BOUNDS = ("average", "supervised")  # floor and ceiling
+FEW = 6  # so many curves can all be in colour
+BEST = 3
 
 
-def _draw_curves(axes: Axes, panel: Panel, lines: Sequence[pd.DataFrame], reference: str) -> list[End]:
-    """Draw lines with seed bands; return where each line ends."""
+def method_of(label: str) -> str:
+    """Return the method of a label such as "cel[beta=0] (quick)"."""
+    return re.split(r"[\[ ]", label, maxsplit=1)[0]
+
+
+def highlighted(panel: Panel, lines: Sequence[pd.DataFrame], reference: str) -> set[str]:
+    """Return the labels that are drawn in colour: the reference, floor and ceiling, and the best three of the others."""
+    if len(panel.curves) <= FEW:
+        return {curve.label for curve in panel.curves}
+    last = {c.label: line["mean"].iloc[-1] for c, line in zip(panel.curves, lines, strict=True) if len(line)}
+    fixed = {label for label in last if method_of(label) in (reference, *BOUNDS)}
+    return fixed | set(sorted(last.keys() - fixed, key=lambda label: -last[label])[:BEST])
+
+
+def _draw_curves(
+    axes: Axes, panel: Panel, lines: Sequence[pd.DataFrame], reference: str, in_colour: set[str]
+) -> list[End]:
+    """Draw lines with seed bands, those that are not `in_colour` in grey; return where each line ends."""
     ends = []
     styles = styles_of(curve.label for curve in panel.curves)
     tint = min(0.13, 1.3 / max(1, len(panel.curves)))  # many bands on each other would hide the lines
@@ -88,13 +118,18 @@ def _draw_curves(axes: Axes, panel: Panel, lines: Sequence[pd.DataFrame], refere
         if line.empty:
             continue
         style = curve.style or styles[curve.label]
-        bold = curve.label.split("[")[0] == reference
+        if curve.label not in in_colour:
+            style = Style(FADED, "-", "")
+        bold = method_of(curve.label) == reference
         x = line.index.to_numpy() + 1
         every = max(1, math.ceil(len(x) / 6))
         # Markers start at different epochs, so that they do not pile up.
         marks = {"markevery": (k * every // max(1, len(panel.curves)), every), "markeredgewidth": 0.9}
         width = {"linewidth": 2.0, "zorder": 4} if bold else {"linewidth": 1.2, "zorder": 3}
-        mean_and_band(axes, x, line, style, tint, **marks, **width)
+        if style.colour == FADED:
+            axes.plot(x, line["mean"], color=FADED, linewidth=0.9, zorder=1)
+        else:
+            mean_and_band(axes, x, line, style, tint, **marks, **width)
         ends.append((curve, style, float(x[-1]), float(line["mean"].iloc[-1])))
     return ends
 
@@ -128,7 +163,8 @@ def _label_ends(axes: Axes, ends: Sequence[End], line_height: float, reference: 
         mark: dict[str, Any] = {"marker": style.marker, "markersize": 4.5, "markerfacecolor": "white"}
         axes.plot([beside], [place], color=style.colour, clip_on=False, **mark)
         weight = "bold" if curve.label == reference else "normal"
-        font: dict[str, Any] = {"color": style.colour, "fontsize": 8, "fontweight": weight, "va": "center"}
+        colour = FADED_TEXT if style.colour == FADED else style.colour
+        font: dict[str, Any] = {"color": colour, "fontsize": 8, "fontweight": weight, "va": "center"}
         axes.annotate(
             curve.title, (beside, place), xytext=(6, 0), textcoords="offset points", annotation_clip=False, **font
         )
@@ -138,13 +174,21 @@ def _label_ends(axes: Axes, ends: Sequence[End], line_height: float, reference: 
 
 @styled
 def curve_panels(
-    epochs: pd.DataFrame, panels: Sequence[Panel], metric: str = "test_accuracy", reference: str = REFERENCE
+    epochs: pd.DataFrame,
+    panels: Sequence[Panel],
+    metric: str = "test_accuracy",
+    reference: str = REFERENCE,
+    all_in_colour: bool = False,
 ) -> Figure:
-    """Draw curves of any recorded metric in panels, names at the ends of the lines; `reference` is drawn bold."""
+    """Draw curves of any recorded metric in panels, names at the ends of the lines.
+
+    `reference` is drawn bold. Of many curves only it, floor, ceiling and the best three are in colour, unless
+    `all_in_colour`.
+    """
     lines = {panel: [series(epochs, curve, metric) for curve in panel.curves] for panel in panels if len(epochs)}
     if all(line.empty for own in lines.values() for line in own):
         raise nothing(metric)
-    columns = min(2, len(panels))
+    columns = panels_per_row(len(panels))
     rows = math.ceil(len(panels) / columns)
     height = max(3.0, 0.23 * max(len(p.curves) for p in panels) + 0.9)
     figure, grid = canvas(rows, columns, 5.2 * columns + 0.4, height * rows)
@@ -156,7 +200,8 @@ def curve_panels(
         if not drawn:
             axes.text(0.5, 0.5, "no runs", transform=axes.transAxes, ha="center", color="#777777")
             continue
-        ends = _draw_curves(axes, panel, lines[panel], reference)
+        shown = {c.label for c in panel.curves} if all_in_colour else highlighted(panel, lines[panel], reference)
+        ends = _draw_curves(axes, panel, lines[panel], reference, shown)
         limits = robust_range(drawn)
         if limits is not None and "accuracy" in metric:
             axes.set_ylim(*limits)
@@ -173,13 +218,16 @@ def curve_panels(
     return figure
 
 
-def method_curves(epochs: pd.DataFrame, contents: Contents, metric: str = "test_accuracy") -> Figure:
-    """Draw a panel per dataset with a line per main method."""
+def method_curves(
+    epochs: pd.DataFrame, contents: Contents, metric: str = "test_accuracy", all_in_colour: bool = False
+) -> Figure:
+    """Draw a panel per dataset with a line per main method, and floor and ceiling where they have runs."""
     own = relevant(epochs, contents)
     labels = set(own["label"])
-    methods = [m for m in contents.main_methods if m.name in labels]
+    bounds = [m for m in contents.other_methods if m.name in BOUNDS]
+    methods = [m for m in (*contents.main_methods, *bounds) if m.name in labels]
     panels = [Panel(d.title, tuple(Curve(m.title, d.name, m.name) for m in methods)) for d in contents.datasets]
-    return curve_panels(own, panels, metric, contents.reference)
+    return curve_panels(own, panels, metric, contents.reference, all_in_colour)
 
 
 # Accuracy against a parameter -----------------------------------------------------------------------------------------
@@ -199,9 +247,12 @@ def sensitivity(
     if points.empty:
         raise nothing("accuracy against a parameter")
     several = len(methods) > 1
-    columns = 2 * len(parameters)  # of the legend: two fit above an axis
-    height = 2.7 * len(datasets) + (0.2 * (2 + math.ceil(len(methods) / columns)) if several else 0)
-    figure, grid = canvas(len(datasets), len(parameters), 3.2 * len(parameters) + 0.5, height, sharey="row")
+    wide = panels_per_row(len(parameters), most=len(parameters))
+    columns = 2 * wide  # of the legend: two fit above an axis
+    rows = len(datasets) * len(parameters) // wide
+    height = 2.7 * rows + (0.2 * (2 + math.ceil(len(methods) / columns)) if several else 0)
+    figure, grid = canvas(rows, wide, 3.2 * wide + 0.5, height, sharey="row")
+    grid = grid.reshape(len(datasets), len(parameters))
     styles = styles_of(methods)
     handles: dict[str, Any] = {}
     for r, (dataset, title) in enumerate(datasets.items()):
@@ -224,9 +275,10 @@ def sensitivity(
             handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
             axes.set_xticks(range(len(values)), [f"{v:g}" if isinstance(v, int | float) else str(v) for v in values])
             axes.set_xlim(-0.3, len(values) - 0.7)
-            if r == len(datasets) - 1:
+            if r == len(datasets) - 1 or wide < len(parameters):
                 axes.set_xlabel(parameters[parameter])
-        grid[r, 0].set_ylabel(f"{title}\ntest accuracy (%)")
+        for axes in grid[r, :: len(parameters) if wide > 1 else 1]:
+            axes.set_ylabel(f"{title}\ntest accuracy (%)")
     if several:
         font: dict[str, Any] = {"fontsize": 8, "title": BAND, "title_fontsize": 7}
         figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=columns, **font)

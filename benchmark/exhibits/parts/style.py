@@ -6,10 +6,12 @@ colour-blind-safe sets; line styles and markers tell the methods apart in grey p
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -136,15 +138,37 @@ def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
     return in_style
 
 
+WIDTHS = {"column": 3.35, "page": 6.9}  # inches: one column and the whole width of a two-column page
+_size: contextvars.ContextVar[str | None] = contextvars.ContextVar("size", default=None)
+
+
+@contextlib.contextmanager
+def sized(size: str | None) -> Iterator[None]:
+    """Draw the figures of this context as wide as a column or a page of a paper; None for the screen."""
+    token = _size.set(size)
+    try:
+        yield
+    finally:
+        _size.reset(token)
+
+
+def panels_per_row(count: int, most: int = 2) -> int:
+    """Return how many of `count` panels stand side by side: one in a column of a paper."""
+    return 1 if _size.get() == "column" else min(most, count)
+
+
 def canvas(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, np.ndarray]:
-    """Return a figure without pyplot's global state, and its axes (rows, columns)."""
+    """Return a figure without pyplot's global state, and its axes (rows, columns); `width` is that on the screen."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(WIDTHS.get(_size.get() or "", width), height), layout="constrained")
     engine = figure.get_layout_engine()
     assert engine is not None
     engine.set(w_pad=0.09, h_pad=0.06)  # type: ignore[call-arg]
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+FADED, FADED_TEXT = "#B4B4B4", "#808080"  # curves in the background and their names
 
 
 def mean_and_band(axes: Axes, x: np.ndarray, stats: pd.DataFrame, style: Style, alpha: float, **look: Any) -> None:

@@ -87,15 +87,13 @@ def sweep_table(sweep: Sweep, inputs: Inputs) -> Table:
             data += line.records
         problems += tuple(grid.problems(contents.titles))
         complete &= grid.complete
-    caption = (
-        f"{cells.accuracy_caption(contents, LAST)} By {sweep.name}, each value under the same seeds. Best of a method in "
-        f"bold, second best underlined: chosen by test accuracy, so it is a description, not a way to choose a value."
-    )
+    caption = f"{cells.accuracy_caption(contents, LAST)} Best value of {sweep.name} for a method in bold, second best underlined."
     columns = ("Method", sweep.key, *(d.title for d in contents.datasets))
     summary = cells.summary_of(contents, LAST, "sweep") | {"setting": sweep.name, "values": list(sweep.values)}
     title = f"Sweep of {sweep.name}"
-    notes = tuple(inputs.overridden)
-    return Table(title, caption, columns, tuple(lines), notes, problems, tuple(data), summary, complete, text_columns=2)
+    notes = ("Best by test accuracy: a description of the sweep; choose settings with `tune`.", *inputs.overridden)
+    content = (columns, tuple(lines), notes, problems, tuple(data), summary, complete)
+    return Table(title, caption, *content, text_columns=2, origin=cells.origin(contents))
 
 
 def sweep_plot(sweep: Sweep, inputs: Inputs) -> Figure:

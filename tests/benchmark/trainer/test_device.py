@@ -84,7 +84,7 @@ def test_a_worker_takes_its_card_before_it_does_anything_else(task: str, tmp_pat
 
     with PretendCuda(card=1), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "set_device", lambda device: order.append(f"set {device}"))
-        patch.setattr(worker, "inputs_of", work)
+        patch.setattr(worker, "dataset_of", work)
         assert getattr(worker, task)(spec, RunOptions(tmp_path, tmp_path, "cuda:1")).status == "failed"
     assert order == ["set cuda:1", "work"]
 
@@ -94,6 +94,6 @@ def test_what_a_run_held_is_given_back(tmp_path: Any) -> None:
     given_back: list[bool] = []
     with PretendCuda(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "empty_cache", lambda: given_back.append(True))
-        patch.setattr(worker, "inputs_of", lambda *_: 1 / 0)
+        patch.setattr(worker, "dataset_of", lambda *_: 1 / 0)
         worker.execute(spec, RunOptions(tmp_path, tmp_path, "cuda"))
     assert given_back
