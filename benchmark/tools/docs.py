@@ -1,6 +1,6 @@
 """Writes the parts of the docs that the code already knows, so that they cannot drift. Needs no torch.
 
-python -m benchmark.tools.docs                          rewrite docs/methods.md and the marked parts of README.md and docs/evidence.md
+python -m benchmark.tools.docs                          rewrite docs/methods.md, docs/tables and the marked parts of other pages
 python -m benchmark.tools.docs --check                  exit 1 if one of them is stale
 """
 
@@ -254,15 +254,15 @@ def readme(text: str) -> str:
         ("methods", method_list()),
         ("datasets", dataset_list()),
         ("curves", CURVES),
-        ("realworld", evidence.summary()),
-        ("pictures", evidence.pictures()),
+        ("realworld", evidence.agreement_summary()),
+        ("pictures", evidence.photographs()),
     ):
         text = replaced(text, marker, content)
     return text
 
 
 def evidence_page() -> str:
-    """docs/evidence.md with its tables renewed from the reference runs."""
+    """Return docs/evidence.md with its tables renewed."""
     text = EVIDENCE.read_text(encoding="utf-8")
     for marker, content in evidence.PARTS.items():
         text = replaced(text, marker, content())
@@ -279,6 +279,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         README: readme(README.read_text(encoding="utf-8")),
         EVIDENCE: evidence_page(),
         OWN_DATA: replaced(OWN_DATA.read_text(encoding="utf-8"), "settings", settings_table()),
+        **{evidence.TABLES / name: content() for name, content in evidence.FILES.items()},
     }
     stale = [p for p, text in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
     for path in stale:

@@ -1,111 +1,235 @@
-"""Tables of results/reference as Markdown, for README.md and docs/evidence.md."""
+"""Generated parts of docs/evidence.md and README.md, and the CSV files in docs/tables.
+
+`benchmark.tools.docs` writes them from the runs in results/reference and the tables in results/selection.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from benchmark.analysis.published import Agreement, count
-from benchmark.analysis.table import Table, to_markdown
+from benchmark.analysis.table import NONE
 from benchmark.config.selection import select
-from benchmark.exhibits.base import Exhibit, Inputs
-from benchmark.exhibits.parts.cells import signed
-from benchmark.exhibits.realworld import Realworld, agreement_table, agreements
+from benchmark.exhibits.base import Inputs
+from benchmark.exhibits.parts.cells import signed, spread
+from benchmark.exhibits.realworld import Realworld, agreements, record, short_source
+from benchmark.exhibits.selection import DEVELOPMENT, FEW, interval
 from benchmark.exhibits.table2 import Table2
-from benchmark.exhibits.table3 import Table3
-from benchmark.exhibits.table4 import Table4
 from benchmark.files import ROOT
 from benchmark.runner.options import RunOptions
+from datasets.registry import SOURCES
 from methods.registry import discover
 
-PLACE = RunOptions(ROOT / "results" / "reference", ROOT / "data")
-CHOSEN = Realworld.Options("l21,l21-mlp,x23")  # whose learning rates are not published
-SETS = "lost,msrcv2,birdsong"
+if TYPE_CHECKING:
+    import pandas as pd
+
+REFERENCE_RUNS = RunOptions(ROOT / "results" / "reference", ROOT / "data")
+TABLES = ROOT / "docs" / "tables"
+SELECTION = ROOT / "results" / "selection"  # written by `selection --out`
+PRINTED = Realworld.Options()  # sources that print their settings
+CHOSEN = Realworld.Options("l21,l21-mlp,x23")  # sources whose learning rates and weight decays were chosen here
+DATASETS = "lost,msrcv2,birdsong"
 
 
-def inputs_of(options: Realworld.Options, datasets: str | None = None) -> Inputs:
-    """Return the inputs of the real-world tables: the reference runs, whatever data this machine has."""
-    exhibit = Realworld()
-    selection = select(exhibit.profile_for(options), datasets=datasets)
-    return Inputs(selection, exhibit.required_runs(selection, options), PLACE)
+def csv_text(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Return records as CSV, numbers with two digits."""
+    import pandas
+
+    return pandas.DataFrame(records, columns=list(columns)).to_csv(index=False, float_format="%.2f")
 
 
-@functools.cache
-def judged(options: Realworld.Options) -> list[Agreement]:
-    """Return the published numbers that finished runs stand beside."""
-    return [one for one in agreements(inputs_of(options), options) if one.values]
-
-
-def summary() -> str:
-    """README: how many published numbers agree, source by source, and which do not."""
-    known = judged(Realworld.Options())
-    lines = ["| source | network | methods | cells | agree | differ |", "|---|---|---|--:|--:|---|"]
-    for source in dict.fromkeys(one.number["source"] for one in known):
-        cells = [one for one in known if one.number["source"] == source and one.verdict in ("agrees", "differs")]
-        if cells:
-            lines.append(_line(source, cells))
-    return f"**{count(known)}.**\n\n" + "\n".join(lines)
-
-
-def _line(source: str, cells: Sequence[Agreement]) -> str:
-    models = ", ".join(dict.fromkeys(one.number["model"].split(" and ")[0] for one in cells))
-    methods = ", ".join(dict.fromkeys(_as_here(one.number) for one in cells))
-    apart = [one for one in cells if one.verdict == "differs"]
-    words = ", ".join(f"{o.number['method']} on {o.number['dataset']} ({signed(o.difference)})" for o in apart)
-    return f"| {source} | {models} | {methods} | {len(cells)} | {len(cells) - len(apart)} | {words or '–'} |"
-
-
-def _as_here(number: Mapping[str, Any]) -> str:
-    """Return the source's name of a method, with ours where that is another one."""
-    usual = discover().entries[number["ours"]].title.lower() == number["method"].lower()
-    return number["method"] + ("" if usual else f" (`{number['ours']}`)")
-
-
-def published_table(options: Realworld.Options) -> str:
-    """docs/evidence.md: every number beside ours."""
-    return _page(agreement_table(judged(options)))
-
-
-def all_methods() -> str:
-    """docs/evidence.md: all methods under one protocol."""
-    options = Realworld.Options(all_methods=True)
-    return _page(Realworld().make(inputs_of(options, SETS), options))
-
-
-def of_frozen(exhibit: Exhibit) -> Table:
-    """A table of the paper on photographs, under the profile `frozen`."""
-    selection, options = select("frozen"), exhibit.Options()
-    table = exhibit.make(Inputs(selection, exhibit.required_runs(selection, options), PLACE), options)
-    assert isinstance(table, Table)
-    return table
-
-
-def pictures() -> str:
-    """README: accuracies on photographs in order, the paper's beside them; floor, ceiling and controls in their places."""
-    entries = discover().entries
-    records = sorted(of_frozen(Table2()).data, key=lambda record: -record["mean"])
-    printed = {r["method"]: r["published_mean"] for r in records if "published_mean" in r}
-    theirs = {name: rank for rank, name in enumerate(sorted(printed, key=lambda n: -printed[n]), 1)}
-    ours = {name: rank for rank, name in enumerate((r["method"] for r in records if r["method"] in printed), 1)}
-    lines = ["| method | here | rank | paper | rank |", "|---|--:|--:|--:|--:|"]
-    for record in records:
-        name = record["method"]
-        own = f"{entries[name].title} | {record['mean']:.2f}±{record['std']:.2f}"
-        beside = f"{ours[name]} | {printed[name]:.2f} | {theirs[name]}" if name in printed else "– | – | –"
-        lines.append(f"| {own} | {beside} |")
+def markdown(columns: Sequence[str], aligns: str, rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table. `aligns` has one letter per column: l for words, r for numbers."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in (columns, *rows)]
+    lines.insert(1, "|" + "|".join("---" if align == "l" else "--:" for align in aligns) + "|")
     return "\n".join(lines)
 
 
-def _page(table: Table) -> str:
-    return to_markdown(table).strip()
+# Published numbers on real-world tables -------------------------------------------------------------------------------
+
+
+def inputs_of(options: Realworld.Options, datasets: str | None = None) -> Inputs:
+    """Return the reference runs of the real-world tables. Their data need not be on this machine."""
+    exhibit = Realworld()
+    selection = select(exhibit.profile_for(options), datasets=datasets)
+    return Inputs(selection, exhibit.required_runs(selection, options), REFERENCE_RUNS)
+
+
+@functools.cache
+def comparisons(options: Realworld.Options) -> list[Agreement]:
+    """Return the published numbers for which there are finished runs."""
+    return [one for one in agreements(inputs_of(options), options) if one.values]
+
+
+def realworld_csv(options: Realworld.Options) -> str:
+    """Return every published number with ours."""
+    identity = ("source", "table", "method", "ours", "dataset", "model", "metric")
+    numbers = ("published_mean", "published_std", "mean", "std", "difference", "low", "high")
+    columns = (*identity, *numbers, "how", "verdict", "why", "profile")
+    return csv_text([record(one) for one in comparisons(options)], columns)
+
+
+def agreement_summary() -> str:
+    """Return how many published numbers agree per source, and which differ."""
+    judged = comparisons(PRINTED)
+    rows = []
+    for source in dict.fromkeys(one.number["source"] for one in judged):
+        cells = [one for one in judged if one.number["source"] == source and one.verdict in ("agrees", "differs")]
+        if cells:
+            models = ", ".join(dict.fromkeys(one.number["model"].split(" and ")[0] for one in cells))
+            methods = ", ".join(dict.fromkeys(method_names(one.number) for one in cells))
+            differ = [one for one in cells if one.verdict == "differs"]
+            texts = [f"{o.number['method']} on {o.number['dataset']} ({signed(o.difference)})" for o in differ]
+            agree = str(len(cells) - len(differ))
+            rows.append((source, models, methods, str(len(cells)), agree, ", ".join(texts) or NONE))
+    columns = ("source", "network", "methods", "cells", "agree", "differ")
+    return f"**{count(judged)}.**\n\n" + markdown(columns, "lllrrl", rows)
+
+
+def method_names(number: Mapping[str, Any]) -> str:
+    """Return the source's name of a method, followed by its name here if that is another one."""
+    same = discover().entries[number["ours"]].title.lower() == number["method"].lower()
+    return number["method"] + ("" if same else f" (`{number['ours']}`)")
+
+
+def chosen_summary() -> str:
+    """Return one line per source and model whose settings were chosen here."""
+    groups: dict[tuple[str, str], list[Agreement]] = {}
+    for one in comparisons(CHOSEN):
+        groups.setdefault((short_source(one), one.number["model"]), []).append(one)
+    datasets = list(dict.fromkeys(one.number["dataset"] for cells in groups.values() for one in cells))
+    rows = []
+    for (source, model), cells in groups.items():
+        inside = sum(one.low <= 0 <= one.high for one in cells)
+        differences = [[one.difference for one in cells if one.number["dataset"] == name] for name in datasets]
+        means = [signed(sum(values) / len(values)) if values else NONE for values in differences]
+        rows.append((source, model, str(len(cells)), str(inside), *means))
+    columns = ("source", "network", "cells", "interval contains 0", *(f"mean difference, {name}" for name in datasets))
+    return markdown(columns, "llrr" + "r" * len(datasets), rows)
+
+
+# All methods under one protocol ---------------------------------------------------------------------------------------
+
+
+@functools.cache
+def all_methods_records() -> tuple[Mapping[str, Any], ...]:
+    """Return a record per method, dataset and model of `realworld --all-methods`."""
+    options = Realworld.Options(all_methods=True)
+    records = Realworld().make(inputs_of(options, DATASETS), options).data
+    split = [dict(zip(("dataset", "model"), r["dataset"].split(", "), strict=True)) for r in records]
+    return tuple({**r, **names} for r, names in zip(records, split, strict=True))
+
+
+def all_methods_csv() -> str:
+    return csv_text(all_methods_records(), ("dataset", "model", "kind", "method", "mean", "std", "n"))
+
+
+def all_methods_summary() -> str:
+    """Return one line per dataset and model: the best method, CEL, its controls and the references."""
+    entries = discover().entries
+    names = ("cel", "cel-linear", "proden-2v", "proden", "average", "supervised")
+    rows = []
+    for dataset, model in dict.fromkeys((r["dataset"], r["model"]) for r in all_methods_records()):
+        records = [r for r in all_methods_records() if (r["dataset"], r["model"]) == (dataset, model)]
+        best = [f"{entries[r['method']].title} {r['mean']:.1f}" for r in records if r["place"] == 1]
+        means = {r["method"]: f"{r['mean']:.1f}" for r in records}
+        rows.append((SOURCES[dataset].title, model, ", ".join(best), *(means[name] for name in names)))
+    columns = ("dataset", "network", "best of the thirteen", *(entries[name].title for name in names))
+    return markdown(columns, "lll" + "r" * len(names), rows)
+
+
+# Choosing settings without true labels --------------------------------------------------------------------------------
+
+
+def selection_study(folder: Path = SELECTION) -> str:
+    """Return the tables of the selection study from the files that `selection --out` has written, if there are any."""
+    import pandas
+
+    parts = []
+    for name, make in {"settings.csv": rules_table, "between.csv": ways_table}.items():
+        if (folder / name).is_file():
+            link = f"[results/selection/{name}](../results/selection/{name})"
+            parts.append(f"{make(pandas.read_csv(folder / name))}\n\nAll choices: {link}.")
+    return "\n\n".join(parts)
+
+
+def rules_table(picks: pd.DataFrame) -> str:
+    """Return one line per rule from the records of `selection`: mean regret, its interval, the largest, Spearman."""
+    from benchmark.analysis.selection import TITLES, regrets
+
+    picks = picks[picks["method"] != FEW]
+    rows = []
+    for line in regrets(picks).to_dict("records"):
+        means = mean_regrets(picks[picks["rule"] == line["rule"]])
+        spearman = NONE if math.isnan(line["spearman"]) else f"{line['spearman']:.2f}"
+        bounds = interval(line["low"], line["high"])
+        rows.append((TITLES[str(line["rule"])], *means, bounds, f"{line['largest']:.1f}", spearman))
+    columns = ("rule", "regret", "other sets", "95 % interval", "largest", "Spearman")
+    return markdown(columns, "lrrrrr", rows)
+
+
+def ways_table(ways: pd.DataFrame) -> str:
+    """Return one line per way of choosing a method from the records of `selection --between`: mean regret."""
+    rows = [(str(way), *mean_regrets(group)) for way, group in ways.groupby("way", sort=False)]
+    return markdown(("choice of the method", "regret", "other sets"), "lrr", rows)
+
+
+def mean_regrets(records: pd.DataFrame) -> tuple[str, str]:
+    """Return the mean regret on all datasets and on those that are not development sets."""
+    others = records[~records["dataset"].isin(DEVELOPMENT.split(","))]
+    return f"{records['regret'].mean():.2f}", f"{others['regret'].mean():.2f}" if len(others) else NONE
+
+
+# Photographs ----------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def photograph_records() -> tuple[Mapping[str, Any], ...]:
+    """Return the records of Table 2 under the profile `frozen`, best first, with `rank` and `published_rank`."""
+    selection, options = select("frozen"), Table2.Options()
+    table = Table2().make(Inputs(selection, Table2().required_runs(selection, options), REFERENCE_RUNS), options)
+    records = sorted(table.data, key=lambda record: -record["mean"])
+    ranked = [r for r in records if "published_mean" in r]
+    here = {r["method"]: {"rank": rank} for rank, r in enumerate(ranked, 1)}
+    ranked.sort(key=lambda record: -record["published_mean"])
+    paper = {r["method"]: {"published_rank": rank} for rank, r in enumerate(ranked, 1)}
+    return tuple({**r, **here.get(r["method"], {}), **paper.get(r["method"], {})} for r in records)
+
+
+def photographs() -> str:
+    """Return accuracy and rank of all methods, controls and references, and the paper's."""
+    entries = discover().entries
+    rows = []
+    for r in photograph_records():
+        paper = (str(r["rank"]), f"{r['published_mean']:.2f}", str(r["published_rank"])) if "rank" in r else (NONE,) * 3
+        rows.append((entries[r["method"]].title, spread(r["mean"], r["std"]), *paper))
+    return markdown(("method", "here", "rank", "paper", "rank"), "lrrrr", rows)
+
+
+def photograph_ranks() -> str:
+    """Return accuracy and rank of the methods of the paper, with their ranks there."""
+    entries = discover().entries
+    ranked = [r for r in photograph_records() if "rank" in r]
+    rows = [
+        (entries[r["method"]].title, spread(r["mean"], r["std"]), str(r["rank"]), str(r["published_rank"]))
+        for r in ranked
+    ]
+    return markdown(("method", "here", "rank", "rank in the paper"), "lrrr", rows)
 
 
 PARTS = {  # marker in docs/evidence.md -> its content
-    "published": lambda: published_table(Realworld.Options()),
-    "chosen": lambda: published_table(CHOSEN),
-    "all-methods": all_methods,
-    "pictures-table2": lambda: _page(of_frozen(Table2())),
-    "pictures-table3": lambda: _page(of_frozen(Table3())),
-    "pictures-table4": lambda: _page(of_frozen(Table4())),
+    "realworld": agreement_summary,
+    "chosen": chosen_summary,
+    "all-methods": all_methods_summary,
+    "selection": selection_study,
+    "photographs": photograph_ranks,
+}
+FILES = {  # in docs/tables
+    "realworld.csv": lambda: realworld_csv(PRINTED),
+    "realworld-chosen.csv": lambda: realworld_csv(CHOSEN),
+    "realworld-all.csv": all_methods_csv,
 }
