@@ -70,7 +70,7 @@ def main() -> None:
     runs = missing_runs(source, target)
     sets = []
     for path in sorted(source.glob("candidates/*/*.npz")):
-        if path.name.startswith("annotator-") or candidates_digest(path) not in runs.values():
+        if candidates_digest(path) not in runs.values():
             continue
         other = target / path.relative_to(source)
         if not other.exists():
