@@ -1,7 +1,7 @@
-"""ABLE: ambiguity-induced contrastive learning.
+"""ABLE — ambiguity-induced contrastive learning.
 
-S. Xia, J. Lv, N. Xu, X. Geng. Ambiguity-Induced Contrastive Learning for Instance-Dependent Partial Label Learning.
-IJCAI-ECAI 2022, pp. 3615–3621.
+S. Xia, J. Lv, N. Xu, X. Geng: Ambiguity-Induced Contrastive Learning for Instance-Dependent Partial Label Learning,
+IJCAI 2022, pp. 3615–3621.
 
 Two views of each of B images; T label confidences before the step, ℓ logits of the weak view, z unit embeddings.
 
@@ -62,7 +62,11 @@ def ambiguity_loss(embeddings: Tensor, weights: Tensor, temperature: float, base
 
 @register
 class ABLE(Method):
-    """Two views pulled towards the images that stand for any of their candidate classes, weighted by confidence."""
+    """PRODEN's loss plus a contrastive loss on two views. An image is pulled towards the images whose most probable candidate
+    is one of its own candidates, weighted by confidence.
+
+    Network outputs: logits, embedding.
+    """
 
     name = "able"
     about = About("ABLE", "IDPLL", venue="IJCAI", year=2022, forwards="2", state="N×C confidence")
@@ -70,10 +74,10 @@ class ABLE(Method):
 
     @dataclass(frozen=True)
     class Config:
-        temperature: float = 0.1  # τ of all released commands
+        temperature: float = 0.1  # τ; all released commands
         base_temperature: float = 0.07  # τ₀ of the released code; equal to τ it removes the prefactor
-        loss_weight: float = 1.0  # λ of all released commands
-        embed_dim: int = 128  # released
+        loss_weight: float = 1.0  # λ; all released commands
+        embed_dim: int = 128  # length of the embedding; released
         # Whose confidences weigh the positives: the anchor's own (paper), or, as released, those of the training row
         # that has the anchor's position in the batch as its number.
         confidence_lookup: Literal["sample", "batch_position"] = "sample"

@@ -1,7 +1,7 @@
 """ABS-MAE and ABS-GCE: bounded losses, averaged over the candidates.
 
-J. Lv, B. Liu, L. Feng, N. Xu, M. Xu, B. An, G. Niu, X. Geng, M. Sugiyama. On the Robustness of Average Losses for
-Partial-Label Learning. IEEE TPAMI, online 2023 (arXiv 2106.06152).
+J. Lv, B. Liu, L. Feng, N. Xu, M. Xu, B. An, G. Niu, X. Geng, M. Sugiyama: On the Robustness of Average Losses for
+Partial-Label Learning, TPAMI 2023 (online; arXiv 2106.06152).
 
     L = (1/B) Σ_i (1/|S_i|) Σ_{j∈S_i} ℓ(p_i, j),   p = softmax of the logits
     MAE   ℓ(p, j) = ‖p − e_j‖₁ = 2 (1 − p_j)
@@ -42,7 +42,11 @@ def average_mae(logits: Tensor, candidates: Tensor) -> Tensor:
 
 @register
 class AbsMAE(Method):
-    """Mean absolute error; indifferent to how probability is spread inside a candidate set."""
+    """Mean absolute error, averaged over the candidates. The loss is bounded: candidates without probability have no
+    gradient, and with many classes training starts slowly.
+
+    Network outputs: logits.
+    """
 
     name = "abs-mae"
     about = About("ABS-MAE", "PLL", venue="TPAMI", year=2023, forwards="1", state="none")
@@ -64,7 +68,11 @@ class AbsMAE(Method):
 
 @register
 class AbsGCE(AbsMAE):
-    """Generalised cross-entropy, between MAE and the logarithm."""
+    """Generalised cross-entropy, averaged over the candidates: between mean absolute error (q = 1) and the logarithm
+    (q → 0).
+
+    Network outputs: logits.
+    """
 
     name = "abs-gce"
     about = About("ABS-GCE", "PLL", venue="TPAMI", year=2023, forwards="1", state="none")

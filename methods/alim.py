@@ -84,7 +84,11 @@ def prior_at(margins: Tensor, noise_rate: float, cap: bool) -> Tensor:
 
 @register
 class ALIM(Method):
-    """PiCO that lets labels outside the candidate set count with an adaptive weight, and mixes images."""
+    """PiCO with mix-up for candidate sets that may miss the true label: labels outside the set count with an adaptive
+    weight, which follows the estimated share of such sets.
+
+    Network outputs: logits, embedding; of a momentum network: embedding.
+    """
 
     name = "alim"
     about = About(
@@ -109,9 +113,9 @@ class ALIM(Method):
 
     @dataclass(frozen=True)
     class Config:
-        noise_rate: float | None = None  # η; None: estimated. Released: the true rate of the setting, an oracle
-        prior_start: float = 0.08  # released: 80 of 1000 epochs with λ = 0; 0.3 on CUB-200
-        target_start: float = 0.0  # released; 0.145 on CUB-200: 29 of 200 epochs with uniform targets
+        noise_rate: float | None = None  # η; None: estimated here; released: the true rate, an oracle
+        prior_start: float = 0.08  # λ = 0 until then; released: 80 of 1000 epochs; CUB-200: 0.3
+        target_start: float = 0.0  # uniform targets until then; released; CUB-200: 0.145, 29 of 200 epochs
         contrast_weight: float = 0.5  # released, like the next nine
         mixup_weight: float = 1.0
         mixup_alpha: float = 4.0

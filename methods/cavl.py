@@ -1,7 +1,7 @@
-"""CAVL: class activation value learning.
+"""CAVL — class activation value learning.
 
-F. Zhang, L. Feng, B. Han, T. Liu, G. Niu, T. Qin, M. Sugiyama. Exploiting Class Activation Value for Partial-Label
-Learning. ICLR 2022.
+F. Zhang, L. Feng, B. Han, T. Liu, G. Niu, T. Qin, M. Sugiyama: Exploiting Class Activation Value for Partial-Label
+Learning, ICLR 2022.
 
     v_j = |1 − o_j| o_j                                     class activation value of the logit o_j
     L = −(1/B) Σ_i Σ_j C_ij log softmax(o_i)_j              C starts uniform on the candidates
@@ -57,7 +57,11 @@ def label_weights(labels: Tensor, num_classes: int, smoothing: float = 0.0) -> T
 
 @register
 class CAVL(Method):
-    """Hard labels by class activation value, renewed at every visit."""
+    """Self-training with hard labels: at every visit the candidate with the largest class activation value |1 − o|·o, where
+    o is its logit.
+
+    Network outputs: logits.
+    """
 
     name = "cavl"
     about = About("CAVL", "PLL", venue="ICLR", year=2022, forwards="2", state="N×C label weights")
@@ -65,7 +69,7 @@ class CAVL(Method):
 
     @dataclass(frozen=True)
     class Config:
-        outside: Outside = "excluded"  # abstract; released "zero": others than candidates count as 0 and may win
+        outside: Outside = "excluded"  # paper's abstract; released: "zero", non-candidates count as 0 and may win
         smoothing: float = 0.0  # released; its unused function for it has 0.1
         second_forward_bn: Literal["update", "frozen"] = "update"  # released: batch norm is updated twice per step
 

@@ -34,7 +34,10 @@ def candidate_likelihood_loss(logits: Tensor, candidates: Tensor, include_consta
 
 @register
 class CC(Method):
-    """Maximum likelihood of the candidate sets; no state."""
+    """Maximum likelihood of the candidate sets: minus the logarithm of the probability mass on the candidates.
+
+    Network outputs: logits.
+    """
 
     name = "cc"
     about = About("CC", "PLL", venue="NeurIPS", year=2020, forwards="1", state="none")
@@ -42,7 +45,7 @@ class CC(Method):
 
     @dataclass(frozen=True)
     class Config:
-        include_constant: bool = False  # released code drops the constant; the gradient is the same
+        include_constant: bool = False  # released code; paper: True; the gradient is the same
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)

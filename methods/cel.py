@@ -153,7 +153,11 @@ def updated_prototypes(
 
 @register
 class CEL(Method):
-    """Class-wise embeddings: candidates of an image together, its likeliest class at that class's prototype."""
+    """Every image has one embedding per class. Those of its candidates are pulled together and away from the other classes;
+    in a second stage the most probable candidate is also pulled towards the prototype of its class.
+
+    Network outputs: logits, one embedding per class.
+    """
 
     name = "cel"
     about = About("CEL", "IDPLL", venue="KDD", year=2025, forwards="2", state="N×C confidence, C×l prototypes")
@@ -161,12 +165,12 @@ class CEL(Method):
 
     @dataclass(frozen=True)
     class Config:
-        alpha: float = 0.5  # weight of L_cal; paper's advice
-        beta: float = 1.0  # weight of L_pdl; paper's advice (the code's default is 0.5)
+        alpha: float = 0.5  # weight of L_cal; recommended by the paper
+        beta: float = 1.0  # weight of L_pdl; recommended by the paper; released default: 0.5
         gamma1: float = 1.0  # push-apart weight in L_cal; paper
         gamma2: float = 1.0  # push-apart weight in L_pdl; paper: 1 or 2
         warmup: float = 0.5  # first stage, without L_pdl; paper: 250 of 500 epochs
-        embedding_length: int = 512  # l; paper
+        embedding_length: int = 512  # l, length of a class embedding; paper
         heads: int = 8  # released code, as the next two
         feed_forward: int = 2048
         dropout: float = 0.1

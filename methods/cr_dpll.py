@@ -82,7 +82,11 @@ def consistency_weight(epoch: int, ramp_epochs: int, max_weight: float, first_ep
 
 @register
 class CrDpll(Method):
-    """One network; every view is pulled towards one label distribution per image, refreshed in closed form."""
+    """All views of an image are pulled towards one label distribution, the normalised geometric mean of their predictions on
+    the candidates. Non-candidates are trained as wrong labels.
+
+    Network outputs: logits.
+    """
 
     name = "cr-dpll"
     about = About("CR-DPLL", "PLL", venue="ICML", year=2022, forwards="3", state="N×C distribution")
@@ -90,10 +94,9 @@ class CrDpll(Method):
 
     @dataclass(frozen=True)
     class Config:
-        max_weight: float = 1.0  # λ, paper
-        ramp_fraction: float = 0.5  # T', paper: 100 of 200 epochs
-        # Released code: the target of the previous visit. "online" is the paper's Algorithm 1.
-        target_order: Literal["stored", "online"] = "stored"
+        max_weight: float = 1.0  # λ; paper
+        ramp_fraction: float = 0.5  # T'; paper: 100 of 200 epochs
+        target_order: Literal["stored", "online"] = "stored"  # released: that of the previous visit; paper: "online"
         first_epoch_number: int = 0  # released code: weight 0 in the first epoch; the paper counts from 1
         sup_eps: float = 0.0  # paper; the released 1e-7 loses the gradient where g ≈ 1 off the candidates
 

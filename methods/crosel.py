@@ -1,6 +1,6 @@
-"""CroSel: two networks select confident labels for each other.
+"""CroSel — two networks select confident labels for each other.
 
-S. Tian, H. Wei, Y. Wang, L. Feng. CroSel: Cross Selection of Confident Pseudo Labels for Partial-Label Learning.
+S. Tian, H. Wei, Y. Wang, L. Feng: CroSel: Cross Selection of Confident Pseudo Labels for Partial-Label Learning,
 CVPR 2024 (arXiv 2303.10365 v3).
 
 Each network remembers its largest probability and that class, over all classes, for each sample in the last t epochs.
@@ -82,7 +82,11 @@ def labelled_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 @register
 class CroSel(Method):
-    """Two networks, each taught by the labels that the other has held for some epochs."""
+    """Each of two networks trains on the confident labels of the other: candidates that stayed its prediction, with high
+    probability, for several epochs. A consistency loss on mixed images covers all samples.
+
+    Network outputs: logits of two networks.
+    """
 
     name = "crosel"
     about = About(
@@ -97,11 +101,11 @@ class CroSel(Method):
 
     @dataclass(frozen=True)
     class Config:
-        warmup: float = 0.05  # released: 10 of 200 epochs; at least `history` epochs, so that banks are full, unless 0
-        history: int = 3  # t; released, like the next three
-        threshold: float = 0.9  # γ
+        warmup: float = 0.05  # released: 10 of 200 epochs; at least `history`, unless 0
+        history: int = 3  # t, epochs; released
+        threshold: float = 0.9  # γ; released
         lambda_cr: float = 1.0  # released command for CIFAR-100; for CIFAR-10: 4
-        mixup_alpha: float = 0.75  # α
+        mixup_alpha: float = 0.75  # α; released
         mixup: bool = True  # released commands; its parser's default is off
         warmup_view: Literal["plain", "weak"] = "plain"  # released; the paper does not say
         # Algorithm 1 names a temperature T. The release computes sharpened targets and overwrites them at once.

@@ -93,7 +93,11 @@ def weighted_contrastive_loss(
 
 @register
 class DIRK(Method):
-    """Self-distillation from a teacher whose confidences are rectified, with a contrastive loss guided by them."""
+    """An averaged teacher labels one view. Its probabilities are rectified so that no non-candidate exceeds a candidate; they
+    are the targets of the student and weight the positives of a contrastive loss.
+
+    Network outputs: logits, embedding.
+    """
 
     name = "dirk"
     about = About("DIRK", "IDPLL", venue="AAAI", year=2024, forwards="4", state="teacher, queue of 4096")
@@ -101,15 +105,15 @@ class DIRK(Method):
 
     @dataclass(frozen=True)
     class Config:
-        weight: float = 1.0  # λ; the code's default (0 = "DIRK", 1 = "DIRK-REF" in the repository)
-        momentum: float = 0.99  # m of the teacher; code
-        queue_length: int = 4096  # K; code
-        feat_temp: float = 0.07  # τ; code
-        dist_temp: float = 0.4  # τ_d; code
-        base_temp: float = 0.07  # (W) is scaled by τ/base_temp; code
+        weight: float = 1.0  # λ; default of the released code, which calls 0 "DIRK" and 1 "DIRK-REF"
+        momentum: float = 0.99  # of the teacher; released code
+        queue_length: int = 4096  # K; released code
+        feat_temp: float = 0.07  # τ; released code
+        dist_temp: float = 0.4  # τ_d; released code
+        base_temp: float = 0.07  # (W) is scaled by τ/base_temp; released code
         log_eps: float = 0.0  # released: 1e-12 inside the logarithm of (W)
-        contrastive_start: int = 1  # first epoch of (W), counted in epochs: code (a queue not yet full does no harm)
-        projection_length: int = 128  # code
+        contrastive_start: int = 1  # first epoch of (W); released code (a queue that is not full is harmless)
+        projection_length: int = 128  # released code
         teacher_init: Literal["copy", "independent"] = "copy"  # released: independent
         always_three_views: bool = False  # released: with λ = 0 the contrastive passes are still made, for nothing
 

@@ -72,7 +72,11 @@ def lowered(delta: float, distances: Tensor, wanted: int, dec: float) -> float:
 
 @register
 class FREDIS(Method):
-    """Self-training on three views with candidate sets that lose labels and gain others."""
+    """Self-training on three views with a complementary loss on non-candidates, for candidate sets that may miss the true
+    label: in rounds, labels leave the sets and others join them.
+
+    Network outputs: logits.
+    """
 
     name = "fredis"
     about = About("FREDIS", "PLL", venue="ICML", year=2023, forwards="3", state="N×C sets, weights and posterior")
@@ -88,16 +92,16 @@ class FREDIS(Method):
     @dataclass(frozen=True)
     class Config:
         T: float = 1.0  # released parser, like lam, alpha, theta, delta, times; searched per setting from 0.8 to 10
-        lam: float = 1.0  # 10 in most suggested settings
-        alpha: float = 1.0  # 0.001 to 10 in the suggested settings
+        lam: float = 1.0  # released parser; most suggested settings: 10
+        alpha: float = 1.0  # released parser; suggested settings: 0.001 to 10
         theta: float = 1e-6
         delta: float = 1.0
         inc: float = 0.01  # suggested settings: 1e-4 to 0.1; the parser's 1e-6 never moves θ
         dec: float = 1e-3  # suggested settings: 1e-4 to 0.1; parser 1e-6
         change_size: float = 0.011  # N as a share of the training set: 500 of 45,000 in the parser
         times: int = 2  # M; the release cuts it to an integer
-        update_interval: float = 0.04  # share of training between rounds: 10 of 250 epochs in the suggested settings
-        warmup: float = 0.5  # share of training with fixed sets: 250 + 250 epochs, the parser's warm_up
+        update_interval: float = 0.04  # between rounds; suggested settings: 10 of 250 epochs
+        warmup: float = 0.5  # with fixed sets; released parser: 250 + 250 epochs
         log_eps: float = 1e-7  # released: ε of the complementary loss
         # Released "all": of too many, it draws among all entries that meet the threshold, changed or not.
         eligible: Literal["changing", "all"] = "changing"

@@ -120,7 +120,11 @@ def marginal_nll(u: Tensor, h: Tensor, candidates: Tensor, T1: float, T2: float)
 
 @register
 class IDGP(Method):
-    """Two networks, one for the correct label and one for the labels added to it."""
+    """One network models the correct label, a second one the labels that an annotator adds to it. Both are fitted to the
+    candidate sets by maximum a posteriori estimation; the first one is the classifier.
+
+    Network outputs: logits of two networks.
+    """
 
     name = "idgp"
     about = About("IDGP", "IDPLL", venue="ICLR", year=2023, forwards="6", state="second network, two N×C tables")
@@ -128,8 +132,7 @@ class IDGP(Method):
 
     @dataclass(frozen=True)
     class Config:
-        # The released CIFAR-100 setting, the only tuned one with 100 classes; all ones is the neutral alternative.
-        # Beware of α: the release pairs it with a learning rate of 1e-3 (see normalise_weights).
+        # released for CIFAR-100 and a learning rate of 1e-3, like the next seven; 1 is neutral; see normalise_weights
         alpha: float = 100.0
         beta: float = 0.01
         delta: float = 1.0
@@ -138,9 +141,9 @@ class IDGP(Method):
         eta: float = 1.0
         T1: float = 9.961146318408721
         T2: float = 8.3158546166844
-        warm_up: float = 0.01  # released: 5 of 500 epochs, there before the 500; at least one epoch unless 0
+        warm_up: float = 0.01  # released: 5 epochs before the 500; at least one unless 0
         joint_warmup: bool = True  # False as released: f, then g. The two do not interact, jointly data load once
-        ramp: float = 0.2  # released: 100 epochs, counted from the end of the warm-up
+        ramp: float = 0.2  # of λ; released: 100 of 500 epochs, counted from the end of the warm-up
         g_likelihood: GLikelihood = "released"
         flip_pseudo_label: bool = True  # released; repairs the released g likelihood, so False with "jensen"
         g_reduction: Reduction = "batch_class"  # released CIFAR-100 script; "batch" in the other one

@@ -94,7 +94,11 @@ def log_one_minus(log_p: Tensor) -> Tensor:
 
 @register
 class LWS(Method):
-    """One-versus-rest losses weighted on each side of the candidate set."""
+    """One-versus-rest losses: candidates should score high, the other classes low. Softmax probabilities weight the classes,
+    normalised inside and outside the candidate set separately.
+
+    Network outputs: logits.
+    """
 
     name = "lws"
     about = About("LWS", "PLL", venue="ICML", year=2021, forwards="2", state="N×C weights")
@@ -102,11 +106,11 @@ class LWS(Method):
 
     @dataclass(frozen=True)
     class Config:
-        lw: float = 1.0  # β; paper {1, 2}, released runs mostly 1 (its parser's default 0 switches the part off)
+        lw: float = 1.0  # β; paper: 1 or 2; released runs: mostly 1 (default of the parser: 0, off)
         lw0: float = 1.0  # released code and paper
-        binary_loss: Literal["sigmoid", "cross_entropy"] = "sigmoid"  # the benchmark's entry LWS; the other is LWC
+        binary_loss: Literal["sigmoid", "cross_entropy"] = "sigmoid"  # "cross_entropy" is LWC
         eps: float = 1e-8  # released code; 0 is the paper's form
-        init: Literal["all", "sides"] = "all"  # released code; "sides" is the paper's
+        init: Literal["all", "sides"] = "all"  # released code; paper: "sides"
         zero_gradient_at_zero: bool = False  # released code: no gradient where a logit is exactly 0
         second_forward_bn: Literal["update", "frozen"] = "update"  # released code
 

@@ -135,7 +135,11 @@ def complementary_loss(logits: Tensor, candidates: Tensor, unselected: Tensor) -
 
 @register
 class NEPLL(Method):
-    """Two networks that learn from the samples they have disambiguated well."""
+    """Two networks start as PRODEN. Then they train on the samples whose label weights have low normalised entropy; from the
+    others they only learn that non-candidates are wrong. In a third phase more samples are selected.
+
+    Network outputs: logits of two networks.
+    """
 
     name = "nepll"
     about = About(
@@ -145,10 +149,9 @@ class NEPLL(Method):
 
     @dataclass(frozen=True)
     class Config:
-        # Epochs of the released run, of 450, as fractions.
-        warmup: float = 60 / 450  # end of warm-up, at least one epoch unless 0
-        rampup: float = 100 / 450  # length of the ramp of w, counted from the first epoch of training
-        expand: float = 300 / 450  # start of the expansion phase
+        warmup: float = 60 / 450  # released: end of the warm-up, 60 of 450 epochs; at least one unless 0
+        rampup: float = 100 / 450  # released: ramp of w, the first 100 of 450 epochs
+        expand: float = 300 / 450  # released: start of the expansion phase, 300 of 450 epochs
         eta: float = 0.6  # released: share of samples selected
         lam: float = 0.99  # released: EMA factor of κ, per step
         T: float = 0.5  # released: temperature that sharpens UD samples

@@ -1,6 +1,6 @@
-"""PaPi: a prototypical classifier, guided by a linear one.
+"""PaPi — a prototypical classifier, guided by a linear one.
 
-S. Xia, J. Lv, N. Xu, G. Niu, X. Geng. Towards Effective Visual Representations for Partial-Label Learning. CVPR 2023
+S. Xia, J. Lv, N. Xu, G. Niu, X. Geng: Towards Effective Visual Representations for Partial-Label Learning, CVPR 2023
 (arXiv 2305.06080).
 
     s_i ← φ s_i + (1−φ) softmax of o_i over S_i                       soft targets, before the loss; o logits, weak view
@@ -81,7 +81,11 @@ def alignment_loss(
 
 @register
 class PaPi(Method):
-    """A linear classifier finds the labels and teaches a prototypical one, which shapes the representation."""
+    """A linear classifier learns soft targets as in self-training. A prototypical classifier of mixed images is aligned with
+    these targets, which shapes the shared representation.
+
+    Network outputs: logits, embedding.
+    """
 
     name = "papi"
     about = About("PaPi", "PLL", venue="CVPR", year=2023, forwards="4", state="N×C targets, C×d prototypes")
@@ -89,10 +93,10 @@ class PaPi(Method):
 
     @dataclass(frozen=True)
     class Config:
-        tau: float = 0.3  # released for CIFAR; its instance-dependent CIFAR-100: 1.0, Mini-ImageNet: 0.1
-        mixup_alpha: float = 8.0  # a; released for CIFAR; its instance-dependent CIFAR-100 and Mini-ImageNet: 5.0
+        tau: float = 0.3  # released for CIFAR; instance-dependent CIFAR-100: 1.0; Mini-ImageNet: 0.1
+        mixup_alpha: float = 8.0  # a; released for CIFAR; instance-dependent CIFAR-100 and Mini-ImageNet: 5.0
         alignment_weight: float = 1.0  # top of ψ; released, like the next five
-        rampup: float = 0.02  # share of training until ψ is full, 10 of 500 epochs; at least one epoch, in which ψ is 0
+        rampup: float = 0.02  # of ψ; released: 10 of 500 epochs; at least one, in which ψ is 0
         phi_start: float = 0.95
         phi_end: float = 0.8
         gamma_start: float = 0.9

@@ -1,7 +1,7 @@
-"""PiCO: contrastive label disambiguation.
+"""PiCO — contrastive label disambiguation.
 
-H. Wang, R. Xiao, Y. Li, L. Feng, G. Niu, G. Chen, J. Zhao. PiCO: Contrastive Label Disambiguation for Partial Label
-Learning. ICLR 2022 (arXiv 2201.08984 v2).
+H. Wang, R. Xiao, Y. Li, L. Feng, G. Niu, G. Chen, J. Zhao: PiCO: Contrastive Label Disambiguation for Partial Label
+Learning, ICLR 2022 (arXiv 2201.08984 v2).
 
     ỹ_i = arg max_{j∈S_i} f_j(x_i)                                                          pseudo-label
     L_cont = (1/B) Σ_i −(1/|P_i|) Σ_{t∈P_i} log exp(q_i·A_t/τ) / Σ_{t'≠i} exp(q_i·A_t'/τ)   contrastive loss
@@ -90,7 +90,11 @@ def phi_at(epoch: int, epochs: int, start: float, end: float, lag: int = 0, befo
 
 @register
 class PiCO(Method):
-    """A classifier and a contrastive embedding that label for each other: pseudo-labels one way, prototypes the other."""
+    """The classifier's pseudo-labels choose the positives of a contrastive loss and update class prototypes. The candidate
+    whose prototype is nearest to the embedding moves the soft targets of the classifier.
+
+    Network outputs: logits, embedding; of a momentum network: embedding.
+    """
 
     name = "pico"
     about = About(
@@ -100,15 +104,15 @@ class PiCO(Method):
 
     @dataclass(frozen=True)
     class Config:
-        contrast_weight: float = 0.5  # λ; paper and release, like the next seven
-        tau: float = 0.07
-        gamma: float = 0.99  # prototype momentum
-        key_momentum: float = 0.999
-        phi_start: float = 0.95
-        phi_end: float = 0.8
-        queue_size: int = 8192  # released script for CUB-200: 4096, fewer than its training images
-        embed_dim: int = 128
-        warmup: float = 0.125  # share of training: 100 of 800 epochs at about ten candidates each (App. B.1)
+        contrast_weight: float = 0.5  # λ; paper and release
+        tau: float = 0.07  # paper and release
+        gamma: float = 0.99  # prototype momentum; paper and release
+        key_momentum: float = 0.999  # paper and release
+        phi_start: float = 0.95  # paper and release
+        phi_end: float = 0.8  # paper and release
+        queue_size: int = 8192  # paper and release; CUB-200: 4096, fewer than its training images
+        embed_dim: int = 128  # paper and release
+        warmup: float = 0.125  # paper (App. B.1): 100 of 800 epochs at about ten candidates per image
         # Paper against released code. Defaults: what published comparisons ran, unless it is an oversight.
         warmup_contrast: Literal["moco", "none"] = "moco"  # released; App. B.1: none
         prototype_normalise: Literal["batch", "sample"] = "batch"  # released; Eq. 7: after every sample

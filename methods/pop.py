@@ -71,7 +71,7 @@ class Purification(Method):
         inc: float = 1e-3  # released: its relative growth
         theta_max: float = 0.4  # released: no growth from here on
         change_tolerance: float = 1e-4  # released: growth if fewer than this share of all N·C entries left in the round
-        purify_rule: Literal["ratio", "difference"] = "ratio"  # released; the paper states the margin form
+        purify_rule: Literal["ratio", "difference"] = "ratio"  # released; paper: "difference", the margin form
         e: float = 0.999  # start, end and step of the margin: 1 − θ of the released rule
         e_end: float = 0.6
         e_step: float = 1e-3
@@ -157,7 +157,11 @@ class Purification(Method):
 
 @register
 class POP(Purification):
-    """Self-training on three views with candidate sets that shrink."""
+    """PRODEN's weighted loss on three views. In rounds, labels whose averaged weight is small against the largest one leave
+    the candidate sets.
+
+    Network outputs: logits.
+    """
 
     name = "pop"
     about = About("POP", "IDPLL", venue="ICML", year=2023, forwards="3", state="N×C sets, weights and their window sum")

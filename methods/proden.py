@@ -46,7 +46,11 @@ def updated_confidence(
 
 @register
 class Proden(Method):
-    """Self-training on candidate-restricted probabilities."""
+    """Cross-entropy with label weights that start uniform on the candidates. At every visit they are replaced by the
+    classifier's own probabilities, restricted to the candidates.
+
+    Network outputs: logits.
+    """
 
     name = "proden"
     about = About("PRODEN", "PLL", venue="ICML", year=2020, forwards="1", state="N×C confidence")
@@ -54,7 +58,7 @@ class Proden(Method):
 
     @dataclass(frozen=True)
     class Config:
-        # The paper's ablation; "progressive" is the method.
+        # the other values are ablations of the paper
         update: Literal["progressive", "never", "sudden", "iterative"] = "progressive"
         iterative_every: float = 0.2  # paper: weights recomputed every 100 of 500 epochs (update="iterative" only)
         # Paper: the fixed candidate set. Released code: stored weight > 0, so an underflowed candidate never returns.

@@ -30,7 +30,11 @@ def risk(logits: Tensor, confidence: Tensor, risk_scale: float = 1.0) -> Tensor:
 
 @register
 class RC(Method):
-    """Importance-weighted risk with self-estimated posteriors."""
+    """Importance-weighted cross-entropy, consistent with the classification risk if candidate sets are drawn uniformly. The
+    weights are the softmax over the candidates of a second forward pass after each step.
+
+    Network outputs: logits.
+    """
 
     name = "rc"
     about = About("RC", "PLL", venue="NeurIPS", year=2020, forwards="2", state="N×C confidence")
@@ -38,8 +42,8 @@ class RC(Method):
 
     @dataclass(frozen=True)
     class Config:
-        risk_scale: float = 1.0  # released code; the printed risk carries 0.5
-        second_forward_bn: Literal["update", "frozen"] = "update"  # released code
+        risk_scale: float = 1.0  # released code; paper: 0.5
+        second_forward_bn: Literal["update", "frozen"] = "update"  # released code: batch norm is updated twice per step
 
     label_confidence: Tensor  # (N, C) w
 

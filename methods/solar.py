@@ -115,7 +115,11 @@ def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
 
 @register
 class SoLar(Method):
-    """Self-training on labels that match an estimated class prior, the surest first."""
+    """For long-tailed classes: pseudo-labels from optimal transport match an estimated class prior, and the samples with the
+    smallest losses are trusted first.
+
+    Network outputs: logits.
+    """
 
     name = "solar"
     about = About(
@@ -131,19 +135,19 @@ class SoLar(Method):
 
     @dataclass(frozen=True)
     class Config:
-        queue_size: int = 16384  # rows: 64 batches of 256 in the release; 1024 on CUB-200
+        queue_size: int = 16384  # released: 64 batches of 256; CUB-200: 1024
         power: float = 3.0  # λ; released, like the next five
         iterations: int = 50  # the released test for convergence never fires
         tau: float = 0.99
         eta: float = 0.9
         rho_start: float = 0.2
-        rho_end: float = 0.5  # released: CIFAR-100, CUB-200, SUN397; CIFAR-10 0.6; parser 0.8
-        warmup: float = 0.05  # share of training in which η and ρ rise: 50 of 1000 epochs; CUB-200 0.1
+        rho_end: float = 0.5  # released: CIFAR-100, CUB-200, SUN397; CIFAR-10: 0.6; parser: 0.8
+        warmup: float = 0.05  # rise of η and ρ; released: 50 of 1000 epochs; CUB-200: 0.1
         mixup_alpha: float = 4.0  # released
         gamma1: float = 0.05  # released: pace of r while it is estimated (CIFAR-10 0.1) …
         gamma2: float = 0.01  # … and afterwards
-        # Share of training that only serves to estimate r; then the network starts anew. Released: 20 to 100 epochs
-        # before 200 to 1000. 0 leaves it out, near-equal on balanced data; 0.02 is meant for long tails.
+        # share of training that only estimates r before the network starts anew, 0.02 for long tails; released: 20 to 100
+        # epochs before the 200 to 1000
         estimate: float = 0.0
         absent_class: Literal["relax", "skip"] = "relax"  # released
 

@@ -126,7 +126,11 @@ class Decoder(nn.Sequential):
 
 @register
 class Valen(Method):
-    """Two networks: the encoder's label distributions teach the classifier, whose confidences tie the encoder."""
+    """After a PRODEN warm-up, an encoder infers one label distribution per image. It is trained to reconstruct the input, the
+    candidate set and a nearest-neighbour graph, and its distributions are the targets of the classifier.
+
+    Network outputs: logits of two networks, features for the graph.
+    """
 
     name = "valen"
     about = About("VALEN", "IDPLL", venue="NeurIPS", year=2021, forwards="2", state="2 N×C tables, N×k neighbours")
@@ -134,13 +138,13 @@ class Valen(Method):
 
     @dataclass(frozen=True)
     class Config:
-        warmup: float = 0.02  # paper: 10 of 500 epochs, inside the budget; at least one epoch unless 0
+        warmup: float = 0.02  # paper: 10 of 500 epochs; at least one unless 0
         k: int = 3  # released code: 3 neighbours everywhere
         alpha: float = 1.0  # w_rec; paper and released commands
-        beta: float = 0.1  # released commands for instance-dependent sets; paper 1
-        gamma: float = 10.0  # released CIFAR-10 command, journal code for CIFAR-100; paper 1
+        beta: float = 0.1  # released commands for instance-dependent sets; paper: 1
+        gamma: float = 10.0  # released CIFAR-10 command, journal code for CIFAR-100; paper: 1
         theta: float = 1.0  # paper and released commands
-        correct: float = 0.2  # κ: released CIFAR-10 command, journal code; 1 is the paper
+        correct: float = 0.2  # κ; released CIFAR-10 command, journal code; paper: 1
         floor: float = 0.01  # c₀: conference code; journal code 1e-6, whose sampling gradients reach 1e5
         prior: float = 1.0  # β₀: released code; the paper says "minor value"
         detach_normaliser: bool = True  # conference code; journal code False

@@ -25,7 +25,7 @@ from benchmark.files import ROOT, atomic_write
 from benchmark.tools import evidence
 from datasets.base import Source
 from datasets.registry import SOURCES
-from methods.registry import Entry, Setting, discover
+from methods.registry import Entry, discover
 
 README, METHODS, EVIDENCE = ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "docs" / "evidence.md"
 OWN_DATA = ROOT / "docs" / "own-data.md"
@@ -36,6 +36,24 @@ CURVES = (
 )
 NONE = "–"
 NOTICE = "<!-- Written by `python -m benchmark.tools.docs`. Change the code, not this page. -->"
+OTHERS = "Controls and references"  # heading of docs/methods.md
+# The fields of Config that docs/methods.md describes; of a method that is not listed here, the first three.
+MAIN_SETTINGS = {
+    "cel": ("alpha", "beta", "warmup", "embedding_length"),
+    "nepll": ("eta", "warmup", "expand"),
+    "pop": ("warm_up", "roll_window", "theta", "purify_rule"),
+    "idgp": ("alpha", "warm_up"),
+    "able": ("temperature", "loss_weight", "embed_dim"),
+    "valen": ("warmup", "beta", "gamma", "correct"),
+    "pico": ("warmup", "contrast_weight", "queue_size"),
+    "lws": ("lw", "init", "binary_loss"),
+    "proden": ("update",),
+    "papi": ("tau", "mixup_alpha", "rampup"),
+    "crosel": ("warmup", "history", "threshold", "lambda_cr"),
+    "cavl": ("outside",),
+    "fredis": ("lam", "alpha", "warmup", "update_interval"),
+    "solar": ("queue_size", "rho_end", "warmup", "estimate"),
+}
 
 
 # Markdown -----------------------------------------------------------------------------------------------------------
@@ -64,17 +82,32 @@ def ordered() -> list[Entry]:
     return known + [entry for name, entry in sorted(entries.items()) if name not in profile.with_extensions]
 
 
-def summary(entry: Entry) -> str:
-    """One line on a method: from its class when the file holds several, else from the head of the file."""
+def docstrings(entry: Entry) -> tuple[str, str]:
+    """Return the docstrings of a method's file and of its class."""
     tree = ast.parse(entry.file.read_text(encoding="utf-8"))
     own = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == entry.class_name)
-    text = ast.get_docstring(own) if entry.kind == "control" else ast.get_docstring(tree)
-    line = (text or "").split("\n")[0].rstrip(".")
+    return ast.get_docstring(tree) or "", ast.get_docstring(own) or ""
+
+
+def summary(entry: Entry) -> str:
+    """Return one line on a method: from its class if it is a control, else from the head of the file."""
+    of_file, of_class = docstrings(entry)
+    line = (of_class if entry.kind == "control" else of_file).split("\n")[0].rstrip(".")
     for mark in (" — ", ": "):
         head, found, rest = line.partition(mark)
         if found and head.lower() in (entry.title.lower(), entry.name):
             line = rest
     return line[:1].upper() + line[1:]
+
+
+def citation(entry: Entry) -> str:
+    """Return the reference of a method, or its summary if its file does not begin with 'summary, blank line, reference'.
+
+    A reference reads "Authors: Title, Venue Year"; of the authors the first is named.
+    """
+    _, _, rest = docstrings(entry)[0].partition("\n\n")
+    match = re.match(rf"([^,:]+), [^:]+: (.+?), {entry.venue} {entry.year}", " ".join(rest.split()))
+    return f"{match[1]} et al.: {match[2]}, {entry.venue} {entry.year}." if match else f"{summary(entry)}."
 
 
 def notes(entry: Entry) -> dict[str, str]:
@@ -101,32 +134,15 @@ def notes(entry: Entry) -> dict[str, str]:
     return found
 
 
-def type_of(setting: Setting) -> str:
-    """`float`, or the choices of a Literal."""
-    node = ast.parse(setting.annotation, mode="eval").body
-    if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") == "Literal":
-        choices = ast.literal_eval(node.slice)
-        return ", ".join(f"`{c}`" for c in (choices if isinstance(choices, tuple) else (choices,)))
-    return f"`{setting.annotation}`"
-
-
 def shown(value: Any) -> str:
-    """A default as one would type it after `--set`."""
-    return f"`{value:.6g}`" if isinstance(value, float) else f"`{value}`"
+    """Return a default as one would type it after `--set`."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def cases(subject: str) -> Counter[str]:
-    """Golden cases by variant; empty where there is no manifest."""
-    manifest = VECTORS / subject / "manifest.json"
-    if not manifest.is_file():
-        return Counter()
-    return Counter(case["variant"] for case in json.loads(manifest.read_text(encoding="utf-8"))["cases"])
-
-
-def cases_text(subject: str) -> str:
-    found = cases(subject)
-    parts = ", ".join(f"{found[kind]} {kind}" for kind in ("official", "paper") if found[kind])
-    return f"{found.total()} ({parts})" if found else NONE
+def golden_cases() -> Counter[str]:
+    """Return the numbers of golden cases by variant."""
+    manifests = [json.loads(path.read_text(encoding="utf-8")) for path in VECTORS.glob("*/manifest.json")]
+    return Counter(case["variant"] for manifest in manifests for case in manifest["cases"])
 
 
 def costs() -> Mapping[str, Mapping[str, Any]]:
@@ -135,86 +151,87 @@ def costs() -> Mapping[str, Mapping[str, Any]]:
 
 # The pages ----------------------------------------------------------------------------------------------------------
 def methods_page() -> str:
-    """docs/methods.md."""
+    """Return docs/methods.md."""
     entries, measured = ordered(), costs()
-    head = [
-        "name",
-        "title",
-        "venue",
-        "year",
-        "type",
-        "views",
-        "forward passes",
-        "extra state",
-        "conformance cases",
-        "time per step",
-    ]
+    head = ["method", "type", "views", "passes", "state", "time"]
     rows = []
     for entry in entries:
         time = measured.get(entry.name, {}).get("seconds_per_step_relative_to_proden")
         row = [
-            f"[`{entry.name}`](#{entry.name})",
-            entry.title,
-            entry.venue,
-            str(entry.year or NONE),
+            f"[`{entry.name}`](#{section_of(entry)})",
             entry.kind,
-            ", ".join(entry.views),
+            "+".join(entry.views),
             entry.forwards,
             entry.state,
-            cases_text(entry.file.stem) if entry.kind in ("PLL", "IDPLL") else NONE,
-            NONE if time is None else f"{time:.2f} ×",
+            NONE if time is None else f"{time:.2f}",
         ]
         rows.append(row)
     dates = " and ".join(sorted({cost["measured"] for cost in measured.values()}))
-    total = sum(cases(path.parent.name).total() for path in VECTORS.glob("*/manifest.json"))
-    shared = " and ".join(f"{cases(name).total()} on the {what}" for name, what in SHARED.items())
-    reading = [
-        "* **type**: PLL and IDPLL as in the CEL paper; controls and references stand apart in every table.",
-        "* **views**: what the method is handed of each image; see [views](protocol.md#views).",
-        "* **forward passes**: of a whole network, per sample and step, with or without gradient.",
-        "* **extra state**: what it keeps besides network weights. N samples, C classes.",
-        f"* **conformance cases**: golden numbers in `tests/vectors` that its functions must meet at a relative 1e-6. "
-        f"`official` comes from the released code, `paper` from a naive loop over the printed equation. "
-        f"There are {total} in all, with {shared}. Controls share the cases of the method that they vary.",
-        "* **time per step** is relative to PRODEN's, on the small network of `quick` and in processor time. "
+    numbers = golden_cases()
+    columns = [
+        "* **type**: PLL and IDPLL as in the CEL paper. Controls and references are set apart in every table.",
+        "* **views**: the [views](protocol.md#views) of an image that the method gets.",
+        "* **passes**: forward passes of a whole network per sample and step.",
+        "* **state**: what is stored besides network weights, for N samples and C classes.",
+        "* **time**: of a training step relative to PRODEN, on the small CNN and one CPU thread. "
         f"Measured on {dates}, see [speed](speed.md).",
     ]
     parts = [
         "# Methods",
         NOTICE,
-        "Each method is one file under `methods/`. Add your own as in [add a method](add-a-method.md).",
+        "Every method is one file under `methods/`, which begins with reference and equations. The first thirteen are "
+        "those of the CEL paper, the eight after the references are extensions. See also [add a method](add-a-method.md).",
         table(head, rows),
-        "\n".join(reading),
+        "\n".join(columns),
+        f"Losses, state updates, candidate rules and statistics match {numbers.total()} golden cases to a relative 1e-6: "
+        f"{numbers['official']} from released code, {numbers['paper']} from printed equations.",
         "## Settings",
-        "Every field can be set on the command line, `--set cel.alpha=0.1`, or in a profile. Warm-ups and ramps are "
-        "fractions of training. The notes are comments of the source; [protocol](protocol.md) explains what differs "
-        "from paper or release.",
-        *map(_section, entries),
+        "Every field of a method's `Config` can be set in a profile or with `--set cel.alpha=0.1`. "
+        "`./reproduce.sh list methods --json` prints all fields with types and defaults; the comments beside them in the "
+        "source files say what they mean and where the values come from. The sections below list the most important ones. "
+        "Warm-ups and ramps are fractions of training. [Paper and released code](protocol.md#paper-and-released-code) "
+        "compares the readings.",
+        *(_section(entry) for entry in entries if has_section(entry)),
+        f"## {OTHERS}",
+        "\n".join(_line(entry) for entry in entries if not has_section(entry)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-SHARED = {"candidates": "candidate rules", "statistics": "statistics"}
+def has_section(entry: Entry) -> bool:
+    """Return whether docs/methods.md has a section on a method: it is neither a control nor a reference."""
+    return entry.kind in ("PLL", "IDPLL")
+
+
+def section_of(entry: Entry) -> str:
+    """Return the anchor of docs/methods.md that describes a method."""
+    return (entry.title if has_section(entry) else OTHERS).lower().replace(" ", "-")
+
+
+def _source(entry: Entry) -> str:
+    where = entry.file.relative_to(ROOT)
+    return f"[{where.name}](../{where})"
 
 
 def _section(entry: Entry) -> str:
-    where = entry.file.relative_to(ROOT)
-    lines = [f"### {entry.name}", f"{summary(entry)}. Source: [`{where}`](../{where})."]
-    if not entry.config:
-        return "\n\n".join([*lines, "No settings."])
-    comments = notes(entry)
-    rows = [
-        [f"`{name}`", type_of(setting), shown(setting.default), comments.get(name, "")]
-        for name, setting in entry.config.items()
-    ]
-    return "\n\n".join([*lines, table(["field", "type", "default", "note"], rows)])
+    comments, settings = notes(entry), []
+    for name in MAIN_SETTINGS.get(entry.name, tuple(entry.config)[:3]):
+        note = f" ({comments[name].rstrip('.')})" if comments.get(name) else ""
+        settings.append(f"`{name}={shown(entry.config[name].default)}`{note}")
+    idea = " ".join(docstrings(entry)[1].split())
+    defaults = f"Defaults: {', '.join(settings)}." if settings else "No settings."
+    return "\n\n".join(filter(None, [f"### {entry.title}", f"{citation(entry)} {_source(entry)}", idea, defaults]))
+
+
+def _line(entry: Entry) -> str:
+    return f"* `{entry.name}` ({_source(entry)}): {summary(entry)}."
 
 
 def method_list() -> str:
     """README's list of methods."""
     rows = [
         [
-            f"[`{e.name}`](docs/methods.md#{e.name})",
+            f"[`{e.name}`](docs/methods.md#{section_of(e)})",
             e.kind,
             f"{e.venue} {e.year}" if e.year and e.kind != "control" else NONE,
             summary(e),

@@ -126,18 +126,18 @@ def test_every_setting_that_the_docs_name_exists_and_takes_the_value() -> None:
             where = f"{name_of(page)}: {scope}.{key}={value}"
             assert key in scopes[scope], f"{where}: no such field"
             scopes[scope][key].parse(value)
-            if page.name == "protocol-methods.md" and scope not in SECTIONS:
+            if page.name == "protocol.md" and scope not in SECTIONS:
                 other = scopes[scope][key].parse(value) != scopes[scope][key].default
                 assert other, f"{where} is the default, not the other reading"
             checked += 1
     assert checked > 50
 
 
-def test_every_method_of_the_paper_has_its_table_of_readings() -> None:
-    text = (ROOT / "docs" / "protocol-methods.md").read_text(encoding="utf-8")
+def test_every_method_of_the_paper_has_its_readings() -> None:
+    text = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
     profile = tomllib.loads((PROFILES / "paper.toml").read_text(encoding="utf-8"))
     for name in profile["methods"]:
-        assert f"`{name}." in text, f"docs/protocol-methods.md names no field of {name}"
+        assert f"`{name}." in text, f"docs/protocol.md names no field of {name}"
 
 
 def test_the_numbers_of_runs_are_those_of_the_plan() -> None:
@@ -161,6 +161,11 @@ def test_the_numbers_of_runs_are_those_of_the_plan() -> None:
 
 def test_generated_parts_are_fresh() -> None:
     assert generated.main(["--check"]) == 0
+
+
+def test_every_method_of_the_tree_has_its_reference() -> None:
+    for entry in filter(generated.has_section, generated.ordered()):
+        assert " et al.: " in generated.citation(entry), f"{entry.file} does not begin with its reference"
 
 
 def test_a_stale_part_is_noticed() -> None:
