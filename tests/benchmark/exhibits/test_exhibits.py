@@ -206,4 +206,4 @@ def test_a_caption_names_the_devices_of_the_runs_not_the_one_that_prints_it(tmp_
     assert contents.device == "cuda Fake GPU 24 GB (4 runs) and cpu EPYC (2 runs)"
     assert contents.datasets[0].test_rows == 400
     table = table2(inputs.runs, contents)
-    assert f"device {contents.device}." in table.caption and "(400 rows)" in " ".join(table.notes)
+    assert f"device {contents.device}." in table.origin and "(400 rows)" in " ".join(table.notes)
