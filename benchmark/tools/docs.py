@@ -23,8 +23,6 @@ from benchmark.config.profile import load_profile
 from benchmark.config.sections import SECTIONS, fields_of
 from benchmark.files import ROOT, atomic_write
 from benchmark.tools import evidence
-from datasets.base import Source
-from datasets.registry import SOURCES
 from methods.registry import Entry, discover
 
 README, METHODS, EVIDENCE = ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "docs" / "evidence.md"
@@ -227,30 +225,6 @@ def _line(entry: Entry) -> str:
     return f"* `{entry.name}` ({_source(entry)}): {summary(entry)}."
 
 
-def method_list() -> str:
-    """README's list of methods."""
-    rows = [
-        [
-            f"[`{e.name}`](docs/methods.md#{section_of(e)})",
-            e.kind,
-            f"{e.venue} {e.year}" if e.year and e.kind != "control" else NONE,
-            summary(e),
-        ]
-        for e in ordered()
-    ]
-    return table(["name", "type", "venue", "what"], rows)
-
-
-def dataset_list() -> str:
-    """README's list of data sets."""
-    return table(["name", "group", "train / test", "classes"], [_dataset_row(source) for source in SOURCES.values()])
-
-
-def _dataset_row(source: Source) -> list[str]:
-    sizes = f"{source.train_size:,} / {source.test_size:,}" if source.train_size and source.test_size else NONE
-    return [f"`{source.name}`", source.group, sizes, str(source.num_classes or NONE)]
-
-
 def settings_table() -> str:
     """docs/own-data.md: every setting of a run, from the sections of the configuration and the comments beside fields."""
     rows = []
@@ -268,10 +242,8 @@ def settings_table() -> str:
 def readme(text: str) -> str:
     """README.md with its generated parts renewed."""
     for marker, content in (
-        ("methods", method_list()),
-        ("datasets", dataset_list()),
         ("curves", CURVES),
-        ("realworld", evidence.agreement_summary()),
+        ("quick-table", evidence.quick_table()),
         ("pictures", evidence.photographs()),
     ):
         text = replaced(text, marker, content)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.analysis.published import Agreement, count
-from benchmark.analysis.table import NONE
+from benchmark.analysis.table import NONE, to_markdown
 from benchmark.config.selection import select
 from benchmark.exhibits.base import Inputs
 from benchmark.exhibits.parts.cells import signed, spread
@@ -201,10 +201,11 @@ def photograph_records() -> tuple[Mapping[str, Any], ...]:
 
 
 def photographs() -> str:
-    """Return accuracy and rank of all methods, controls and references, and the paper's."""
-    entries = discover().entries
+    """Return accuracy and rank of the best method, CEL and the floor, and the paper's."""
+    entries, records = discover().entries, photograph_records()
+    best = next(r["method"] for r in records if r.get("rank") == 1)
     rows = []
-    for r in photograph_records():
+    for r in (r for r in records if r["method"] in (best, "cel", "average")):
         paper = (str(r["rank"]), f"{r['published_mean']:.2f}", str(r["published_rank"])) if "rank" in r else (NONE,) * 3
         rows.append((entries[r["method"]].title, spread(r["mean"], r["std"]), *paper))
     return markdown(("method", "here", "rank", "paper", "rank"), "lrrrr", rows)
@@ -219,6 +220,13 @@ def photograph_ranks() -> str:
         for r in ranked
     ]
     return markdown(("method", "here", "rank", "rank in the paper"), "lrrr", rows)
+
+
+def quick_table() -> str:
+    """Return Table 2 of the profile `quick` as its command writes it."""
+    selection, options = select("quick"), Table2.Options()
+    inputs = Inputs(selection, Table2().required_runs(selection, options), REFERENCE_RUNS)
+    return to_markdown(Table2().make(inputs, options)).rstrip()
 
 
 PARTS = {  # marker in docs/evidence.md -> its content

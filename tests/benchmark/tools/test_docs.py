@@ -170,10 +170,10 @@ def test_every_method_of_the_tree_has_its_reference() -> None:
 
 def test_a_stale_part_is_noticed() -> None:
     text = generated.README.read_text(encoding="utf-8")
-    stale = text.replace("| [`cel`]", "| [`sel`]")
-    assert stale != text and generated.replaced(stale, "methods", generated.method_list()) == text
+    stale = text.replace("curves-quick.png", "curves-slow.png")
+    assert stale != text and generated.replaced(stale, "curves", generated.CURVES) == text
     with pytest.raises(ValueError, match="markers"):
-        generated.replaced(text.replace("<!-- /methods -->", ""), "methods", "")
+        generated.replaced(text.replace("<!-- /curves -->", ""), "curves", "")
 
 
 # The project says nothing about the machine it was made on ------------------------------------------------------------
