@@ -83,7 +83,7 @@ def write(path: Path, content: bytes) -> str:
 
 
 def is_whole(folder: Path, name: str, document: Mapping[str, Any]) -> bool:
-    """Whether a run's folder holds the file of that name as the run wrote it."""
+    """Return whether a run's folder holds the file of that name as the run wrote it."""
     try:
         return checked(folder, name, document) is not None
     except CandidError:

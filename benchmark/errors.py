@@ -1,4 +1,4 @@
-"""What the person at the keyboard is told: warnings, and the one sentence and exit code that end a command."""
+"""Warnings, and the errors that end a command with one sentence and an exit code."""
 
 from __future__ import annotations
 

@@ -114,24 +114,24 @@ def parse_document(text: bytes) -> dict[str, Any]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number that a float can hold."""
+    """Return whether a value is a finite number that a float can hold."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value is a non-negative integer of ordinary size."""
+    """Return whether a value is a non-negative integer of ordinary size."""
     return type(value) is int and 0 <= value < 1 << 63
 
 
 def is_result(key: str, value: Any) -> bool:
-    """Whether a value can be the result of that name: a number or nothing, and an accuracy lies between 0 and 100."""
+    """Return whether a value is valid for a result of that name: a number or None, an accuracy between 0 and 100."""
     if value is None:
         return True
     return is_number(value) and (not PERCENT.search(key) or 0 <= value <= 100)
 
 
 def is_epoch(record: Any, number: int) -> bool:
-    """Whether a line of metrics.jsonl is the record of that epoch."""
+    """Return whether a line of metrics.jsonl is the record of that epoch."""
     if not isinstance(record, dict) or record.get("epoch") != number:
         return False
     result, time = record.get("result"), record.get("time")
@@ -233,7 +233,7 @@ class StoredRun:
         return replace(self, document=self.document | {"profile": profile, "label": label})
 
     def has_model(self) -> bool:
-        """Whether the model that it stored is there, whole."""
+        """Return whether the model that it stored is complete."""
         return all(artifacts.is_whole(self.path, name, self.document) for name in artifacts.MODEL_FILES)
 
     def read(self) -> dict[str, Any] | None:
@@ -505,7 +505,7 @@ def _read_folder(folder: Path) -> Iterator[StoredRun]:
 
 
 def is_in_place(run: StoredRun) -> bool:
-    """Whether the folder and the identity of a run follow from its content; not asked of another schema."""
+    """Return whether folder and identity of a run follow from its content; runs of another schema are not checked."""
     document = run.document
     if run.has_other_schema:
         return True

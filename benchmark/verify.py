@@ -45,7 +45,7 @@ LEAST = 0.5  # percentage points that are always allowed between two kinds of ma
 
 
 class NotChecked(Exception):
-    """Why a check cannot be made here; not a fault of the run."""
+    """Raised when a check cannot be made here; not a defect of the run."""
 
 
 class NotRequested(NotChecked):
@@ -54,7 +54,7 @@ class NotRequested(NotChecked):
 
 @dataclass(frozen=True)
 class Context:
-    """What the caller gives: data, device and a scratch folder; methods, networks, and data of their own by SHA-256."""
+    """Data, device and scratch folder of the caller; methods, networks, and their own data by SHA-256."""
 
     options: RunOptions
     catalogue: Catalogue

@@ -126,7 +126,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a dataset is on this machine."""
+    """State of a dataset on this machine."""
 
     status: Literal["found", "missing", "incomplete"]
     detail: str

@@ -74,7 +74,7 @@ def _file() -> Path | None:
 
 
 def find(root: Path) -> Availability:
-    """Whether scikit-learn is installed; the data folder plays no part."""
+    """Return whether scikit-learn is installed; the data folder is not used."""
     path = _file()
     if path is None or not path.is_file():
         return Availability("missing", "scikit-learn is not installed", HOW)

@@ -177,7 +177,7 @@ def list_birds(base: Path) -> Listing:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where one set lies and what it must contain."""
+    """Location and required content of one dataset."""
 
     name: str
     title: str

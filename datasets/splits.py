@@ -30,7 +30,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Options:
-    """What some of the recipes ask for."""
+    """Options of split recipes."""
 
     folds: int = 5
     test_share: float = 0.2

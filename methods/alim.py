@@ -70,7 +70,7 @@ def margins_of(scores: Tensor, candidates: Tensor) -> Tensor:
 
 
 def points_outside(logits: Tensor, candidates: Tensor) -> Tensor:
-    """Whether the best of all classes is no candidate. (B, C), (B, C) bool -> (B,) bool."""
+    """Return whether the best of all classes is no candidate. (B, C), (B, C) bool -> (B,) bool."""
     return ~candidates.gather(1, logits.argmax(1, keepdim=True)).squeeze(1)
 
 

@@ -1,4 +1,4 @@
-"""What a method is: the objects it is handed, the hooks it may implement, and nothing else.
+"""The method interface: the objects that a method receives and the hooks that it may implement.
 
 A method sees candidate sets, never true labels: they are in no object of this file.
 """
@@ -61,7 +61,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Clock:
-    """Where training stands. Warm-ups and ramps are fractions of it, so short and long runs mean the same schedule."""
+    """Progress of training. Warm-ups and ramps are fractions of it, so short and long runs have the same schedule."""
 
     epoch: int  # 0-based
     step: int  # 0-based, over the whole training
@@ -84,7 +84,7 @@ class Clock:
 
 @dataclass
 class Step:
-    """What one training step hands back: the loss, its named parts for the record, and a note to `after_step`."""
+    """Result of one training step: the loss, its named terms for the record, and a value for `after_step`."""
 
     loss: Tensor
     logs: Mapping[str, Tensor] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Minimiser(Protocol):
 
 @dataclass(frozen=True)
 class About:
-    """What tables and the generated docs say of a method."""
+    """Description of a method for tables and the generated docs."""
 
     title: str  # as printed in tables, e.g. "CR-DPLL"
     kind: Literal["PLL", "IDPLL", "control", "reference"]

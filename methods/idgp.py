@@ -169,7 +169,7 @@ class IDGP(Method):
         return linear_ramp(clock.epoch - warm, clock.epochs_of(self.config.ramp))
 
     def warming(self, clock: Clock) -> tuple[bool, bool]:
-        """Whether f and g warm up in this epoch; (False, False) is the main phase."""
+        """Return whether f and g warm up in this epoch; (False, False) is the main phase."""
         warm = clock.warmup_epochs(self.config.warm_up)
         first, second = clock.epoch < warm, warm <= clock.epoch < 2 * warm
         return (first, first) if self.config.joint_warmup else (first, second)

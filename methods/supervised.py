@@ -17,7 +17,7 @@ from methods.registry import register
 
 @register
 class Supervised(Method):
-    """What the same network reaches when nothing is ambiguous."""
+    """The ceiling: cross-entropy on the true labels."""
 
     name = "supervised"
     about = About("Supervised", "reference", forwards="1", state="true labels")
@@ -43,5 +43,5 @@ class Supervised(Method):
 
 
 def sees_truth(cls: type[Method]) -> bool:
-    """Whether this is the one class that may be handed true labels, and no subclass of it."""
+    """Return whether a class is the one that may receive true labels; subclasses may not."""
     return cls is Supervised

@@ -99,7 +99,7 @@ def label_distribution(sample: Tensor, confidence: Tensor, candidates: Tensor, c
 
 
 def input_target(inputs: Tensor, size: int) -> Tensor:
-    """What the decoder rebuilds. Features (B, d) as they are; images (B, 3, H, W) average-pooled to (B, size).
+    """Return the target of the decoder. Features (B, d) as they are; images (B, 3, H, W) average-pooled to (B, size).
 
     32 × 32 images stay as they are; at 224 × 224 a decoder of all pixels would need 90 GB.
     """

@@ -51,7 +51,7 @@ class DatasetInfo:
 
 @dataclass(frozen=True)
 class Contents:
-    """What is to be shown. `registered`: all known method names; None means that `methods` are all there are."""
+    """Methods, datasets and seeds of a table. `registered`: all known method names; None: only `methods`."""
 
     profile: str
     methods: tuple[MethodInfo, ...]

@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """What a command shows and writes. `complete` is false where any run for it is missing."""
+    """A table that a command prints and writes. `complete` is false where any run for it is missing."""
 
     title: str  # "Table 2"
     caption: str

@@ -114,7 +114,8 @@ def searched(
             break
         for dataset, rates in beyond.items():
             print(f"A best learning rate on {cells[dataset][0].dataset} is at the edge: adding {', '.join(rates)}.")
-            grids[dataset] = {**grids[dataset], LR: {**grids[dataset][LR], **rates}}
+            wider_rates = sorted({**grids[dataset][LR], **rates}.items(), key=lambda item: -item[1])
+            grids[dataset] = {**grids[dataset], LR: dict(wider_rates)}
         wider = {dataset: cells_of(selection, grids[dataset], [dataset]) for dataset in beyond}
         train_points(options, selection, wider, rule, failures)
         cells |= wider

@@ -1,4 +1,4 @@
-"""Which runs: typed settings, profiles, the exact configuration and identity of every run, the grid of runs.
+"""Typed settings, profiles, the exact configuration and identity of every run, and the grid of runs.
 
 May import errors and the registries of datasets and methods. Needs no torch and executes nothing.
 """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a schedule sets before a step. `momentum` is None where it stays as it is."""
+    """Learning rate and momentum of a step. `momentum` is None where it does not change."""
 
     lr: float
     momentum: float | None = None

@@ -46,7 +46,7 @@ def setting(default: Any, rule: Rule | None = None, added: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class Train:
-    """How networks are trained: the same for every method of a table unless a [[values]] entry says otherwise."""
+    """Training of the networks: the same for every method of a table unless a [[values]] entry says otherwise."""
 
     epochs: int = setting(500, AT_LEAST_ONE)
     batch: int = setting(128, Rule(lambda value: value >= 2, "at least 2, because batch norm needs two samples"))
@@ -75,7 +75,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Data:
-    """Which candidate labels, and which split."""
+    """Candidate labels and split."""
 
     generator: str = setting("instance", one_of(GENERATORS))
     rate: float = setting(0.1, Rule(lambda value: 0 <= value <= 1, "in [0, 1]"))
@@ -89,7 +89,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Backbone:
-    """Which encoder."""
+    """Encoder of a run."""
 
     name: str = ""  # empty: the dataset's own
     pretrained: bool = True  # only where the encoder has published weights
@@ -126,7 +126,7 @@ class Annotator:
 
 @dataclass(frozen=True)
 class Views:
-    """What the views of images are that methods ask for by name; docs/protocol.md#views. Annotators have their own."""
+    """Views of images that methods request by name; docs/protocol.md#views. Annotators have their own."""
 
     weak: str = setting("simclr", one_of(WEAK), added=True)
     strong: str = setting("randaugment", one_of(STRONG), added=True)

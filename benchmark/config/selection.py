@@ -1,4 +1,4 @@
-"""Which runs a command needs: what was typed, checked, as a grid of run specifications. Needs no torch."""
+"""The runs that a command needs: its checked options as a grid of run specifications. Needs no torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass
 class Selection:
-    """What the command line chose: a profile, restricted and overridden."""
+    """A profile, restricted and overridden by the command line."""
 
     profile: Profile
     catalogue: Catalogue

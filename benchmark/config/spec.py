@@ -154,7 +154,7 @@ class RunSpec:
 
     @property
     def data_seed(self) -> int:
-        """What candidate sets, hold-out and split are drawn with; initialisation, order and views follow the run's seed."""
+        """Seed of candidate sets, held-out rows and split; initialisation, order and views follow the run's seed."""
         return self.seed if self.data.seed < 0 else self.data.seed
 
     @property
@@ -202,7 +202,7 @@ class RunSpec:
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether the run executes a file of the user's: a plug-in, or a network of their own."""
+        """Return whether the run executes a file of the user: a plug-in or a network."""
         return any(self.paths.get(key) for key in ("plugin", "network", "annotator"))
 
     def with_train(self, **changes: Any) -> RunSpec:

@@ -1,4 +1,4 @@
-"""Which published weights the runs of a plan start from, and whether they are on this machine. Needs no torch."""
+"""Published weights that the runs of a plan start from, and whether they are on this machine. Needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every method must satisfy, as plain functions that raise `MethodDefect` with file, line and advice.
+"""Checks that every method must pass, as plain functions that raise `MethodDefect` with file, line and advice.
 
 The tests run them on the built-in methods, `check FILE` on a plug-in. A check may return advice that is no defect.
 """

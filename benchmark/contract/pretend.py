@@ -56,7 +56,7 @@ NOT_DETERMINISTIC_WITH_MORE = {"median", "nanmedian", "bincount"}
 
 
 class MixedDevices(RuntimeError):
-    """What CUDA refuses, with the line that asked for it."""
+    """Raised for what CUDA refuses, with the line that requested it."""
 
 
 class Pretend(Tensor):

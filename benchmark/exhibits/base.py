@@ -79,7 +79,7 @@ class RequiredRuns:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What an exhibit is made from, read from the results folder when it is asked for."""
+    """Inputs of an exhibit, read from the results folder on first use."""
 
     selection: Selection
     required: RequiredRuns
@@ -114,7 +114,7 @@ class Inputs:
 
     @property
     def remarks(self) -> list[str]:
-        """What loading said about the data, and what the command line changed."""
+        """Notes of the data loaders and on what the command line changed."""
         return self.store.data_notes(self.required.specs) + self.overridden
 
     @functools.cached_property
@@ -170,7 +170,7 @@ class Inputs:
 
     @property
     def overridden(self) -> list[str]:
-        """What the command line changed, as a note."""
+        """A note on what the command line changed."""
         changes = ", ".join(f"{o.scope}.{o.key}={o.text}" for o in self.selection.overrides)
         return [f"Overridden on the command line: {changes}."] if changes else []
 

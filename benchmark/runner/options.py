@@ -33,7 +33,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended. `claimed`: another process has the run."""
+    """Result of an attempt. `claimed`: another process has the run."""
 
     status: str
     reason: str = ""

@@ -87,7 +87,7 @@ class Evaluator:
         return result
 
     def predictions(self, method: Method) -> Predictions:
-        """What a run keeps: the logits of the last evaluation, and the method's belief as it is now."""
+        """Return what a run stores: the logits of the last evaluation and the current label confidences."""
         assert self.test_logits is not None  # every run ends with an evaluation
         belief = self._belief(method)
         return Predictions(
@@ -119,7 +119,7 @@ class Evaluator:
         return torch.cat([predict(self.inputs.train_views(part, ("plain",), 0)[0]) for part in rows.split(256)])
 
     def _among_candidates(self, method: Method) -> Tensor:
-        """What the network says of the training rows, restricted to their candidates. (N, C)."""
+        """Return the network's predictions for the training rows, restricted to their candidates, (N, C)."""
         return masked_softmax(self._logits(method, self.rows), self.candidates[self.rows].to(self.inputs.device))
 
     def _belief(self, method: Method) -> Tensor | None:
@@ -127,7 +127,7 @@ class Evaluator:
         return self.network_belief if self.by_network else method.confidence()
 
     def _disambiguation(self, method: Method) -> dict[str, float]:
-        """How well the method's own belief finds the true labels of the training set, and which ones it has lost.
+        """Measure how well the label confidences find the true labels of the training set, and which ones they have lost.
 
         Labels that were missing from the start are said apart, and are not lost by the method. All of it is over the
         rows whose true label is known.
@@ -152,7 +152,7 @@ def first_per_class(labels: Tensor, classes: int, most: int) -> Tensor:
 
 
 def known_rows(labels: Tensor) -> Tensor | slice:
-    """Where the true label is known; all of it as a slice, which copies nothing."""
+    """Return the rows whose true label is known; all rows as a slice, which copies nothing."""
     known = labels != UNKNOWN
     return slice(None) if bool(known.all()) else known
 

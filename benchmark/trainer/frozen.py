@@ -238,7 +238,7 @@ def _build_one(missing: Sequence[Maps], progress: tqdm) -> None:
 
 
 class FrozenLoader:
-    """What `inputs.ViewLoader` is for pictures: stored maps of the training rows' views, and of the test set."""
+    """Counterpart of `inputs.ViewLoader`: stored maps of the training rows' views and of the test set."""
 
     def __init__(self, encoder: Frozen, seed: int, device: torch.device, names: Sequence[str]) -> None:
         self.encoder, self.seed, self.device = encoder, seed, device

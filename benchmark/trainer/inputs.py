@@ -26,7 +26,7 @@ CARD_CACHE_LIMIT = 2**31  # where they are kept as uint8; the largest set has 1.
 
 
 class Inputs(Protocol):
-    """Where the trainer gets views of the training rows and the test set from."""
+    """Source of the views of training rows and test set."""
 
     device: torch.device
 
@@ -67,7 +67,7 @@ class ViewLoader:
         )
 
     def batches_at_once(self, batch: int) -> int:
-        """How many batches to make views of together: small images are cheap, their fixed cost is not."""
+        """Return the number of batches whose views are made together: small images are cheap, their fixed cost is not."""
         if self.views is None:
             return max(1, FEATURES_TOGETHER // (batch * (self.features or 1)))
         together = TOGETHER if self.device.type == "cpu" else TOGETHER_ON_A_CARD

@@ -47,7 +47,7 @@ BATCH = 256  # rows that are predicted at once; as in an evaluation, so that the
 
 
 def cannot_keep(trainer: Trainer, dataset: Dataset) -> str:
-    """Why the model of a run cannot be kept, or nothing."""
+    """Return why the model of a run cannot be stored, or an empty string."""
     if trainer.frozen is not None:
         return "its encoder is frozen and not part of the trained tensors"
     if dataset.recipe is None and dataset.scaling is None:
@@ -94,7 +94,7 @@ def model_files(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> dict[
 
 
 def beliefs(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> artifacts.Beliefs:
-    """What the model says of every training row, and what the method believes of those that it was trained on.
+    """Return the model's predictions for every training row, and the method's label confidences where it has been trained.
 
     Where a method keeps no belief, and for rows held out, the model's probabilities among the candidates stand for it.
     """
@@ -144,7 +144,7 @@ class Model:
 
     @property
     def width(self) -> int | None:
-        """How many features a row has; None for images."""
+        """Number of features of a row; None for images."""
         return len(self.document["input"]["mean"]) if self.document["input"]["kind"] == "features" else None
 
     def logits(self, x: np.ndarray | Split) -> np.ndarray:
@@ -186,7 +186,7 @@ class Model:
 
 
 def recipe_of(inputs: dict[str, Any]) -> Recipe:
-    """How images are prepared; JSON has no tuples, so lists become tuples again."""
+    """Return the recipe for preparing images; JSON has no tuples, so lists become tuples again."""
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in inputs["recipe"].items()}
     return Recipe(**values)
 

@@ -60,7 +60,7 @@ class Optimizer:
         self.scaler.load_state_dict(state["scaler"])
 
     def misfit(self, state: Mapping[str, Any]) -> str:
-        """Why a saved state is not one of this optimiser on these weights, or nothing."""
+        """Return why a saved state does not fit this optimiser and these weights, or an empty string."""
         saved, own = state.get("torch"), self.torch.state_dict()
         if saved is None:
             return "its optimiser is of another version"

@@ -1,4 +1,4 @@
-"""Where pictures and features lie while a run trains: on its device if they fit, else sent to it batch by batch.
+"""Images and features during training: on the device if they fit, otherwise sent to it batch by batch.
 
 Pictures of many sizes lie one after the other, as in their file, and a batch is unpacked on the device: a batch that is
 padded on the host takes ten times as long to prepare and two to three times the bytes to send.
@@ -90,7 +90,7 @@ def largest_width(sizes: Tensor) -> int:
 
 
 def unpacked(flat: Tensor, starts: Tensor, sizes: Tensor) -> Tensor:
-    """What `Split.batch` gives, from pixels that lie one after the other on a device: (B, 3, H, W) uint8, padded with 0.
+    """Return the images of `Split.batch` from flat pixels on a device: (B, 3, H, W) uint8, padded with 0.
 
     starts (B,) and sizes (B, 2) are of the host. A row of a picture is read as W bytes from its first, whatever its own
     width; what belongs to the next row is then blotted out. So `flat` must go on for W bytes behind the last picture.

@@ -12,7 +12,7 @@ DIAGNOSTICS = ("train_accuracy", "true_labels_missing", "true_labels_lost", "ave
 
 
 def summarise(records: list[dict[str, Any]]) -> dict[str, float | None]:
-    """What tables read: the last epoch is the result; everything else is named for what it is.
+    """Summarise a run for tables: the last epoch is the result; other numbers are named for what they are.
 
     Without true labels of test rows there is no accuracy of any kind, only what the last epoch says without them.
     """

@@ -51,7 +51,7 @@ class Interrupted(Exception):
 
 @dataclass
 class Hooks:
-    """What the surroundings of a run may do: ask it to stop, follow it."""
+    """Callbacks of a run: ask it to stop, follow its epochs."""
 
     stop: Callable[[], bool] = lambda: False
     on_epoch: Callable[[dict[str, Any]], None] = lambda record: None
@@ -407,7 +407,7 @@ def steps_per_epoch(rows: int, batch: int, settings: Train) -> int:
 
 
 def evaluates(settings: Train, epoch: int) -> bool:
-    """Whether this epoch ends with an evaluation: every n-th, and the last 2 % or at least the last, all of them."""
+    """Return whether this epoch ends with an evaluation: every n-th one, and all of the last 2 % (at least the last)."""
     tail = max(1, settings.epochs // 50)  # ten of 500, so that their mean is one of ten
     return (epoch + 1) % settings.eval_every == 0 or epoch >= settings.epochs - tail
 

@@ -161,7 +161,7 @@ class Annotator:
 
 @dataclass(frozen=True)
 class Confusion:
-    """How often a wrong label stands beside a true one."""
+    """Frequency of a wrong label beside a true one."""
 
     true: int
     wrong: int
@@ -171,7 +171,7 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the candidate sets of a training set look like."""
+    """Statistics of the candidate sets of a training set."""
 
     average_size: float
     histogram: dict[int, int]  # set size -> images
@@ -204,7 +204,7 @@ def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
 
 
 def annotator_in_words(candidates: CandidateSet) -> str:
-    """How good the annotator of the sets is, as far as it is known here, and its temperature; empty without one."""
+    """Return accuracy and temperature of the annotator as text; empty without one."""
     meta = candidates.meta
     words = []
     if meta.get("test_accuracy") is not None:
@@ -216,7 +216,7 @@ def annotator_in_words(candidates: CandidateSet) -> str:
 
 
 def doubts(candidates: CandidateSet) -> list[str]:
-    """Why sets may be worth little though their sizes are as wanted, a sentence each."""
+    """Return a warning for each sign that the sets are not instance-dependent although their sizes are as requested."""
     meta, chance = candidates.meta, 1 / candidates.matrix.shape[1]
     found = []
     accuracy = meta.get("test_accuracy")

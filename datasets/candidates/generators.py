@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rows:
-    """What a rule may know of some training rows."""
+    """Training rows as a generator sees them."""
 
     labels: Tensor  # (B,) int64, the true ones
     num_classes: int

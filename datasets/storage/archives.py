@@ -1,4 +1,4 @@
-"""What can be fetched: the files of every dataset, where they are, and the digests that they must have."""
+"""Files of every dataset that can be downloaded, with addresses and digests."""
 
 from __future__ import annotations
 

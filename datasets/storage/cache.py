@@ -30,7 +30,7 @@ ENVIRONMENT = "CANDID_CACHE"  # another folder for the stores, e.g. when the dat
 
 
 def folder(root: Path, name: str) -> Path:
-    """Where the stores of one dataset lie."""
+    """Paths of the stores of one dataset."""
     return Path(os.environ.get(ENVIRONMENT) or Path(root) / "cache") / name
 
 

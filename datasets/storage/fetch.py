@@ -175,7 +175,7 @@ def _check_space(work: Path, archive: Archive) -> None:
 
 
 def _mismatch(path: Path, archive: Archive) -> str:
-    """What is wrong with a file, or nothing."""
+    """Return what is wrong with a file, or an empty string."""
     size = path.stat().st_size
     expected = {"sha256": archive.sha256, "md5": archive.md5, "git blob": archive.git_blob}
     for kind, wanted in expected.items():

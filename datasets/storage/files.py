@@ -132,7 +132,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process holds the lock. A missing or unreadable file counts as free.
+    """Return whether another process holds the lock. A missing or unreadable file counts as free.
 
     Linux is asked who has it; taking it to find out would make a worker that comes at that moment believe it is taken.
     """

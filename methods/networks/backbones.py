@@ -105,7 +105,7 @@ class Linear(Backbone):
 
 
 class Adapter(Backbone):
-    """What is trained on the maps (B, D, h, w) of a frozen encoder: 1×1 convolution, batch norm, ReLU."""
+    """Trainable adapter on the maps (B, D, h, w) of a frozen encoder: 1×1 convolution, batch norm, ReLU."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
@@ -274,7 +274,7 @@ def unwrapped(state: Any) -> dict[str, Tensor] | None:
 
 
 def kind_of(state: Mapping[str, Tensor]) -> str:
-    """Which network a state dict belongs to, as far as its names and shapes tell."""
+    """Return the network that a state dict belongs to, judged by its names and shapes."""
     blocks = [len({key.split(".")[1] for key in state if key.startswith(f"layer{stage}.")}) for stage in (1, 2, 3, 4)]
     depth = RESNETS.get((*blocks, "layer1.0.conv3.weight" in state))
     if depth is None:

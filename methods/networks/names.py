@@ -29,5 +29,5 @@ def file_digest_of(name: str) -> str:
 
 
 def takes_weights(name: str) -> bool:
-    """Whether the network has published weights, for which a file can stand in."""
+    """Return whether the network has published weights, which a file can replace."""
     return name.startswith(PRETRAINED)

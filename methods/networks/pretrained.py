@@ -65,7 +65,7 @@ PACKAGES = {  # by encoder; to add one: its entry here, and an extra in pyprojec
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """Whether the weights that a network starts from are on this machine, and a sentence's end that says where."""
+    """Return whether the weights that a network starts from are on this machine, and words that say where."""
 
     here: bool
     words: str
@@ -103,7 +103,7 @@ def published(network: str) -> Published | None:
 
 
 def normalisation(network: str) -> str:
-    """What `backbone.normalisation` must be for the weights that timm publishes; empty where it is ImageNet's usual."""
+    """Return the `backbone.normalisation` of the weights that timm publishes; empty for ImageNet's usual one."""
     found = published(network)
     if found is None or (found.mean, found.std) == IMAGENET:
         return ""
@@ -126,7 +126,7 @@ def in_hub_cache(weights: Published) -> Path | None:
 
 @functools.cache
 def why_no_hub() -> str:
-    """Why nothing can be downloaded from the hub, or an empty string. It is asked once, and not for long."""
+    """Return why nothing can be downloaded from the hub, or an empty string. The hub is contacted once, with a short timeout."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
         return "HF_HUB_OFFLINE is set"
     address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
@@ -149,7 +149,7 @@ def why_no_hub() -> str:
 
 
 def whereabouts(network: str, weights: str = "") -> Whereabouts:
-    """Where the weights are that an encoder starts from; `weights` is the file or package that stands in for them."""
+    """Return the location of an encoder's weights; `weights` is a file or package that replaces the published ones."""
     if weights:
         return Whereabouts(Path(weights).is_file(), f"the file {weights}")
     if network in PACKAGES:
