@@ -245,20 +245,21 @@ def plot_of_folder(exhibit: FolderPlot, own: Any, options: Options) -> int:
 
 def show(output: Output, options: Options) -> None:
     """Write an exhibit in all its formats; a table is also printed."""
-    if not isinstance(output.content, rendering.Table):
+    content = output.content
+    if not isinstance(content, rendering.Table):
         from benchmark.exhibits.parts.style import SUFFIXES, save
 
         if options.get("size"):
             output = dataclasses.replace(output, stem=f"{output.stem}-{options['size']}")
         folder, stem, suffixes = target(options, "figures", output, SUFFIXES)
         with shared.writing(folder / stem):
-            for path in save(output.content, folder, stem, suffixes=suffixes):
+            for path in save(content, folder, stem, suffixes=suffixes):
                 print(f"Written: {path}")
         return
     folder, stem, suffixes = target(options, "tables", output, rendering.SUFFIXES)
-    print(rendering.to_text(output.content, colour=sys.stdout.isatty()))
+    print(rendering.to_text(content, colour=sys.stdout.isatty()))
     with shared.writing(folder / stem):
-        paths = rendering.write(output.content, folder, stem, suffixes)
+        paths = rendering.write(content, folder, stem, suffixes)
     if not options.get("quiet"):
         print(f"Written: {folder / stem} ({', '.join(path.suffix for path in paths)})")
 
