@@ -65,5 +65,7 @@ class Curves(FolderPlot):
 
     def stem(self, options: Options, altered: str = "") -> str:
         return file_name(
-            "-".join(filter(None, (self.name, options.metric, options.reference, "all" if options.all else None, altered)))
+            "-".join(
+                filter(None, (self.name, options.metric, options.reference, "all" if options.all else None, altered))
+            )
         )

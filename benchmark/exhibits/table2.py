@@ -44,7 +44,8 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
     sections = cells.sections_of(contents, gone)
     main = [m.name for m in contents.main_methods]
     grid = cells.grid_of(runs, contents, [m.name for section in sections for m in section], main, accuracy)
-    grid = replace(grid, leading=leading(grid, main))
+    same_network = contents.profile == "paper" or bool(published.of_profile(contents.profile))
+    grid = replace(grid, leading=leading(grid, main), differences=same_network)
     paper = published.beside(contents.profile) if contents.shows_published else {}
 
     def printed(method: MethodInfo, dataset: DatasetInfo) -> tuple[float, float, int] | None:
@@ -66,7 +67,7 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
         notes.append(
             f"{cells.GONE_MARK} not registered here ({names}): shown from stored runs, not ranked; name the file with --plugin."
         )
-    notes += cells.published_note(bool(paper)) + test_set_note(grid, main) + cells.split_note(contents)
+    notes += cells.published_note(bool(paper), same_network) + test_set_note(grid, main) + cells.split_note(contents)
     notes += mixture_notes(runs[runs["label"] == runs["method"]])
     if contents.beside:
         notes += [contents.beside, *rank_notes(grid, paper)]

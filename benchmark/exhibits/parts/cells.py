@@ -98,6 +98,7 @@ class Grid:
     cells: Mapping[tuple[str, str], Measured]
     places: Mapping[tuple[str, str], int]
     leading: Mapping[tuple[str, str], str]  # the mark of cells that are not significantly worse than the best
+    differences: bool = True  # whether published numbers are shown with our difference
 
     @property
     def complete(self) -> bool:
@@ -125,6 +126,8 @@ class Grid:
             line.cells.append(marked(cell_text(cell) + mark, place))
             number = published(d)
             text, difference = beside(cell, *number[:2]) if number else ("", {})
+            if number and not self.differences:
+                text = text.partition(" ")[0]
             line.below.append(text)
             low, high = cell.interval
             line.records.append(
@@ -242,10 +245,12 @@ def incomplete_note(complete: bool) -> list[str]:
     return [f"Incomplete: k/n seeds are done, {NONE} means none; such cells are not ranked."]
 
 
-def published_note(shown: bool) -> list[str]:
+def published_note(shown: bool, differences: bool = True) -> list[str]:
     """Explain the published numbers of an accuracy table that shows them."""
     if not shown:
         return []
+    if not differences:
+        return ["published: the paper's mean±std (sample or population form is not stated)."]
     return [
         "published: the paper's mean±std (sample or population form is not stated) and, in parentheses, our mean minus its "
         f"mean; {OUTSIDE_MARK} the published mean lies outside the 95 % t interval of our mean."
