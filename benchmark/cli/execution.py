@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from benchmark.store import PlanStatus
 
 NAMED = 5  # runs that a line of failures names
+MANY = 4  # settings of a method that a plan counts
 
 
 def train(options: Options, selection: Selection, specs: Sequence[RunSpec]) -> Progress:
@@ -98,6 +100,13 @@ def plan_line(plan: PlanStatus, where: str) -> str:
     return f"Plan: {plural(len(plan.specs), 'run')}, {', '.join(counts)}, {len(plan.todo)} to do on {where}"
 
 
+def by_method(labels: Sequence[str]) -> list[str]:
+    """Return labels; those of a method with many settings as its name and their number."""
+    counts = Counter(label.partition("[")[0] for label in labels)
+    few = [label for label in labels if counts[label.partition("[")[0]] < MANY]
+    return [*few, *(f"{method} ({count} settings)" for method, count in counts.items() if count >= MANY)]
+
+
 def grouped_runs(specs: Sequence[RunSpec]) -> list[str]:
     """Return a line per dataset, and per profile where there are several: methods with their seeds."""
     groups: dict[str, dict[str, list[int]]] = {}
@@ -110,7 +119,9 @@ def grouped_runs(specs: Sequence[RunSpec]) -> list[str]:
         by_seeds: dict[str, list[str]] = {}
         for label, seeds in methods.items():
             by_seeds.setdefault(", ".join(map(str, sorted(seeds))), []).append(label)
-        parts = [f"{', '.join(labels)}, seed{'s' * (', ' in seeds)} {seeds}" for seeds, labels in by_seeds.items()]
+        parts = [
+            f"{', '.join(by_method(labels))}, seed{'s' * (', ' in seeds)} {seeds}" for seeds, labels in by_seeds.items()
+        ]
         lines.append(f"To do            {where}: {'; '.join(parts)}")
     return lines
 
