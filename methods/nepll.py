@@ -73,12 +73,17 @@ def select(
 
 
 def class_sums(values: Tensor, classes: Tensor, num_classes: int) -> Tensor:
-    """Sum of the values (n,) in [0, 1] of each class (n,) -> (C,).
+    """Sum of the values (n,) in [0, 1] of each class (n,) -> (C,)."""
+    if values.is_cuda:
+        return integer_class_sums(values, classes, num_classes)
+    return values.new_zeros(num_classes).index_add_(0, classes, values)
 
-    A GPU adds in no fixed order, which floats feel and whole numbers do not: there, whole 2^-40ths are added.
+
+def integer_class_sums(values: Tensor, classes: Tensor, num_classes: int) -> Tensor:
+    """Return the same sums, added as multiples of 2^-40.
+
+    A GPU adds in no fixed order, which changes sums of floats but not of integers.
     """
-    if not values.is_cuda:
-        return values.new_zeros(num_classes).index_add_(0, classes, values)
     unit = 2.0**-40
     whole = (values.double() / unit).round().to(torch.int64)
     return (whole.new_zeros(num_classes).index_add_(0, classes, whole).double() * unit).to(values.dtype)

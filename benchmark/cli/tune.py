@@ -93,18 +93,22 @@ def tune(
     if options["dry_run"]:
         train_points(options, selection, cells_by_dataset(selection, axes), select, {})
         return COMPLETE
-    check_out(path)
-    cells, grids = searched(options, selection, axes, select)
+    cells, grids = searched(options, selection, axes, select, path)
     return write(options, selection, cells, grids, select, (path, base, earlier))
 
 
 def searched(
-    options: Any, selection: Selection, axes: Grid, rule: str
+    options: Any, selection: Selection, axes: Grid, rule: str, out: Path | None = None
 ) -> tuple[dict[str, list[Cell]], dict[str, Grid]]:
-    """Train a grid and return its scored cells and the grid, by dataset; learning rates are extended at the edges."""
+    """Train a grid and return its scored cells and the grid, by dataset; learning rates are extended at the edges.
+
+    Before anything is trained, data without held-out rows are refused, and then an `out` that cannot be written.
+    """
     grids: dict[str, Grid] = dict.fromkeys(selection.datasets, axes)
     cells = cells_by_dataset(selection, axes)
     check_held_out([cell for group in cells.values() for cell in group], options["data"])
+    if out is not None:
+        check_out(out)
     failures: dict[str, Outcome] = {}
     train_points(options, selection, cells, rule, failures)
     for _ in range(EXTENSIONS):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -18,6 +19,7 @@ from benchmark.contract.subject import TRAIN, small_task
 from benchmark.trainer.trainer import Hooks, Trainer
 from datasets.base import Dataset, Split
 from datasets.views.recipes import FINE_GRAINED
+from methods import nepll
 from methods.registry import discover, load
 
 SHORT = dataclasses.replace(TRAIN, epochs=2, batch=31, eval_every=2)
@@ -39,9 +41,12 @@ def trainer_on(
     return Trainer(spec, load(entry), dataset, candidates, torch.device(device), hooks)
 
 
-def plain_attention() -> AbstractContextManager[Any]:
-    """Attention as runs on CUDA take it: the CPU's own fused form rounds otherwise."""
-    return sdpa_kernel(SDPBackend.MATH)
+@contextmanager
+def rounding_of_cuda() -> Iterator[None]:
+    """Use the forms of attention and of NEPLL's sums that runs on CUDA use; those of the CPU round differently."""
+    with sdpa_kernel(SDPBackend.MATH), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nepll, "class_sums", nepll.integer_class_sums)
+        yield
 
 
 def results(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from benchmark.runner.pool import start_method
 from benchmark.trainer import device as trainer_device
 from benchmark.trainer.trainer import Trainer, weights_digest
 from methods.registry import discover
-from tests.support.pretend import pictures_of_many_sizes, plain_attention, results, trainer_on
+from tests.support.pretend import pictures_of_many_sizes, results, rounding_of_cuda, trainer_on
 
 
 def trained(trainer: Trainer) -> tuple[str, list[dict[str, object]]]:
@@ -24,7 +24,7 @@ def trained(trainer: Trainer) -> tuple[str, list[dict[str, object]]]:
 
 @pytest.mark.parametrize("method", discover().entries)
 def test_a_whole_training_is_that_of_the_cpu(method: str) -> None:
-    with plain_attention():
+    with rounding_of_cuda():
         on_cpu = trained(trainer_on("cpu", method))
     with PretendCuda():
         on_device = trained(trainer_on("cuda", method))
