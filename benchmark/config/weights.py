@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from benchmark.config.spec import RunSpec
 from datasets import registry
 from datasets.candidates.generators import GENERATORS
-from methods.networks import pretrained
 from methods.networks.names import takes_weights
 from methods.networks.pretrained import Whereabouts
 
@@ -35,11 +34,11 @@ class Weights:
 
 
 def needed(specs: Iterable[RunSpec]) -> list[Weights]:
-    """The weights of encoders and annotators that are no part of this checkout, each once."""
+    """Return the weights that encoders and annotators start from, each once."""
     users: dict[tuple[str, str, str], dict[str, None]] = {}
     for spec in specs:
         for network, file, user, instead in _starts(spec):
-            if takes_weights(network) and (file or pretrained.published(network) or network.startswith("timm:")):
+            if takes_weights(network):
                 users.setdefault((network, file, instead), {})[user] = None
     return [Weights(network, file, tuple(names), instead) for (network, file, instead), names in users.items()]
 

@@ -171,7 +171,7 @@ def measure_steps(methods: str) -> Costs:
     """Measure methods on both networks; print each when it is done."""
     costs: Costs = {}
     for network, settings in NETWORKS.items():
-        selection = select("quick", methods=methods, datasets="glyphs", seeds="0", settings=settings)
+        selection = select("quick", methods=methods, datasets="digits", seeds="0", settings=settings)
         for spec in selection.specs():
             share, ratio = measure_step(spec, selection.specs([REFERENCE])[0])
             print(f"{spec.method}, {network}: {share:.2f} of the bare loop, {ratio:.2f} × {REFERENCE}", flush=True)

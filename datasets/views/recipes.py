@@ -66,10 +66,10 @@ FINE_GRAINED = Recipe(
     distill="imagenet",
     test_resize=256,
 )
-# Signs change their meaning when mirrored, and half of one is no longer readable: AutoAugment's shifts of up to 45 % of
+# Digits change their meaning when mirrored, and half of one is no longer readable: AutoAugment's shifts of up to 45 % of
 # the side push them out of the image, so that DIRK's student would never see some of them.
-GLYPHS = Recipe(
-    size=32,
+DIGITS = Recipe(
+    size=16,
     scale=(0.8, 1.0),
     flip=False,
     mean=(0.5, 0.5, 0.5),
@@ -77,7 +77,6 @@ GLYPHS = Recipe(
     jitter_probability=0.5,
     distill="strong",
 )
-DIGITS = replace(GLYPHS, size=16)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from methods.networks import pretrained as sources
 from methods.networks.names import NAMES, own_file
 from methods.registry import MethodError
 
-WEIGHTS = Path(__file__).parent / "weights"  # of the small networks, made by benchmark.tools.pretrain
 USE_A_FILE = "put the state-dict file on disk and pass --set backbone.weights=FILE"
 RESNETS: dict[tuple[int, ...], int] = {  # blocks of the four stages, and whether they are bottlenecks
     (2, 2, 2, 2, False): 18,
@@ -148,14 +147,6 @@ def he_normal_(module: nn.Module) -> None:
         elif isinstance(layer, nn.BatchNorm2d):
             nn.init.ones_(layer.weight)
             nn.init.zeros_(layer.bias)
-
-
-def small_cnn_pretrained(name: str, channels: int = 3, pretrained: bool = True, weights: str = "") -> Backbone:
-    """The small network as it stands after learning printed characters: the short trainings' ImageNet."""
-    network = SmallCNN(channels)
-    if pretrained or weights:
-        load_weights(network, Path(weights) if weights else WEIGHTS / f"{name}.safetensors")
-    return network
 
 
 def resnet18_cifar() -> Backbone:
@@ -337,10 +328,6 @@ def factory(
     timm_model = partial(from_timm, pretrained=pretrained, weights=weights, asks=asks, remedy=remedy)
     known: dict[str, Callable[[], Backbone]] = {
         "small-cnn": partial(SmallCNN, input_dim),
-        **{
-            known: partial(small_cnn_pretrained, known, input_dim, pretrained, weights)
-            for known in ("small-cnn-characters", "small-cnn-signs")
-        },
         "resnet18-cifar": resnet18_cifar,
         # The torchvision ImageNet weights, not timm's default recipe of the same network.
         "resnet34-imagenet": partial(timm_model, "resnet34.tv_in1k"),

@@ -2,8 +2,6 @@
 
 NAMES = (
     "small-cnn",
-    "small-cnn-characters",
-    "small-cnn-signs",
     "resnet18-cifar",
     "resnet34-imagenet",
     "efficientnet-lite0",
@@ -13,7 +11,7 @@ NAMES = (
     "FILE.py:CLASS",
 )
 DIGEST = 12  # hexadecimal digits of a file's SHA-256 in the stored name of a user's network
-PRETRAINED = ("small-cnn-characters", "small-cnn-signs", "resnet34-imagenet", "efficientnet-lite0", "timm:")
+PRETRAINED = ("resnet34-imagenet", "efficientnet-lite0", "timm:")
 
 
 def own_file(name: str) -> tuple[str, str] | None:

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from methods.networks.names import takes_weights
-
 HUB_SECONDS = 5.0  # for the hub to answer, once per process
 RGB = tuple[float, float, float]
 IMAGENET: tuple[RGB, RGB] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -159,8 +157,7 @@ def whereabouts(network: str, weights: str = "") -> Whereabouts:
         return Whereabouts(path is not None, words)
     found = published(network)
     if found is None:
-        built_in = takes_weights(network) and not network.startswith("timm:")
-        return Whereabouts(built_in, "part of this checkout" if built_in else "not published by timm")
+        return Whereabouts(False, "not published by timm")
     path = in_hub_cache(found)
     if path is not None:
         return Whereabouts(True, f"in the hub's cache, {path}")

@@ -111,7 +111,7 @@ def test_a_stored_profile_name_is_never_taken_for_a_file(tmp_path: Path, name: s
         document["profile"] = name
 
     write_store(tmp_path, profile="quick", methods=["cc"], datasets=["fashion"], seeds=[0], epochs=2, edit=rename)
-    write_store(tmp_path, profile="quick", methods=["cc"], datasets=["glyphs"], seeds=[0], epochs=2)
+    write_store(tmp_path, profile="quick", methods=["cc"], datasets=["digits"], seeds=[0], epochs=2)
     for words in (("status",), ("report",)):
         assert main([*words, "--results", str(tmp_path)]) == 0
 

@@ -25,11 +25,11 @@ MIXED = (
     (
         TINY.replace("[0, 1]", "[0]")
         .replace('["proden", "cc"]', '["cc"]')
-        .replace('["digits"]', '["digits", "glyphs"]')
+        .replace('["digits"]', '["digits", "letter"]')
     ).replace("epochs = 3", "epochs = 1")
     + """
-[data.glyphs]
-settings = { train = 100, test = 50, classes = 10 }
+[data.letter]
+settings = { train = 100, test = 50 }
 generator = "uniform"
 rate = 0.2
 """
@@ -155,8 +155,8 @@ def test_plug_ins_that_cannot_be_used_are_one_sentence(tmp_path: Path) -> None:
 
 def test_a_candidate_file_that_does_not_match_its_hash_stops_its_own_runs_alone(forked_benchmark: Make) -> None:
     bench = forked_benchmark("bench", MIXED)
-    assert bench.run("candidates", "--datasets", "glyphs").returncode == 0
-    (stored,) = (bench.results / "candidates" / "glyphs").glob("*.npz")
+    assert bench.run("candidates", "--datasets", "letter").returncode == 0
+    (stored,) = (bench.results / "candidates" / "letter").glob("*.npz")
     with np.load(stored) as arrays:
         content = dict(arrays)
     content["bits"][0, 0] ^= 1
@@ -164,7 +164,7 @@ def test_a_candidate_file_that_does_not_match_its_hash_stops_its_own_runs_alone(
     damaged = stored.read_bytes()
     done = bench.run("run")
     assert done.returncode == 1
-    assert re.search(r"glyphs cc seed 0: failed: The candidate file .* is damaged", done.stdout)
+    assert re.search(r"letter cc seed 0: failed: The candidate file .* is damaged", done.stdout)
     assert {d["dataset"]: d["status"] for d in documents(bench).values()} == {"digits": "done"}
     assert stored.read_bytes() == damaged  # kept, for whoever wants to know
     stored.unlink()

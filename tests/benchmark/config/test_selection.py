@@ -195,10 +195,10 @@ def test_canonical_json_refuses_what_json_has_not() -> None:
 def test_a_variant_with_the_profile_s_own_value_is_the_plain_run() -> None:
     """The default point of a sensitivity plot must not hide a table's run under another label."""
     profile, cel = load_profile("quick"), discover().get("cel")
-    plain = resolve(profile, cel, "glyphs", 0)
+    plain = resolve(profile, cel, "letter", 0)
     length = plain.config.method_config["embedding_length"]
-    same = resolve(profile, cel, "glyphs", 0, variant={"embedding_length": length})
-    other = resolve(profile, cel, "glyphs", 0, variant={"embedding_length": 2 * length})
+    same = resolve(profile, cel, "letter", 0, variant={"embedding_length": length})
+    other = resolve(profile, cel, "letter", 0, variant={"embedding_length": 2 * length})
     assert (same.digest, same.label, same.overrides) == (plain.digest, "cel", {})
     assert other.digest != plain.digest and other.label == f"cel[embedding_length={2 * length}]"
 
@@ -225,7 +225,7 @@ def test_network_and_data_of_one_method_leave_the_others_alone() -> None:
 
 
 def test_new_fields_of_the_network_stay_out_of_old_identities() -> None:
-    spec = resolve(load_profile("quick"), discover().get("proden"), "digits", 0)
+    spec = resolve(load_profile("paper"), discover().get("proden"), "cifar100", 0)
     assert set(spec.config.to_json()["backbone"]) == {"name", "pretrained", "weights"}
     assert "views" not in spec.config.to_json()
 

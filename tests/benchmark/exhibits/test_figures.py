@@ -23,7 +23,7 @@ from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels, method_c
 from benchmark.exhibits.ranks import critical_difference
 
 METHODS = (MethodInfo("cel", "CEL", "IDPLL"), MethodInfo("proden", "PRODEN", "PLL"), MethodInfo("mine", "Mine", "PLL"))
-DATASETS = (DatasetInfo("glyphs", "Glyphs", "Common"), DatasetInfo("digits", "Digits", "Common"))
+DATASETS = (DatasetInfo("letter", "Letter", "Common"), DatasetInfo("digits", "Digits", "Common"))
 CONTENTS = Contents("quick", METHODS, DATASETS, (0, 1, 2), "cpu")
 
 
@@ -59,17 +59,17 @@ def make_points() -> pd.DataFrame:
 def over_datasets(many: int) -> tuple[pd.DataFrame, Contents]:
     """The same runs on several datasets."""
     sets = tuple(DatasetInfo(f"set{k}", f"Set {k}", "Common") for k in range(many))
-    runs = make_runs().query("dataset == 'glyphs'")
+    runs = make_runs().query("dataset == 'letter'")
     return pd.concat([runs.assign(dataset=d.name) for d in sets]), replace(CONTENTS, datasets=sets)
 
 
 TITLES = {d.name: d.title for d in DATASETS}
 DEFAULTS = {"alpha": 0.5, "beta": 1.0, "gamma1": 1.0, "gamma2": 1.0}
-CURVES = tuple(Curve(m.title, "glyphs", m.name) for m in METHODS)
+CURVES = tuple(Curve(m.title, "letter", m.name) for m in METHODS)
 DRAWINGS = {
     "curves": lambda: method_curves(make_epochs(), CONTENTS),
     "loss": lambda: method_curves(make_epochs(), CONTENTS, "loss"),
-    "panel": lambda: curve_panels(make_epochs(), [Panel("Glyphs", CURVES)]),
+    "panel": lambda: curve_panels(make_epochs(), [Panel("Letter", CURVES)]),
     "fig5": lambda: sensitivity(make_points(), Figure5.titles, TITLES, {"cel": "CEL"}, DEFAULTS),
     "ranks": lambda: critical_difference(rank_analysis(*over_datasets(5))),
 }
@@ -97,7 +97,7 @@ def test_known_methods_differ_in_colour_and_in_marker() -> None:
 def test_the_band_spans_the_seeds_and_an_unfinished_seed_ends_where_it_ends() -> None:
     epochs = make_epochs()
     epochs = epochs[~((epochs.seed == 2) & (epochs.epoch > 3))]
-    line = panels.series(epochs, Curve("", "glyphs", "cel"), "test_accuracy")
+    line = panels.series(epochs, Curve("", "letter", "cel"), "test_accuracy")
     assert line["count"].tolist() == [3, 3, 3, 3, 2, 2]
     assert (line["max"] - line["min"]).tolist() == [2, 2, 2, 2, 1, 1]
 
@@ -105,7 +105,7 @@ def test_the_band_spans_the_seeds_and_an_unfinished_seed_ends_where_it_ends() ->
 def test_nan_is_not_drawn_as_a_value() -> None:
     epochs = make_epochs()
     epochs.loc[epochs.epoch == 2, "test_accuracy"] = math.nan
-    assert 2 not in panels.series(epochs, Curve("", "glyphs", "cel"), "test_accuracy").index
+    assert 2 not in panels.series(epochs, Curve("", "letter", "cel"), "test_accuracy").index
 
 
 def test_no_runs_and_an_unknown_metric_are_one_sentence_each() -> None:
@@ -114,7 +114,7 @@ def test_no_runs_and_an_unknown_metric_are_one_sentence_each() -> None:
     with pytest.raises(CandidError, match="nothing to draw"):
         sensitivity(make_points().iloc[:0], Figure5.titles, TITLES, {"cel": "CEL"}, DEFAULTS)
     with pytest.raises(CandidError, match="recorded are loss, test_accuracy"):
-        curve_panels(make_epochs(), [Panel("Glyphs", CURVES)], "accuracy")
+        curve_panels(make_epochs(), [Panel("Letter", CURVES)], "accuracy")
 
 
 @given(some.lists(some.floats(0, 100), min_size=1, max_size=15))
@@ -150,7 +150,7 @@ def test_one_early_epoch_does_not_stretch_the_axis() -> None:
 
 def test_panels_come_in_the_order_of_the_profile_s_tables() -> None:
     drawn = Curves().draw(make_epochs().assign(status="done"), (), {m.name: m.title for m in METHODS}, Curves.Options())
-    assert [axes.get_title("left") for axes in drawn.axes] == ["Glyphs", "Digits"]
+    assert [axes.get_title("left") for axes in drawn.axes] == ["Letter", "Digits"]
     assert [text.get_text() for text in drawn.axes[0].texts] == ["CEL", "Mine", "PRODEN"]
 
 

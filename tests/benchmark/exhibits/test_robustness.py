@@ -45,9 +45,9 @@ def test_an_axis_has_its_own_values_whatever_is_set_and_the_other_axes_keep_what
 
 
 def test_named_methods_take_the_place_of_the_usual_ones_and_keep_floor_and_ceiling() -> None:
-    need = EXHIBIT.required_runs(select("quick", methods="cavl", datasets="glyphs", seeds="0"), NoFlags())
+    need = EXHIBIT.required_runs(select("quick", methods="cavl", datasets="digits", seeds="0"), NoFlags())
     assert {spec.method for spec in need.specs} == {"cavl", *BOUNDS}
-    assert {spec.dataset for spec in need.specs} == {"glyphs"}
+    assert {spec.dataset for spec in need.specs} == {"digits"}
 
 
 def test_data_with_sets_of_their_own_are_refused() -> None:

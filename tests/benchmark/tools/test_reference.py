@@ -19,7 +19,7 @@ PROFILE = "quick"
 
 def folders(tmp_path: Path, seeds: tuple[int, ...] = (0, 1)) -> tuple[Path, Path]:
     results, folder = tmp_path / "results", tmp_path / "reference"
-    write_store(results, profile=PROFILE, methods=["proden"], datasets=["glyphs"], seeds=seeds)
+    write_store(results, profile=PROFILE, methods=["proden"], datasets=["digits"], seeds=seeds)
     return results, folder
 
 
@@ -44,7 +44,7 @@ def test_packing_again_adds_and_replaces_and_gives_the_same_bytes(tmp_path: Path
     before = next(folder.rglob(store.PACKED)).read_bytes()
     reference.pack(results, [PROFILE], folder)
     assert next(folder.rglob(store.PACKED)).read_bytes() == before
-    write_store(results, profile=PROFILE, methods=["cc"], datasets=["glyphs"], seeds=[0])
+    write_store(results, profile=PROFILE, methods=["cc"], datasets=["digits"], seeds=[0])
     reference.pack(results, [PROFILE], folder)
     assert sorted(store.runs(folder)["method"]) == ["cc", "proden", "proden"]
     with pytest.raises(CandidError, match="no finished run of profile paper"):

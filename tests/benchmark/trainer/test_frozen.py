@@ -34,7 +34,7 @@ from tests.support.methods import every_method
 CPU = torch.device("cpu")
 PROFILE = (
     TINY.replace("test = 1500", "test = 1700").replace("epochs = 3", "epochs = 2")
-    + 'backbone = { name = "small-cnn-characters", frozen = true, cells = 2, draws = 2, adapter = 16 }'
+    + 'backbone = { name = "small-cnn", frozen = true, cells = 2, draws = 2, adapter = 16 }'
 )
 BUILD = """
 import sys
@@ -105,7 +105,7 @@ def test_a_killed_build_goes_on_and_ends_in_the_same_bytes(tmp_path):
 
 def test_another_recipe_has_another_store(tmp_path):
     first = encoder(tmp_path).maps("train", "weak")
-    for setting in ("backbone.cells=1", "backbone.draws=3", "backbone.pretrained=false"):
+    for setting in ("backbone.cells=1", "backbone.draws=3", "backbone.name=resnet18-cifar"):
         assert encoder(tmp_path, setting).maps("train", "weak").path != first.path, setting
     assert encoder(tmp_path, "backbone.adapter=9").maps("train", "weak").path == first.path
 
@@ -169,7 +169,7 @@ def test_a_frozen_run_resumes_to_the_same_weights(tmp_path):
 
 
 def test_an_annotator_learns_from_the_same_maps(tmp_path):
-    settings = ("data.generator=instance", "annotator.network=small-cnn-characters", "annotator.epochs=12")
+    settings = ("data.generator=instance", "annotator.network=small-cnn", "annotator.epochs=30")
     settings += ("annotator.batch=16",)
     spec, dataset = tiny(tmp_path, *settings)
     candidates = drawn_set(spec, dataset, RunOptions(tmp_path, tmp_path))

