@@ -200,7 +200,7 @@ def test_cut_off_lines_do_no_harm(store: Path) -> None:
         path.write_text(path.read_text()[:-40])
     (view,) = collect(store)[0]
     last = {tuple(series[:2]): series[3][-1][0] for series in view["chart"]["series"]}
-    assert last[0, 1] == 7 and last[0, 0] == 8
+    assert last[0, 2] == 7 and last[0, 0] == 8
 
 
 # bad input ----------------------------------------------------------------------------------------------------------
