@@ -19,6 +19,7 @@ class Accuracy:
     warning: str = ""  # what a table must say loudly before anything else
 
 
+COVERING_RATE = "the share of rows whose predicted label is among their candidates"  # its definition for users
 LAST = Accuracy("accuracy", "last", "Last", "after the last epoch")
 ACCURACIES = (
     LAST,

@@ -14,6 +14,7 @@ import json
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +35,12 @@ from methods.registry import MethodError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from benchmark.config.selection import Selection
     from benchmark.config.spec import RunSpec
     from benchmark.trainer.model import Model
+    from benchmark.trainer.trainer import Trainer
+    from benchmark.tuning import Cells, Point
+    from datasets.base import Dataset
 
 TRAIN = ("epochs", "batch", "lr", "weight_decay", "holdout")  # parameters that are settings of the training
 PROFILE = "own"
@@ -55,6 +60,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
 
     method: a name of `list methods`, or one that a file named by `plugin` registers.
     epochs, batch, lr, weight_decay, holdout: of the training; None: as the profile `own` has them.
+    tune: choose lr and weight_decay on held-out candidates first, then train on all rows, as `fit --tune` does.
     network: for example "mlp", "linear", "small-cnn", "timm:NAME"; None: what fits the data.
     settings: any other setting by its name on the command line, {"cel.alpha": 0.5, "backbone.width": 300}.
     classes: all classes in order; None: those that occur (of a 0/1 matrix: its columns).
@@ -62,13 +68,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        method: str = "cel",
+        method: str = "proden",
         *,
         epochs: int | None = None,
         batch: int | None = None,
         lr: float | None = None,
         weight_decay: float | None = None,
         holdout: float | None = None,
+        tune: bool = False,
         network: str | None = None,
         settings: Mapping[str, Any] | None = None,
         classes: Iterable[Any] | None = None,
@@ -83,6 +90,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         self.lr = lr
         self.weight_decay = weight_decay
         self.holdout = holdout
+        self.tune = tune
         self.network = network
         self.settings = settings
         self.classes = classes
@@ -102,8 +110,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
 
         from benchmark.trainer.guard import Diverged
         from benchmark.trainer.model import model_files
-        from benchmark.trainer.trainer import Trainer
-        from methods.registry import load
+        from benchmark.tuning import LR, WEIGHT_DECAY, final_selection
 
         with sentences():
             x, columns = self._inputs(X, fitting=True)
@@ -113,16 +120,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             unknown, none = np.full(len(x), UNKNOWN), np.zeros(len(x), dtype=bool)
             rows = Rows("X", x, unknown, tuple(map(str, labels)), matrix, none, columns=columns)
             dataset = dataset_from(rows, "arrays", missing_truth="keep")
-            spec, entry = self._spec()
+            selection = self._selection()
             assert dataset.candidates is not None
             threads = torch.get_num_threads()
             try:
                 with torch.random.fork_rng(devices=[]):  # the caller's generator stays as it was
-                    trainer = Trainer(spec, load(entry), dataset, dataset.candidates, torch.device(self.device))
-                    while trainer.epoch < trainer.epochs:
-                        record = trainer.train_epoch()
-                        if self.verbose:
-                            print(f"epoch {trainer.epoch}/{trainer.epochs}: loss {record['result']['loss']:.4f}")
+                    choice = self._choice(selection, dataset) if self.tune else None
+                    final = selection if choice is None else final_selection(selection, choice)
+                    trainer, result = self._trained(final, final.specs()[0], dataset, self.verbose)
                     self._files = model_files(trainer, dataset, dataset.candidates)
             except Diverged as error:
                 raise ValueError(f"The training diverged: {error}; choose a smaller lr.") from None
@@ -130,9 +135,63 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
                 torch.set_num_threads(threads)
             self._model: Model | None = self._build_model()
             self.classes_ = labels
-            measures = ("covering_rate", "approximated_accuracy")
-            self.measures_ = {key: value for key, value in record["result"].items() if key in measures}
+            scores = result if choice is None else vars(choice.score)
+            self.measures_ = {key: scores[key] for key in ("covering_rate", "approximated_accuracy") if key in scores}
+            self.tuned_ = (
+                {} if choice is None else {"lr": choice.values[LR], "weight_decay": choice.values[WEIGHT_DECAY]}
+            )
         return self
+
+    def _trained(
+        self, selection: Selection, spec: RunSpec, dataset: Dataset, verbose: bool = False
+    ) -> tuple[Trainer, dict[str, Any]]:
+        """Return the trainer of a finished run and the result of its last epoch."""
+        import torch
+
+        from benchmark.trainer.trainer import Trainer
+        from methods.registry import load
+
+        assert dataset.candidates is not None
+        method = load(selection.entry(spec.method))
+        trainer = Trainer(spec, method, dataset, dataset.candidates, torch.device(self.device))
+        while trainer.epoch < trainer.epochs:
+            result = trainer.train_epoch()["result"]
+            if verbose:
+                print(f"epoch {trainer.epoch}/{trainer.epochs}: loss {result['loss']:.4f}")
+        return trainer, result
+
+    def _choice(self, selection: Selection, dataset: Dataset) -> Point:
+        """Return the values that the rule of `tune` takes; the runs of the search are not stored."""
+        from benchmark import tuning
+        from benchmark.analysis.selection import ONE_SE, unreported_seeds
+        from benchmark.trainer.guard import Diverged
+
+        def scored(cells: Cells) -> Cells:
+            return {
+                name: [replace(cell, points=tuple(map(score, cell.points))) for cell in cells[name]] for name in cells
+            }
+
+        def score(point: Point) -> Point:
+            if self.verbose:
+                print(f"Trying {point}.")
+            try:
+                results = [self._trained(unreported, spec, dataset)[1] for spec in point.specs]
+            except Diverged as error:
+                return replace(point, state="diverged", reason=str(error))
+            return tuning.scored_by(results, point, ONE_SE)
+
+        axes = tuning.grid_of(tuning.FIT_GRID, selection)
+        tuning.check_overrides(selection, axes)
+        unreported = replace(selection, seeds=unreported_seeds((*selection.profile.seeds, *selection.seeds)))
+        cells = tuning.cells_by_dataset(unreported, axes)
+        ((cell,),) = cells.values()
+        tuning.check_rows(cell, len(dataset.train))
+        cells, _ = tuning.search(unreported, axes, cells, ONE_SE, scored, print if self.verbose else lambda text: None)
+        ((cell,),) = cells.values()
+        choice, _ = tuning.chosen(cell, ONE_SE)
+        if self.verbose:
+            print(tuning.points_table(cell, ONE_SE))
+        return choice
 
     def _build_model(self) -> Model:
         """Build the model from its files; code of the user's own comes from the files that the parameters name."""
@@ -142,10 +201,11 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         named = (*([self.plugin] if self.plugin else []), *([network[0]] if network else []))
         return model_from(self._files, named, self.device)
 
-    def _spec(self) -> tuple[RunSpec, Any]:
-        """Return the specification of a run of the profile `own` with the settings, and the method's entry."""
+    def _selection(self) -> Selection:
+        """Return the run of the profile `own` with the settings, as a selection of one."""
         from benchmark.config.profile import load_profile
-        from benchmark.config.resolution import Override, check_overrides, resolve
+        from benchmark.config.resolution import Override, check_overrides
+        from benchmark.config.selection import Selection
         from methods.registry import discover
 
         if not isinstance(self.random_state, int | np.integer) or self.random_state < 0:
@@ -161,7 +221,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         words = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
         overrides = [Override.parse(f"{key}={word}", catalogue) for key, word in words.items()]
         check_overrides(overrides, [entry])
-        return resolve(load_profile(PROFILE), entry, "arrays", int(self.random_state), overrides), entry
+        seeds = (int(self.random_state),)
+        return Selection(load_profile(PROFILE), catalogue, (entry.name,), ("arrays",), seeds, tuple(overrides))
 
     def _inputs(self, X: Any, fitting: bool = False) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return features float64 or images uint8 as NumPy, and the names of a frame's columns."""

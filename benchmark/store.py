@@ -47,6 +47,7 @@ ANNOTATOR = "annotator"  # purpose of the runs that train annotators, see traine
 ANNOTATOR_SEED = 999_999  # of annotators: no run starts from the weights that its annotator started from
 SOURCE_LENGTH = 8  # characters of the digest of a plug-in's file
 SUMMARY = tuple(accuracy.key for accuracy in ACCURACIES)
+UNSCORED = ("covering_rate", "approximated_accuracy", "held_out_rows")  # in the summary of runs without true labels
 PERCENT = re.compile(r"accuracy|covering_rate")  # in the names of results
 KEYS = ("profile", "dataset", "method", "source", "label", "seed", "identity")  # beside every epoch in `load()`
 RESERVED = {*KEYS, "status", "epoch"}  # names that no metric may have
@@ -658,8 +659,8 @@ def run_frame(runs: Iterable[StoredRun]) -> pandas.DataFrame:
 def _row_columns() -> tuple[str, ...]:
     return (
         "profile", "dataset", "method", "source", "label", "seed", "identity", "config_digest", "candidates_sha256", "status",
-        "reason", "epochs", "epochs_done", *SUMMARY, "train_accuracy", "commit", "code_version", "schema", "seconds_per_epoch",
-        "images_per_second", "peak_memory_mb", "overrides", "device", "device_name", "test_rows", "weights_sha256", "path",
+        "reason", "epochs", "epochs_done", *SUMMARY, *UNSCORED, "train_accuracy", "commit", "code_version", "schema",
+        "seconds_per_epoch", "images_per_second", "peak_memory_mb", "overrides", "device", "device_name", "test_rows", "weights_sha256", "path",
     )  # fmt: skip
 
 
@@ -678,7 +679,10 @@ def _row(run: StoredRun) -> dict[str, Any]:
     environment = document.get("environment") or {}
     device, device_name = devices_of(document)
     row = {key: document.get(key) for key in _row_columns()}
-    row |= {key: summary.get(key, math.nan) if status == "done" else math.nan for key in (*SUMMARY, "train_accuracy")}
+    row |= {
+        key: summary.get(key, math.nan) if status == "done" else math.nan
+        for key in (*SUMMARY, *UNSCORED, "train_accuracy")
+    }
     row |= {key: cost.get(key, math.nan) for key in ("seconds_per_epoch", "images_per_second", "peak_memory_mb")}
     row |= {
         "source": run.source,

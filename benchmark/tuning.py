@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.analysis.selection import APPROXIMATED, COVERING, CRITERIA, HELD_OUT, HOLDOUT, ONE_SE, Score, pick, score
+from benchmark.analysis.table import NONE, aligned
 from benchmark.errors import CandidError, UsageError, did_you_mean
 from benchmark.store import TUNING, Store, StoredRun, is_number
 from datasets.base import DataError, plural
@@ -31,6 +32,7 @@ PRESETS = {  # "full" is the CEL paper's
     "full": ("0.5,0.1,0.05,0.01,0.005,0.001", "1e-3,5e-4,1e-4"),
     "small": ("0.2,0.1,0.05,0.02,0.01", "5e-4"),
 }
+FIT_GRID = ("small", f"{WEIGHT_DECAY}=5e-4,1e-4")  # of `fit --tune` and the estimator
 Grid = Mapping[str, Mapping[str, Any]]  # by setting, as "train.lr" or "cel.alpha": its values by their text
 
 
@@ -65,6 +67,9 @@ class Cell:
         """Return the point that a rule takes; of equal ones the smaller learning rate, then weight decay."""
         scores = [point.score for point in self.points if point.score is not None]
         return self.scored[pick(rule, scores)] if scores else None
+
+
+Cells = dict[str, list[Cell]]  # by dataset
 
 
 # The grid -------------------------------------------------------------------------------------------------------------
@@ -122,9 +127,40 @@ def check_overrides(selection: Selection, grid: Grid) -> None:
     for override in selection.overrides:
         of_methods = [f"{method}.{override.key}" for method in selection.methods if override.scope == "method"]
         if grid.keys() & {override.name, *of_methods}:
-            raise UsageError(f"tune chooses {override.name} itself; leave out --set {override.name}.")
+            raise UsageError(f"tune chooses {override.name} itself; leave it out.")
         if override.name == "train.holdout" and float(override.text) == 0:
             raise UsageError("tune chooses on held-out rows; train.holdout must be more than 0.")
+
+
+def search(
+    selection: Selection,
+    axes: Grid,
+    cells: Cells,
+    rule: str,
+    scored: Callable[[Cells], Cells],
+    say: Callable[[str], None] = print,
+) -> tuple[Cells, dict[str, Grid]]:
+    """Return the cells of a grid with the scores that `scored` gives them, and the grid, by dataset.
+
+    Learning rates are extended where a best one is at the edge.
+    """
+    grids: dict[str, Grid] = dict.fromkeys(selection.datasets, axes)
+    cells = scored(cells)
+    for _ in range(EXTENSIONS):
+        beyond = {dataset: rates_beyond(group, rule) for dataset, group in cells.items()}
+        beyond = {dataset: rates for dataset, rates in beyond.items() if rates}
+        if not beyond:
+            break
+        for dataset, rates in beyond.items():
+            say(f"A best learning rate on {cells[dataset][0].dataset} is at the edge: adding {', '.join(rates)}.")
+            wider = sorted({**grids[dataset][LR], **rates}.items(), key=lambda item: -item[1])
+            grids[dataset] = {**grids[dataset], LR: dict(wider)}
+        cells |= scored({dataset: cells_of(selection, grids[dataset], [dataset]) for dataset in beyond})
+    return cells, grids
+
+
+def cells_by_dataset(selection: Selection, axes: Grid) -> Cells:
+    return {dataset: cells_of(selection, axes, [dataset]) for dataset in selection.datasets}
 
 
 def check_held_out(cells: Sequence[Cell], data: Path) -> None:
@@ -142,11 +178,17 @@ def check_held_out(cells: Sequence[Cell], data: Path) -> None:
             rows = len(dataset_of(spec, data).train)
         except DataError:
             continue  # said by the command that trains
-        if not round(rows * cell.holdout):
-            raise UsageError(
-                f"tune chooses on held-out rows, and {100 * cell.holdout:g} % of the {plural(rows, 'training row')} of "
-                f"{cell.dataset} are none; raise train.holdout."
-            )
+        check_rows(cell, rows)
+
+
+def check_rows(cell: Cell, rows: int) -> None:
+    """Refuse a number of training rows of which none would be held out, or fewer than two left to train on."""
+    held_out = round(rows * cell.holdout)
+    if not held_out or rows - held_out < 2:
+        raise UsageError(
+            f"tune chooses on held-out rows, and a share of {cell.holdout:g} of the {plural(rows, 'training row')} of "
+            f"{cell.dataset} is {held_out}; {'lower' if held_out else 'raise'} train.holdout."
+        )
 
 
 def cells_of(selection: Selection, grid: Grid, datasets: Sequence[str]) -> list[Cell]:
@@ -217,14 +259,53 @@ def with_score(point: Point, stored: Mapping[str, StoredRun], rule: str, failure
         run = stored[spec.digest]
         if run.status != "done":
             return replace(point, state=run.status, reason=run.document.get("reason", ""))
-        result = run.epochs()[-1]["result"]
-        if not all(is_number(result.get(key)) for key in (HELD_OUT, COVERING, APPROXIMATED)):
-            return replace(point, state="unscored", reason="it has no score on held-out rows")
-        results.append(result)
+        results.append(run.epochs()[-1]["result"])
+    return scored_by(results, point, rule)
+
+
+def scored_by(results: Sequence[Mapping[str, Any]], point: Point, rule: str) -> Point:
+    """Return the point with its score from the last-epoch results of its runs."""
+    if not all(is_number(result.get(key)) for result in results for key in (HELD_OUT, COVERING, APPROXIMATED)):
+        return replace(point, state="unscored", reason="it has no score on held-out rows")
     scored = score(results)
     if rule in CRITERIA and not is_number(getattr(scored, CRITERIA[rule])):  # NaN is not between any bounds
         return replace(point, state="unscored", reason=f"it has no value of {rule}")
     return replace(point, score=scored, state="done", reason="")
+
+
+def chosen(cell: Cell, rule: str) -> tuple[Point, Score]:
+    """Return the point that a rule takes, with its score; CandidError if no point has one."""
+    best = cell.best(rule)
+    if best is None or best.score is None:
+        why = "; ".join(sorted({point.reason.rstrip(".") or point.state for point in cell.points}))
+        raise CandidError(f"Nothing could be selected: no point of the grid has a score on held-out rows ({why}).")
+    return best, best.score
+
+
+def final_selection(selection: Selection, choice: Point) -> Selection:
+    """Return the selection with the chosen values and no row held out."""
+    from benchmark.config.resolution import Override
+
+    values = {**choice.values, "train.holdout": 0.0}
+    others = [override for override in selection.overrides if override.name not in values]
+    own = [Override(*name.split(".", 1), repr(value)) for name, value in values.items()]  # type: ignore[call-arg]
+    return replace(selection, overrides=(*others, *own))
+
+
+def points_table(cell: Cell, rule: str) -> str:
+    """Return every point of a cell with its scores as text; an arrow marks the one that the rule takes."""
+    best, _ = chosen(cell, rule)
+    rows = [["", "lr", "weight decay", "CR ± SE (%)", "AA (%)"]]
+    for point in cell.points:
+        scores = score_texts(point.score) if point.score else [point.state, NONE]
+        mark = "→" if point is best else ""
+        rows.append([mark, in_words(point.values[LR]), in_words(point.values[WEIGHT_DECAY]), *scores])
+    return "\n".join(aligned(rows))
+
+
+def score_texts(score: Score) -> list[str]:
+    """Return covering rate and approximated accuracy as two cells of a table."""
+    return [f"{score.covering_rate:.2f} ± {score.standard_error:.2f}", f"{score.approximated_accuracy:.2f}"]
 
 
 # The written profile --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pandas as pd
 from benchmark.accuracy import LAST, Accuracy
 from benchmark.analysis import statistics as st
 from benchmark.analysis.contents import LEAST_DATASETS, MARGIN, Contents, MethodInfo
+from benchmark.analysis.selection import COVERING, HELD_OUT, score
 from benchmark.errors import MissingRuns
 from benchmark.store import THEN
 from datasets.base import plural
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     from benchmark.config.spec import RunSpec
 
 ALPHA = 0.05
+ON_HELD_OUT = Accuracy(
+    COVERING, "", "CR", "on held-out rows"
+)  # in the place of an accuracy where no test row has a true label
+WHY_NONE = {
+    LAST.key: ": its test rows have no true labels",
+    COVERING: ": its test rows have no true labels, and train.holdout is 0",
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,8 @@ class Measured:
     values: Mapping[int, float]
     expected: int
     problems: tuple[str, ...] = ()
+    covering: bool = False  # the values are covering rates on held-out rows
+    standard_error: float = math.nan  # of a covering rate, over the held-out rows of all seeds
 
     @property
     def n(self) -> int:
@@ -74,13 +84,28 @@ def measure(runs: pd.DataFrame, contents: Contents, dataset: str, label: str, ac
         if status == "done" and not pd.isna(value):
             by_seed[seed] = float(value)
         elif status == "done":
-            why = ": its test rows have no true labels" if accuracy == LAST else ""
-            problems[seed] = f"seed {seed} has no {accuracy.key}{why}"
+            problems[seed] = f"seed {seed} has no {accuracy.key}{WHY_NONE.get(accuracy.key, '')}"
         else:
-            problems[seed] = f"seed {seed} {status}" + (f": {reason}" if isinstance(reason, str) and reason else "")
+            problems[seed] = f"seed {seed} {status}" + (
+                f": {reason.rstrip('.')}" if isinstance(reason, str) and reason else ""
+            )
     values = {seed: by_seed[seed] for seed in contents.seeds if seed in by_seed}
     unsolved = [problems[seed] for seed in contents.seeds if seed in problems and seed not in by_seed]
     return Measured(values, len(contents.seeds), tuple(unsolved))
+
+
+def unscored_datasets(runs: pd.DataFrame) -> set[str]:
+    """Return the datasets whose finished runs have no accuracy, because no test row has a true label."""
+    done = runs[runs["status"] == "done"]
+    return set(done["dataset"]) - set(done[done[LAST.key].notna()]["dataset"])
+
+
+def measure_covering(runs: pd.DataFrame, contents: Contents, dataset: str, label: str) -> Measured:
+    """Return one cell of a dataset without true labels: the covering rates of the finished runs on held-out rows."""
+    cell = replace(measure(runs, contents, dataset, label, ON_HELD_OUT), covering=True)
+    rows = runs[(runs["dataset"] == dataset) & (runs["label"] == label) & runs["seed"].isin(cell.values)]
+    results = rows[rows[HELD_OUT] > 0].drop_duplicates("seed", keep="last").to_dict("records")
+    return replace(cell, standard_error=score(results).standard_error) if results else cell
 
 
 def unregistered(runs: pd.DataFrame, contents: Contents) -> tuple[MethodInfo, ...]:

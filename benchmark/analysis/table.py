@@ -256,7 +256,12 @@ def to_latex(table: Table, label: str = "") -> str:
 
 
 # data ---------------------------------------------------------------------------------------------------------------
-PER_SEED = {"values": "accuracy", "reference_values": "reference_accuracy", "method_values": "method_accuracy"}
+PER_SEED = {
+    "values": "accuracy",
+    "covering_rates": "covering_rate",
+    "reference_values": "reference_accuracy",
+    "method_values": "method_accuracy",
+}
 PRINTED = (*PER_SEED.values(), "mean", "std", "mean_difference")  # beside the full number, the one that a table shows
 
 

@@ -8,23 +8,36 @@ import io
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from benchmark import artifacts, store
-from benchmark.accuracy import in_words
+from benchmark.accuracy import COVERING_RATE, in_words
+from benchmark.analysis.selection import ONE_SE, TITLES, unreported_seeds
 from benchmark.cli import options as shared
-from benchmark.cli.execution import report_failures, train
+from benchmark.cli.execution import announce, report_failures, train
 from benchmark.cli.options import selection_of
+from benchmark.cli.tune import report_unused, searched, train_points
 from benchmark.errors import COMPLETE, FAILED, CandidError, UsageError
 from benchmark.files import atomic_write
+from benchmark.tuning import (
+    FIT_GRID,
+    cells_by_dataset,
+    check_overrides,
+    chosen,
+    final_selection,
+    grid_of,
+    points_table,
+)
 from datasets.base import plural
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from benchmark.config.selection import Selection
     from benchmark.config.spec import RunSpec
 
 COPIED = ("run.json", "metrics.jsonl", artifacts.PREDICTIONS, artifacts.MODEL, artifacts.TENSORS, artifacts.LABELS)
@@ -37,6 +50,11 @@ COPIED = ("run.json", "metrics.jsonl", artifacts.PREDICTIONS, artifacts.MODEL, a
 )
 @click.option("--seed", default="0", show_default=True, metavar="N", help="Seed of split, initial weights and order.")
 @click.option("--profile", default="own", show_default=True, metavar="NAME", help="Profile or .toml file.")
+@click.option(
+    "--tune",
+    is_flag=True,
+    help="First choose learning rate and weight decay on held-out rows, without true labels, as `tune` does.",
+)
 @shared.settings
 @shared.plugins
 @shared.epochs
@@ -45,7 +63,7 @@ COPIED = ("run.json", "metrics.jsonl", artifacts.PREDICTIONS, artifacts.MODEL, a
 @shared.dry_run
 @shared.quiet
 @shared.checkpoint_seconds
-def fit(dataset: str, method: str, seed: str, out: Path | None, **options: Any) -> int:
+def fit(dataset: str, method: str, seed: str, tune: bool, out: Path | None, **options: Any) -> int:
     """Train one method on your own data and store the model.
 
     DATA is an .npz, .csv or .parquet file or a folder of images, see docs/own-data.md.
@@ -56,6 +74,10 @@ def fit(dataset: str, method: str, seed: str, out: Path | None, **options: Any) 
     selection = selection_of(options)
     if len(selection.specs()) != 1:
         raise UsageError("fit trains one method on one data set with one seed; for more, use `run --keep-model`.")
+    if tune:
+        selection = tuned(options, selection)
+        if options["dry_run"]:
+            return COMPLETE
     (spec,) = selection.specs()
     progress = train(options, selection, [spec])
     if options["dry_run"]:
@@ -72,6 +94,24 @@ def fit(dataset: str, method: str, seed: str, out: Path | None, **options: Any) 
     return COMPLETE
 
 
+def tuned(options: Any, selection: Selection) -> Selection:
+    """Return the selection with the learning rate and weight decay that held-out candidate labels choose."""
+    axes = grid_of(FIT_GRID, selection)
+    check_overrides(selection, axes)
+    unreported = replace(selection, seeds=unreported_seeds((*selection.profile.seeds, *selection.seeds)))
+    options = options | {"jobs": None, "keep_model": False}
+    announce(options, f"Choosing by {TITLES[ONE_SE]} (CR: covering rate, AA: approximated accuracy)", unreported)
+    if options["dry_run"]:
+        train_points(options, unreported, cells_by_dataset(unreported, axes), ONE_SE, {})
+        return selection
+    cells, _ = searched(options, unreported, axes, ONE_SE)
+    ((cell,),) = cells.values()
+    choice, _ = chosen(cell, ONE_SE)
+    report_unused([cell])
+    print(f"{points_table(cell, ONE_SE)}\nFinal training on all training rows: {choice}.", flush=True)
+    return final_selection(selection, choice)
+
+
 def summary(spec: RunSpec, document: dict[str, Any]) -> str:
     """Return the scores of the run in words; without true labels it says so."""
     scores = document["summary"]
@@ -79,8 +119,9 @@ def summary(spec: RunSpec, document: dict[str, Any]) -> str:
     if "accuracy" in scores:
         lines.append(f"Test accuracy {scores['accuracy']:.2f} %.")
     else:
-        measures = in_words(scores) or "no rows were held out, so there is no label-free measure"
-        lines.append(f"No test row has a true label, so nothing is scored; on held-out rows: {measures}.")
+        measures = in_words(scores)
+        held_out = f"on held-out rows: {measures}, where the covering rate is {COVERING_RATE}"
+        lines.append(f"No test row has a true label, so nothing is scored{f'; {held_out}' if measures else ''}.")
     if "train_accuracy" in scores:
         lines.append(f"True labels found in the training rows: {scores['train_accuracy']:.2f} %.")
     return "\n".join(lines)

@@ -19,12 +19,12 @@ from benchmark.cli.options import OneOf, selection_of
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError, warn
 from benchmark.files import atomic_write, check_out
 from benchmark.tuning import (
-    EXTENSIONS,
     LR,
     WEIGHT_DECAY,
     Cell,
+    Cells,
     Grid,
-    cells_of,
+    cells_by_dataset,
     check_held_out,
     check_overrides,
     check_recorded,
@@ -33,7 +33,8 @@ from benchmark.tuning import (
     grid_of,
     in_words,
     merged,
-    rates_beyond,
+    score_texts,
+    search,
     to_toml,
     with_scores,
 )  # fmt: skip
@@ -99,53 +100,35 @@ def tune(
 
 def searched(
     options: Any, selection: Selection, axes: Grid, rule: str, out: Path | None = None
-) -> tuple[dict[str, list[Cell]], dict[str, Grid]]:
+) -> tuple[Cells, dict[str, Grid]]:
     """Train a grid and return its scored cells and the grid, by dataset; learning rates are extended at the edges.
 
     Before anything is trained, data without held-out rows are refused, and then an `out` that cannot be written.
     """
-    grids: dict[str, Grid] = dict.fromkeys(selection.datasets, axes)
     cells = cells_by_dataset(selection, axes)
     check_held_out([cell for group in cells.values() for cell in group], options["data"])
     if out is not None:
         check_out(out)
     failures: dict[str, Outcome] = {}
-    train_points(options, selection, cells, rule, failures)
-    for _ in range(EXTENSIONS):
-        beyond = {dataset: rates_beyond(group, rule) for dataset, group in cells.items()}
-        beyond = {dataset: rates for dataset, rates in beyond.items() if rates}
-        if not beyond:
-            break
-        for dataset, rates in beyond.items():
-            print(f"A best learning rate on {cells[dataset][0].dataset} is at the edge: adding {', '.join(rates)}.")
-            wider_rates = sorted({**grids[dataset][LR], **rates}.items(), key=lambda item: -item[1])
-            grids[dataset] = {**grids[dataset], LR: dict(wider_rates)}
-        wider = {dataset: cells_of(selection, grids[dataset], [dataset]) for dataset in beyond}
-        train_points(options, selection, wider, rule, failures)
-        cells |= wider
-    return cells, grids
+    return search(selection, axes, cells, rule, lambda cells: train_points(options, selection, cells, rule, failures))
 
 
-def cells_by_dataset(selection: Selection, axes: Grid) -> dict[str, list[Cell]]:
-    return {dataset: cells_of(selection, axes, [dataset]) for dataset in selection.datasets}
-
-
-def train_points(
-    options: Any, selection: Selection, cells: dict[str, list[Cell]], rule: str, failures: dict[str, Outcome]
-) -> None:
-    """Train what is missing of these grids and give their points scores; failures are collected by digest."""
+def train_points(options: Any, selection: Selection, cells: Cells, rule: str, failures: dict[str, Outcome]) -> Cells:
+    """Train what is missing of these grids and return them with scores; failures are collected by digest."""
     specs = [spec for group in cells.values() for cell in group for point in cell.points for spec in point.specs]
     check_recorded(options["results"], specs)
     progress = train(options, selection, [spec for spec in specs if spec.digest not in failures])
     failures |= {spec.digest: outcome for spec, outcome in progress.outcomes if outcome.status != "done"}
-    for dataset, group in cells.items():
-        cells[dataset] = [with_scores(cell, options["results"], rule, failures) for cell in group]
+    return {
+        dataset: [with_scores(cell, options["results"], rule, failures) for cell in group]
+        for dataset, group in cells.items()
+    }
 
 
 def write(
     options: Any,
     selection: Selection,
-    groups: dict[str, list[Cell]],
+    groups: Cells,
     grids: dict[str, Grid],
     rule: str,
     target: tuple[Path, str, list[dict[str, Any]]],
@@ -192,13 +175,11 @@ def table(cells: Sequence[Cell], rule: str) -> str:
             others = [
                 f"{name} {in_words(value)}" for name, value in best.values.items() if name not in (LR, WEIGHT_DECAY)
             ]
-            scores = best.score
             texts = [
                 in_words(best.values[LR]),
                 in_words(best.values[WEIGHT_DECAY]),
                 ", ".join(others) or NONE,
-                f"{scores.covering_rate:.2f} ± {scores.standard_error:.2f}",
-                f"{scores.approximated_accuracy:.2f}",
+                *score_texts(best.score),
             ]
         rows.append([cell.dataset, cell.method, *texts, f"{len(cell.scored)}/{len(cell.points)}"])
     if all(row[4] == NONE for row in rows[1:]):

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from benchmark.accuracy import LAST, Accuracy, by_word
+from benchmark.accuracy import COVERING_RATE, LAST, Accuracy, by_word
 from benchmark.analysis.contents import TEST_NAMES, Contents, DatasetInfo, MethodInfo
 from benchmark.analysis.table import Table
 from benchmark.exhibits.base import Exhibit, Inputs, accuracy_flag, reference_flag
+from benchmark.exhibits.selection import SUPERVISED
 from datasets.base import plural
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from benchmark.exhibits.parts.cells import Grid
 
 LEADING_MARK = "°"
+COVERING_NOTE = (
+    "Comparing methods by covering rate is not the same as comparing them by accuracy, so these columns are not ranked; see "
+    "docs/own-data.md."
+)
 
 
 class Table2(Exhibit):
@@ -36,7 +41,14 @@ class Table2(Exhibit):
 def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) -> Table:
     """Build the table; methods that no file defines any more stand last."""
     from benchmark.analysis import published
-    from benchmark.analysis.comparisons import ALPHA, mixture_notes, relevant, unregistered
+    from benchmark.analysis.comparisons import (
+        ALPHA,
+        measure_covering,
+        mixture_notes,
+        relevant,
+        unregistered,
+        unscored_datasets,
+    )
     from benchmark.exhibits.parts import cells
 
     runs = relevant(runs, contents)
@@ -52,8 +64,13 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
         name = dataset.published_name or ""
         return paper.get((method.title.lower(), name)) or paper.get((method.name, name))
 
+    sampling_error, unscored = test_set_note(grid, main), unscored_datasets(runs)
+    covering = {key: measure_covering(runs, contents, key[1], key[0]) for key in grid.cells if key[1] in unscored}
+    grid = replace(grid, cells={**grid.cells, **covering})
     rows, data = cells.method_rows(grid, sections, printed)
-    planned = [grid.cells[m.name, d.name] for m in contents.methods for d in contents.datasets]
+    impossible = {key for key in covering if key[0] == SUPERVISED and grid.cells[key].problems}  # it needs true labels
+    keys = [(m.name, d.name) for m in contents.methods for d in contents.datasets]
+    planned = [grid.cells[key] for key in keys if key not in impossible]
     complete = all(c.complete for c in planned)
     notes = []
     if contents.reference in contents.titles:
@@ -67,7 +84,7 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
         notes.append(
             f"{cells.GONE_MARK} not registered here ({names}): shown from stored runs, not ranked; name the file with --plugin."
         )
-    notes += cells.published_note(bool(paper), same_network) + test_set_note(grid, main) + cells.split_note(contents)
+    notes += cells.published_note(bool(paper), same_network) + sampling_error + cells.split_note(contents)
     notes += mixture_notes(runs[runs["label"] == runs["method"]])
     if contents.beside:
         notes += [contents.beside, *rank_notes(grid, paper)]
@@ -78,6 +95,16 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
     notes.append(
         f"± is the sample standard deviation (n − 1); {cells.test_limits('paired', len(contents.seeds), ALPHA)}."
     )
+    if covering:
+        covered = (
+            f"CR: covering rate (%), {COVERING_RATE}, on held-out training rows after the last epoch, ± binomial standard "
+            f"error over the rows of all seeds."
+        )
+        if len(unscored) == len(contents.datasets):
+            caption = covered
+        else:
+            notes.append(covered)
+        notes.append(COVERING_NOTE)
     summary = cells.summary_of(contents, accuracy, "table2") | {
         "test": "paired",
         "alpha": ALPHA,
@@ -85,7 +112,7 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
         "cells_done": sum(c.complete for c in planned),
         "cells": len(planned),
     }
-    columns = ("Type", "Method", *(d.title for d in contents.datasets))
+    columns = ("Type", "Method", *(d.title + " (CR)" * (d.name in unscored) for d in contents.datasets))
     problems = grid.problems(contents.titles)
     return Table(
         "Table 2",

@@ -297,7 +297,8 @@ class Dialogs:
     ) -> dict[str, Any]:
         ordered = sorted((run.document for run in runs), key=lambda document: document["status"] == "done")
         by_seed = {document["seed"]: document for document in ordered}
-        values, settings = {seed: f"{value:.2f}" for seed, value in record["values"].items()}, []
+        by_number, settings = record["values"] or record.get("covering_rates", {}), []
+        values = {seed: f"{value:.2f}" for seed, value in by_number.items()}
         for source, own in values_by_source(ordered[-1]["config"], ordered[-1].get("provenance") or {}).items():
             for _, same in itertools.groupby(own, lambda value: value.split(".")[0]):
                 settings.append(self.settings.setdefault((source, " ".join(same)), len(self.settings)))

@@ -26,7 +26,6 @@ from benchmark.tools import evidence
 from methods.registry import Entry, discover
 
 README, METHODS, EVIDENCE = ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "docs" / "evidence.md"
-OWN_DATA = ROOT / "docs" / "own-data.md"
 VECTORS = ROOT / "tests" / "vectors"
 COST = ROOT / "docs" / "cost.json"  # {method: {seconds_per_step_relative_to_proden, measured, …}}
 CURVES = (
@@ -192,6 +191,9 @@ def methods_page() -> str:
         *(_section(entry) for entry in entries if has_section(entry)),
         f"## {OTHERS}",
         "\n".join(_line(entry) for entry in entries if not has_section(entry)),
+        "## Settings of every run",
+        "With `--set NAME=VALUE`, or in a profile.",
+        settings_table(),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -226,7 +228,7 @@ def _line(entry: Entry) -> str:
 
 
 def settings_table() -> str:
-    """docs/own-data.md: every setting of a run, from the sections of the configuration and the comments beside fields."""
+    """Return every setting of a run, from the sections of the configuration and the comments beside fields."""
     rows = []
     for name, section in SECTIONS.items():
         comments = dict(re.findall(r"^\s+(\w+): .*?  # (.*)$", inspect.getsource(section), flags=re.M))
@@ -267,7 +269,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         METHODS: methods_page(),
         README: readme(README.read_text(encoding="utf-8")),
         EVIDENCE: evidence_page(),
-        OWN_DATA: replaced(OWN_DATA.read_text(encoding="utf-8"), "settings", settings_table()),
         **{evidence.TABLES / name: content() for name, content in evidence.FILES.items()},
     }
     stale = [p for p, text in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]

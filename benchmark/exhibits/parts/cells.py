@@ -44,7 +44,8 @@ def range_text(low: float, high: float) -> str:
 def cell_text(cell: Measured) -> str:
     if not cell.n:
         return NONE
-    return spread(cell.mean, cell.std) + ("" if cell.complete else f" ({cell.n}/{cell.expected})")
+    error = cell.standard_error if cell.covering else cell.std
+    return spread(cell.mean, error) + ("" if cell.complete else f" ({cell.n}/{cell.expected})")
 
 
 def counts_text(counts: Any, missing: int = 0) -> str:
@@ -129,6 +130,7 @@ class Grid:
             if number and not self.differences:
                 text = text.partition(" ")[0]
             line.below.append(text)
+            covered = {"values": {}, "covering_rates": dict(cell.values), "standard_error": cell.standard_error}
             low, high = cell.interval
             line.records.append(
                 {
@@ -148,6 +150,7 @@ class Grid:
                     "place": place,
                     "leading": bool(mark),
                     **difference,
+                    **(covered if cell.covering else {}),
                 }
             )
         return line

@@ -13,7 +13,12 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
+from benchmark import store, tuning
+from benchmark.accuracy import COVERING_RATE
+from benchmark.analysis.selection import pick, score
+from benchmark.cli import data
 from benchmark.cli import main as cli
+from benchmark.estimator import PartialLabelClassifier, load
 from benchmark.trainer.model import read_model
 from tests.benchmark.test_estimator import MATRIX, NAMES, X, Y
 
@@ -82,7 +87,8 @@ def test_fitting_again_trains_nothing_and_a_run_without_its_model_is_done_again(
     before = {p.name: p.stat().st_mtime_ns for p in (place / "results").rglob("run.json")}
     assert call(*words, "cpu") == 0
     told = capsys.readouterr().out
-    assert "1 done, 0 to do" in told and "Model: " in told and "nothing is scored" in told and "covering rate" in told
+    assert "1 done, 0 to do" in told and "Model: " in told and "nothing is scored" in told
+    assert f"the covering rate is {COVERING_RATE}" in told
     assert {p.name: p.stat().st_mtime_ns for p in (place / "results").rglob("run.json")} == before
     plain = ["run", "--profile", "own", "--datasets", place / "mine.csv", "--methods", "proden", *QUICK]
     assert call(*plain, "--results", tmp_path) == 0
@@ -125,6 +131,78 @@ def test_images_from_a_folder_to_predictions(tmp_path, capsys):
         == 0
     )
     assert pd.read_csv(tmp_path / "p.csv")["row"].tolist() == [f"{k}.png" for k in range(6)]
+
+
+# Learning rate and weight decay chosen on held-out candidates -----------------------------------------------------------
+@pytest.fixture
+def tiny_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = ("train.lr=0.1,0.001", "train.weight_decay=5e-4,1e-4")
+    monkeypatch.setattr(data, "FIT_GRID", grid)
+    monkeypatch.setattr(tuning, "FIT_GRID", grid)
+    monkeypatch.setattr(tuning, "EXTENSIONS", 0)
+
+
+def test_tune_chooses_then_trains_on_all_rows(tiny_grid, tmp_path, capsys):
+    np.savez(tmp_path / "mine.npz", x=X, candidates=MATRIX)
+    words = ("fit", tmp_path / "mine.npz", "--tune", "--results", tmp_path / "r", "--out", tmp_path / "m", *QUICK)
+    assert call(*words) == 0
+    output = capsys.readouterr().out
+    documents = [json.loads(path.read_text()) for path in (tmp_path / "r").rglob("run.json")]
+    trials = [document for document in documents if document.get("purpose") == "tuning"]
+    assert len(trials) == 12 and {document["seed"] for document in trials} == {100, 101, 102}
+    (final,) = (document for document in documents if document not in trials)
+    train = final["config"]["train"]
+    assert (final["seed"], final["method"], train["holdout"]) == (0, "proden", 0)
+    scores = {}
+    for document in trials:
+        key = (document["config"]["train"]["lr"], document["config"]["train"]["weight_decay"])
+        scores.setdefault(key, []).append(document["summary"])
+    points = sorted(scores)
+    best = points[pick("one-se", [score(scores[point]) for point in points])]
+    assert (train["lr"], train["weight_decay"]) == best
+    (line,) = (line for line in output.splitlines() if line.startswith("→"))
+    assert line.split()[1:3] == [f"{value:g}" for value in best]
+    assert sum("±" in line for line in output.splitlines()) == 4 + 1  # the points and the head
+    assert store.runs(tmp_path / "r")["seed"].tolist() == [0]
+    model = PartialLabelClassifier(epochs=3, tune=True).fit(X, MATRIX)
+    assert model.tuned_ == {"lr": best[0], "weight_decay": best[1]}
+    assert np.array_equal(load(tmp_path / "m").predict_proba(X), model.predict_proba(X))
+    assert model.measures_["covering_rate"] == score(scores[best]).covering_rate
+
+
+def test_tune_reads_no_true_label(tiny_grid, tmp_path):
+    rng, finals = np.random.default_rng(0), []
+    for name, y in (("with", Y), ("without", np.full(60, -1))):
+        np.savez(tmp_path / f"{name}.npz", x=X, y=y, candidates=MATRIX, x_test=X, y_test=rng.permutation(Y))
+        assert call("fit", tmp_path / f"{name}.npz", "--tune", "--results", tmp_path / "r", *QUICK) == 0
+        (final,) = (tmp_path / "r").glob(f"runs/{name}/*/seed0-*/run.json")
+        finals.append(json.loads(final.read_text()))
+    assert finals[0]["summary"]["accuracy"] != finals[1]["summary"]["accuracy"]
+    assert finals[0]["weights_sha256"] == finals[1]["weights_sha256"]
+    assert finals[0]["config"]["train"] == finals[1]["config"]["train"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--set", "train.lr=0.1"), "tune chooses train.lr itself"),
+        (("--set", "train.holdout=0"), "train.holdout must be more than 0"),
+        (("--set", "train.holdout=0.001"), "raise train.holdout"),
+        (("--set", "train.holdout=0.99"), "lower train.holdout"),
+    ],
+)
+def test_tune_with_wrong_settings_is_one_sentence_and_trains_nothing(place, tmp_path, capsys, words, problem):
+    told = ("fit", place / "mine.csv", "--tune", "--quiet", "--results", tmp_path / "r", *words)
+    assert problem in refusal(capsys, *told, code=2) and not (tmp_path / "r").exists()
+    ((_, text),) = [words]
+    name, value = text.removeprefix("train.").split("=")
+    with pytest.raises(ValueError, match=problem):
+        PartialLabelClassifier(tune=True, **{name: float(value)}).fit(X, MATRIX)
+
+
+def test_tune_without_a_score_is_one_sentence(tiny_grid, place, tmp_path, capsys):
+    words = ("fit", place / "mine.csv", "--tune", "--method", "supervised", "--results", tmp_path / "r", *QUICK)
+    assert "supervised trains on true labels" in refusal(capsys, *words)
 
 
 # Wrong input ----------------------------------------------------------------------------------------------------------

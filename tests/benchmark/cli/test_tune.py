@@ -149,7 +149,7 @@ def test_runs_of_an_earlier_version_are_refused(bench, capsys):
 
 def test_diverged_points_are_left_out_and_a_choice_among_none_is_refused(bench, capsys, monkeypatch):
     monkeypatch.setattr(tune, "train", lambda *_: Progress(0))  # a diverged run is not run again
-    monkeypatch.setattr(tune, "EXTENSIONS", 0)
+    monkeypatch.setattr(tuning, "EXTENSIONS", 0)
     before, path = choices(bench), bench.results / "tuned-tiny.toml"
     chosen = before["usual"]["lr"]
     folders = [(d["config"]["train"]["lr"], folder) for folder, d in killing.documents(bench).items()]
@@ -200,7 +200,7 @@ def test_the_grid_is_extended_for_all_methods_until_no_winner_is_at_its_edge(tin
     rates = [sorted({(spec.method, spec.train.lr) for spec in plan}) for plan in plans]
     assert [len(plan) for plan in rates] == [6, 8, 10]  # cc moves to 0.8, then 1.6; proden goes with it
     assert ("proden", 1.6) in rates[-1] and "largest" not in capfd.readouterr().err
-    monkeypatch.setattr(tune, "EXTENSIONS", 1)
+    monkeypatch.setattr(tuning, "EXTENSIONS", 1)
     assert cli.main(tiny_benchmark.arguments("tune", *grid)[3:]) == 0
     assert "0.8 is the largest train.lr of the grid" in capfd.readouterr().err
 

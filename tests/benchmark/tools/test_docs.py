@@ -20,6 +20,7 @@ import click
 import pytest
 
 from benchmark import store
+from benchmark.accuracy import COVERING_RATE
 from benchmark.cli.main import MOVED, REMOVED
 from benchmark.cli.tables import every_one, needs_of
 from benchmark.config.profile import PROFILES
@@ -251,7 +252,8 @@ def test_the_page_on_own_data_goes_from_files_to_predictions(tmp_path: Path) -> 
     page, tiny = ROOT / "docs" / "own-data.md", TinyBenchmark(tmp_path, PROFILES / "own.toml")
     write_files(page, tmp_path)
     outputs = run_blocks(page, tiny)
-    assert "nothing is scored; on held-out rows: covering rate" in outputs[0]
+    assert "nothing is scored; on held-out rows: covering rate" in outputs[0] and COVERING_RATE in outputs[0]
+    assert "→" in outputs[3] and "flowers (CR)" in outputs[6]
     predicted = (tmp_path / "predictions.csv").read_text().splitlines()
     assert [line.split(",")[1] for line in predicted[1:]] == ["setosa", "versicolor", "setosa"]
     assert len((tmp_path / "labels.csv").read_text().splitlines()) == 22

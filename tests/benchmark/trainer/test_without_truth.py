@@ -6,14 +6,17 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmark import store
 from benchmark.analysis.comparisons import measure
 from benchmark.analysis.contents import Contents
+from benchmark.analysis.selection import score
 from benchmark.cli import main as cli
 from benchmark.cli.results import list_runs
 from benchmark.config.selection import select
+from benchmark.exhibits.table2 import COVERING_NOTE
 from benchmark.runner.options import Outcome, RunOptions
 from benchmark.runner.progress import outcome_line
 from benchmark.runner.worker import execute
@@ -73,15 +76,50 @@ def test_without_labels_nothing_is_scored_and_the_label_free_measures_are_shown(
     assert kept is not None and kept.test_logits.shape == (0, CLASSES) and len(kept.train_rows) == 54
     assert execute(spec, RunOptions(bench.results, bench.folder / "data")).skipped  # done is done
     words = ("--datasets", str(bench.folder / "mine.npz"), "--methods", "pop")
-    assert cli.main(bench.arguments("table2", "--reference", "pop", *words)[3:]) == 3
-    told = capsys.readouterr()
-    assert "its test rows have no true labels" in told.out and "nan" not in (told.out + told.err).lower()
     for command in (("status",), ("report",), ("candidates", *words), ("table1", *words), ("export", "--out", "-")):
         assert cli.main(bench.arguments(*command)[3:]) == 0, command
         told = capsys.readouterr()
         assert "Traceback" not in told.err and "nan" not in told.out.lower(), command
     page = (bench.results / "report.html").read_text()
     assert "the test rows have no true labels: mine" in page and "Covering rate" in page
+
+
+def test_table2_shows_covering_rates_where_there_are_no_true_labels(bench, capsys):
+    content = arrays()
+    np.savez(bench.folder / "scored.npz", **content)
+    del content["y"]
+    np.savez(bench.folder / "mine.npz", **content)
+    both = ",".join(str(bench.folder / f"{name}.npz") for name in ("mine", "scored"))
+    words = ("table2", "--seeds", "0,1", "--methods", "proden,supervised", "--out", str(bench.folder / "t"))
+    assert cli.main(bench.arguments(*words, "--datasets", both)[3:]) == 0  # supervised cannot be trained on `mine`
+    told = capsys.readouterr()
+    assert "nan" not in (told.out + told.err).lower() and "its test rows have no true labels" not in told.out
+    table = json.loads((bench.folder / "t.json").read_text())
+    assert table["columns"] == ["Type", "Method", "mine (CR)", "scored"] and table["complete"]
+    assert any("CR: covering rate" in note for note in table["notes"]) and COVERING_NOTE in table["notes"]
+    frame = store.load(bench.results)
+    last = frame[(frame["dataset"] == "mine") & (frame["method"] == "proden") & (frame["epoch"] == 1)]
+    expected = score(last.to_dict("records"))
+    (cell,) = (row[2] for row in table["rows"] if row[1]["text"] == "PRODEN")
+    text = f"{expected.covering_rate:.2f}±{expected.standard_error:.2f}"
+    assert cell == {"text": text, "bold": False, "underline": False} and expected.standard_error > 0
+    lines = pd.read_csv(bench.folder / "t.csv").query("method == 'proden'").set_index(["dataset", "seed"])
+    assert lines.loc["mine", "covering_rate"].tolist() == last.sort_values("seed")["covering_rate"].tolist()
+    assert lines.loc["mine", "accuracy"].isna().all() and lines.loc["scored", "accuracy"].notna().all()
+    mine = (*words, "--datasets", str(bench.folder / "mine.npz"), "--no-run")
+    assert cli.main(bench.arguments(*mine)[3:]) == 0
+    assert "Test accuracy" not in capsys.readouterr().out
+    assert cli.main(bench.arguments(*mine, "--seeds", "0-2")[3:]) == 3  # a seed is missing
+    assert "(2/3)" in capsys.readouterr().out
+
+
+def test_without_held_out_rows_there_is_no_covering_rate_and_the_table_says_so(bench, capsys):
+    content = arrays()
+    del content["y"]
+    np.savez(bench.folder / "mine.npz", **content)
+    words = ("--datasets", str(bench.folder / "mine.npz"), "--methods", "proden", "--set", "train.holdout=0")
+    assert cli.main(bench.arguments("table2", *words)[3:]) == 3
+    assert "train.holdout is 0" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_labelled_test_part_is_scored_and_training_rows_are_not(bench):
