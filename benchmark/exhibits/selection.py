@@ -34,6 +34,7 @@ class SelectionStudy(Exhibit):
     class Options:
         between: bool = flag(False, "choose between methods instead of settings of one method")
         development: str = flag(DEVELOPMENT, "development sets of --between", metavar="A,B")
+        also: str | None = flag(None, "another profile whose tuning runs belong to the study", metavar="PROFILE")
 
     def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
         for name in options.development.split(","):
@@ -41,18 +42,32 @@ class SelectionStudy(Exhibit):
         return RequiredRuns()  # the grids of `tune` are too large to be trained by the way
 
     def make(self, inputs: Inputs, options: Options) -> Table:
-        from benchmark.analysis.selection import choices, scored_settings
+        import pandas
 
-        runs, notes = tuning_frame(inputs)
-        picks = choices(scored_settings(runs))
+        from benchmark.analysis.selection import choices, scored_settings
+        from benchmark.config.selection import select
+
+        studied = [inputs, *([replace(inputs, selection=select(options.also))] if options.also else [])]
+        frames: list[pd.DataFrame] = []
+        notes: list[str] = []
+        ambiguity: dict[str, float] = {}
         titles = {FEW: "Supervised on those rows"}
-        titles |= {name: inputs.selection.entry(name).title for name in picks["method"].unique() if name != FEW}
-        titles |= {dataset: inputs.selection.source(dataset).title for dataset in picks["dataset"].unique()}
-        about = f"Profile {inputs.selection.profile.name}, tuning seeds {', '.join(map(str, sorted(runs['seed'].unique())))}."
+        for part in studied:
+            frame, remarks = tuning_frame(part)
+            frames.append(frame)
+            notes += remarks
+            titles |= {name: part.selection.entry(name).title for name in frame["method"].unique() if name != FEW}
+            titles |= {name: part.selection.source(name).title for name in frame["dataset"].unique()}
+            ambiguity |= {} if options.between else ambiguities(part, list(frame["dataset"].unique()))
+        runs = pandas.concat(frames, ignore_index=True)
+        picks = choices(scored_settings(runs))
+        profiles = " and ".join(part.selection.profile.name for part in studied)
+        seeds = ", ".join(map(str, sorted(runs["seed"].unique())))
+        about = f"Profile{'s' * (len(studied) > 1)} {profiles}, tuning seeds {seeds}."
         if options.between:
             competing = picks[picks["method"].isin(competing_methods(inputs.selection))]
             return between_table(competing, options.development.split(","), titles, about, notes)
-        return settings_table(picks, ambiguities(inputs, list(runs["dataset"].unique())), titles, about, notes)
+        return settings_table(picks, ambiguity, titles, about, notes)
 
 
 def tuning_frame(inputs: Inputs) -> tuple[pd.DataFrame, list[str]]:
