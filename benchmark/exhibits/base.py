@@ -152,13 +152,15 @@ class Inputs:
         return {name: self.contents.titles[name] for name in names}
 
     def signed(self, figure: Figure) -> Figure:
-        """Write the profile and the state of its runs into the corner of a figure."""
+        """Write the profile and the state of its runs below a figure; below one for a paper only what is missing."""
+        from benchmark.exhibits.parts.style import footnote, is_for_paper
+
         status, seeds = self.status, plural(len(self.selection.seeds), "seed")
-        state = f"profile {self.selection.profile.name}, {seeds}"
-        if status.todo:
-            state += f", {status.count('done')} of {len(status.specs)} runs done"
-        text = "; ".join(filter(None, (figure.get_supxlabel(), state)))
-        figure.supxlabel(text, fontsize=7, color="#666666", x=0.99, ha="right")
+        about = "" if is_for_paper() else f"profile {self.selection.profile.name}, {seeds}"
+        missing = f"{status.count('done')} of {len(status.specs)} runs done" if status.todo else ""
+        text = "; ".join(filter(None, (figure.get_supxlabel().replace("\n", " "), about, missing)))
+        if text:
+            footnote(figure, text)
         return figure
 
     def annotated(self, table: Table) -> Table:

@@ -30,8 +30,8 @@ class Curves(FolderPlot):
 
     @dataclass(frozen=True)
     class Options:
-        all: bool = flag(False, "all methods in colour, not the best three alone")
-        metric: str = flag("test_accuracy", "any recorded metric (default: test_accuracy)")
+        all: bool = flag(False, "all methods in colour, not only the best three")
+        metric: str = flag("test_accuracy", "any recorded metric")
         reference: str | None = reference_flag("the method whose line is drawn bold")
 
     def make(self, inputs: Inputs, options: Options) -> Figure:
@@ -40,8 +40,9 @@ class Curves(FolderPlot):
         return method_curves(inputs.epochs, inputs.compared_with(options.reference), options.metric, options.all)
 
     def draw(self, epochs: pd.DataFrame, methods: Sequence[str], titles: Mapping[str, str], options: Options) -> Figure:
-        from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels
+        from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels, method_of
         from datasets.registry import SOURCES  # which imports NumPy
+        from methods.registry import discover
 
         if epochs["method"].nunique() > 1:  # between methods their variants would only clutter, unless asked for
             plain = epochs["label"] == epochs["method"]
@@ -54,10 +55,14 @@ class Curves(FolderPlot):
         planned = [d for name in profiles for d in load_profile(name).datasets]  # as in the tables
         order = [*planned, *SOURCES, *sorted(set(epochs["dataset"]) - set(SOURCES))]
         labels = {str(d): sorted(set(part["label"])) for d, part in epochs.groupby("dataset")}
+        controls = {e.name for e in discover(tolerant=True).entries.values() if e.kind == "control"}
         panels = [
             Panel(
                 SOURCES[d].title if d in SOURCES else d,
-                tuple(Curve(titled(label, titles), d, label) for label in labels[d]),
+                tuple(
+                    Curve(titled(label, titles), d, label, competes=method_of(label) not in controls)
+                    for label in labels[d]
+                ),
             )
             for d in sorted(labels, key=order.index)
         ]

@@ -1,4 +1,4 @@
-"""Figure 4: accuracy curves of all main methods on one dataset."""
+"""Figure 4: accuracy curves of all main methods on one dataset, with floor and ceiling."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Figure4(Exhibit):
     @dataclass(frozen=True)
     class Options:
         reference: str | None = reference_flag("the method whose line is drawn bold")
-        all: bool = flag(False, "all methods in colour, not the best three alone")
+        all: bool = flag(False, "all methods in colour, not only the best three")
 
     def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
         of_profile = selection.profile.figures.get(self.name, {}).get("dataset")
         dataset = of_profile if of_profile in selection.datasets else selection.datasets[0]
-        main = [m for m in selection.methods if selection.entry(m).kind in MAIN_KINDS]
-        return RequiredRuns().add(selection.specs(main, [dataset]))
+        shown = [m for m in selection.methods if selection.entry(m).kind in (*MAIN_KINDS, "reference")]
+        return RequiredRuns().add(selection.specs(shown, [dataset]))
 
     def make(self, inputs: Inputs, options: Options) -> Figure:
         from benchmark.exhibits.parts.panels import method_curves

@@ -22,6 +22,7 @@ from benchmark.exhibits.parts.style import (
     FADED_TEXT,
     Style,
     canvas,
+    footnote,
     mean_and_band,
     nothing,
     panels_per_row,
@@ -34,6 +35,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+TEST_ACCURACY = "test_accuracy"
+BOUNDS = ("average", "supervised")  # floor and ceiling
+FEW = 6  # so many curves can all be in colour
+BEST = 3
+LINE = 0.15  # inches from one name at the end of a line to the next
+AROUND = 0.75  # inches of a panel above and below its axes
+
+
 @dataclass(frozen=True)
 class Curve:
     """One line of a panel: runs with this dataset and label, seeds averaged. `style` defaults to the method's."""
@@ -42,6 +51,7 @@ class Curve:
     dataset: str
     label: str
     style: Style | None = None
+    competes: bool = True  # may be one of the best three; controls may not
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ def series(epochs: pd.DataFrame, curve: Curve, metric: str) -> pd.DataFrame:
 
 def metric_title(metric: str) -> str:
     """Return the axis label of a recorded metric."""
-    labels = {"test_accuracy": "Test accuracy (%)", "train_accuracy": "Training accuracy (%)", "loss": "Training loss"}
+    labels = {TEST_ACCURACY: "Test accuracy (%)", "train_accuracy": "Training accuracy (%)", "loss": "Training loss"}
     return labels.get(metric, metric.replace("_", " ").capitalize())
 
 
@@ -88,9 +98,6 @@ def spread(positions: Sequence[float], gap: float, low: float, high: float) -> l
 
 
 End = tuple[Curve, Style, float, float]  # a curve with its style and where it ends
-BOUNDS = ("average", "supervised")  # floor and ceiling
-FEW = 6  # so many curves can all be in colour
-BEST = 3
 
 
 def method_of(label: str) -> str:
@@ -98,13 +105,18 @@ def method_of(label: str) -> str:
     return re.split(r"[\[ ]", label, maxsplit=1)[0]
 
 
-def highlighted(panel: Panel, lines: Sequence[pd.DataFrame], reference: str) -> set[str]:
-    """Return the labels that are drawn in colour: the reference, floor and ceiling, and the best three of the others."""
+def highlighted(panel: Panel, epochs: pd.DataFrame, metric: str, reference: str) -> set[str]:
+    """Return the labels that are drawn in colour: the reference, floor and ceiling, and the best three of the others.
+
+    The best have the highest last test accuracy where there is one, whatever metric the figure shows.
+    """
     if len(panel.curves) <= FEW:
         return {curve.label for curve in panel.curves}
-    last = {c.label: line["mean"].iloc[-1] for c, line in zip(panel.curves, lines, strict=True) if len(line)}
-    fixed = {label for label in last if method_of(label) in (reference, *BOUNDS)}
-    return fixed | set(sorted(last.keys() - fixed, key=lambda label: -last[label])[:BEST])
+    fixed = {curve.label for curve in panel.curves if method_of(curve.label) in (reference, *BOUNDS)}
+    score = TEST_ACCURACY if TEST_ACCURACY in epochs.columns else metric
+    lines = {c.label: series(epochs, c, score) for c in panel.curves if c.competes and c.label not in fixed}
+    last = {label: line["mean"].iloc[-1] for label, line in lines.items() if len(line)}
+    return fixed | set(sorted(last, key=lambda label: -last[label])[:BEST])
 
 
 def _draw_curves(
@@ -113,7 +125,7 @@ def _draw_curves(
     """Draw lines with seed bands, those that are not `in_colour` in grey; return where each line ends."""
     ends = []
     styles = styles_of(curve.label for curve in panel.curves)
-    tint = min(0.13, 1.3 / max(1, len(panel.curves)))  # many bands on each other would hide the lines
+    tint = min(0.13, 1.3 / max(1, len(in_colour)))  # many bands on each other would hide the lines
     for k, (curve, line) in enumerate(zip(panel.curves, lines, strict=True)):
         if line.empty:
             continue
@@ -135,19 +147,6 @@ def _draw_curves(
 
 
 BAND = "line: mean over seeds; band: min–max over seeds"
-EARLY = 0.2  # of the epochs: where a curve may leave the axis below
-
-
-def robust_range(lines: Sequence[pd.DataFrame]) -> tuple[float, float] | None:
-    """Return limits of the axis that the first epochs cannot stretch; None if they do not.
-
-    An epoch or two near chance would press all that matters into a strip at the top. The limits leave room for the bands
-    of the seeds, from EARLY on also below.
-    """
-    late = pd.concat([line[line.index >= EARLY * line.index.max()] for line in lines])
-    low, high = float(late["min"].min()), max(float(line["max"].max()) for line in lines)
-    lowest, room = min(float(line["min"].min()) for line in lines), max(high - low, 1e-9)
-    return (low - 0.12 * room, high + 0.06 * room) if lowest < low - 0.3 * room else None
 
 
 def _label_ends(axes: Axes, ends: Sequence[End], line_height: float, reference: str) -> None:
@@ -162,7 +161,7 @@ def _label_ends(axes: Axes, ends: Sequence[End], line_height: float, reference: 
         axes.plot(*leader, color=style.colour, linewidth=0.6, alpha=0.7, clip_on=False, zorder=1)
         mark: dict[str, Any] = {"marker": style.marker, "markersize": 4.5, "markerfacecolor": "white"}
         axes.plot([beside], [place], color=style.colour, clip_on=False, **mark)
-        weight = "bold" if curve.label == reference else "normal"
+        weight = "bold" if method_of(curve.label) == reference else "normal"
         colour = FADED_TEXT if style.colour == FADED else style.colour
         font: dict[str, Any] = {"color": colour, "fontsize": 8, "fontweight": weight, "va": "center"}
         axes.annotate(
@@ -176,7 +175,7 @@ def _label_ends(axes: Axes, ends: Sequence[End], line_height: float, reference: 
 def curve_panels(
     epochs: pd.DataFrame,
     panels: Sequence[Panel],
-    metric: str = "test_accuracy",
+    metric: str = TEST_ACCURACY,
     reference: str = REFERENCE,
     all_in_colour: bool = False,
 ) -> Figure:
@@ -190,7 +189,7 @@ def curve_panels(
         raise nothing(metric)
     columns = panels_per_row(len(panels))
     rows = math.ceil(len(panels) / columns)
-    height = max(3.0, 0.23 * max(len(p.curves) for p in panels) + 0.9)
+    height = max(3.0, (LINE + 0.01) * max(len(p.curves) for p in panels) + AROUND)
     figure, grid = canvas(rows, columns, 5.2 * columns + 0.4, height * rows)
     for axes, panel in zip(grid.flat, panels, strict=False):
         axes.set_title(panel.title, fontsize=10, loc="left")
@@ -200,26 +199,24 @@ def curve_panels(
         if not drawn:
             axes.text(0.5, 0.5, "no runs", transform=axes.transAxes, ha="center", color="#777777")
             continue
-        shown = {c.label for c in panel.curves} if all_in_colour else highlighted(panel, lines[panel], reference)
+        every = {curve.label for curve in panel.curves}
+        shown = every if all_in_colour else highlighted(panel, epochs, metric, reference)
         ends = _draw_curves(axes, panel, lines[panel], reference, shown)
-        limits = robust_range(drawn)
-        if limits is not None and "accuracy" in metric:
-            axes.set_ylim(*limits)
         first = min(line.index[0] for line in drawn) + 1  # some are evaluated now and then
         last = max(line.index[-1] for line in drawn) + 1
         axes.set_xlim(first if last > first else first - 0.5, max(last, first + 1))
-        _label_ends(axes, ends, 0.19 / height, reference)
+        _label_ends(axes, ends, LINE / (height - AROUND), reference)
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_visible(False)
     for axes in grid[:, 0]:
         axes.set_ylabel(metric_title(metric))
     if epochs["seed"].nunique() > 1:
-        figure.supxlabel(BAND, fontsize=7.5, color="#666666")
+        footnote(figure, BAND)
     return figure
 
 
 def method_curves(
-    epochs: pd.DataFrame, contents: Contents, metric: str = "test_accuracy", all_in_colour: bool = False
+    epochs: pd.DataFrame, contents: Contents, metric: str = TEST_ACCURACY, all_in_colour: bool = False
 ) -> Figure:
     """Draw a panel per dataset with a line per main method, and floor and ceiling where they have runs."""
     own = relevant(epochs, contents)

@@ -11,6 +11,7 @@ import contextvars
 import functools
 import hashlib
 import io
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,8 +61,8 @@ STYLES = {
     "alim": Style("#CC3311", DASH_DOT, "+"),
     "fredis": Style("#8FA600", DASH, "|"),
     "solar": Style("#E69F00", LONG, "."),
-    "average": Style("#9A9A9A", DOT, "1"),
-    "supervised": Style("#444444", LONG, "2"),
+    "average": Style("#5A5A5A", DOT, "1"),
+    "supervised": Style("#222222", LONG, "2"),
 }
 # For plug-ins, variants and the rest: none of the colours above.
 _OTHER_COLOURS = (
@@ -168,12 +169,24 @@ def canvas(rows: int, columns: int, width: float, height: float, **options: Any)
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-FADED, FADED_TEXT = "#B4B4B4", "#808080"  # curves in the background and their names
+def is_for_paper() -> bool:
+    """Say whether the figure has the width of a column or page of a paper."""
+    return _size.get() is not None
+
+
+def footnote(figure: Figure, text: str) -> None:
+    """Write small grey text below a figure, in lines that fit its width."""
+    characters = int(figure.get_figwidth() * 72 / (0.58 * FOOTNOTE))  # a character of DejaVu Sans is 0.58 em wide
+    figure.supxlabel(textwrap.fill(text, characters), fontsize=FOOTNOTE, color="#666666", x=0.99, ha="right")
+
+
+FOOTNOTE = 7  # points
+FADED, FADED_TEXT = "#B8B8B8", "#707070"  # curves in the background and their names
 
 
 def mean_and_band(axes: Axes, x: np.ndarray, stats: pd.DataFrame, style: Style, alpha: float, **look: Any) -> None:
     """Draw the mean over seeds with a band from the smallest to the largest."""
-    marker: dict[str, Any] = {"marker": style.marker, "markersize": 4, "markerfacecolor": "white"}
+    marker: dict[str, Any] = {"marker": style.marker, "markersize": 4, "markerfacecolor": "white", "clip_on": False}
     axes.plot(x, stats["mean"], color=style.colour, linestyle=style.line, **marker, **look)
     if (stats["max"] > stats["min"]).any():
         axes.fill_between(x, stats["min"], stats["max"], color=style.colour, alpha=alpha, linewidth=0, zorder=2)

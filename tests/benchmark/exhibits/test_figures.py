@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from benchmark.accuracy import ACCURACIES
 from benchmark.analysis.comparisons import rank_analysis
@@ -140,12 +141,41 @@ def test_plug_ins_and_variants_share_a_colour_with_nobody_in_the_figure() -> Non
     assert len({(s.colour, str(s.line)) for s in many.values()}) == 30
 
 
-def test_one_early_epoch_does_not_stretch_the_axis() -> None:
-    flat = pd.DataFrame({"mean": [10.0, 90.0, 91.0, 92.0, 93.0, 94.0, 94.5]})
-    flat = flat.assign(min=flat["mean"] - 2, max=flat["mean"] + 3)  # the bands are inside the axis too
-    limits = panels.robust_range([flat])
-    assert limits is not None and 80 < limits[0] < 89 < 97.5 < limits[1]
-    assert panels.robust_range([flat.iloc[1:]]) is None
+def test_the_axes_hold_every_seed_of_every_epoch() -> None:
+    epochs = make_epochs()
+    epochs.loc[(epochs["epoch"] == 0) & (epochs["seed"] == 1), "test_accuracy"] = 3.0
+    low, high = method_curves(epochs, CONTENTS).axes[0].get_ylim()
+    assert low < 3 and high > epochs["test_accuracy"].max()
+
+
+def crowd() -> tuple[pd.DataFrame, Panel]:
+    """Nine methods, better in the order of the names; the last one is a control."""
+    names = ("cel", "average", "supervised", "m1", "m2", "m3", "m4", "m5", "control")
+    parts = [make_epochs().query("method == 'cel'").assign(label=n, test_accuracy=k) for k, n in enumerate(names)]
+    curves = tuple(Curve(name, "letter", name, competes=name != "control") for name in names)
+    return pd.concat(parts), Panel("Letter", curves)
+
+
+@pytest.mark.parametrize("metric", ["test_accuracy", "loss"])
+def test_the_reference_the_bounds_and_the_three_most_accurate_methods_are_in_colour(metric: str) -> None:
+    epochs, panel = crowd()
+    best = {"cel", "average", "supervised", "m3", "m4", "m5"}
+    assert panels.highlighted(panel, epochs, metric, "cel") == best
+    for everyone, grey in ((False, 3), (True, 0)):
+        texts = curve_panels(epochs, [panel], metric, all_in_colour=everyone).axes[0].texts
+        assert [text.get_color() for text in texts].count(style.FADED_TEXT) == grey
+
+
+@pytest.mark.parametrize("size", ["column", "page"])
+def test_nothing_leaves_a_figure_of_a_paper_s_width(size: str) -> None:
+    with style.sized(size):
+        epochs, panel = crowd()
+        figure = curve_panels(epochs, [panel])
+        style.footnote(figure, f"{panels.BAND}; 12 of 51 runs done; some more words that need a line of their own")
+    assert figure.get_figwidth() == style.WIDTHS[size]
+    FigureCanvasAgg(figure).draw()
+    box = figure.get_tightbbox()
+    assert box.x0 >= 0 and box.x1 <= figure.get_figwidth() and box.y0 >= 0
 
 
 def test_panels_come_in_the_order_of_the_profile_s_tables() -> None:
