@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from benchmark.analysis.contents import LEAST_DATASETS
 from benchmark.errors import MissingRuns, UsageError
 from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns, reference_flag
-from benchmark.exhibits.parts.style import canvas, styled, styles_of
+from benchmark.exhibits.parts.style import canvas, footnote, styled, styles_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,7 +40,7 @@ class Ranks(Exhibit):
 
 @styled
 def critical_difference(ranks: RankAnalysis) -> Figure:
-    """Draw average ranks, best on top, with bars as long as Nemenyi's critical difference: whose bars overlap may be equal.
+    """Draw average ranks, best on top, with bars as long as Nemenyi's critical difference.
 
     Raises MissingRuns with fewer datasets than such a test needs.
     """
@@ -49,8 +49,8 @@ def critical_difference(ranks: RankAnalysis) -> Figure:
     if len(ranks.datasets) < LEAST_DATASETS:
         missing = f"; incomplete: {', '.join(ranks.incomplete)}" if ranks.incomplete else ""
         raise MissingRuns(
-            f"Ranks need at least {LEAST_DATASETS} datasets on which all methods have all seeds, and there are "
-            f"{len(ranks.datasets)}{missing}."
+            f"Ranks need at least {LEAST_DATASETS} datasets on which all methods have all seeds; "
+            f"this is so on {len(ranks.datasets)}{missing}."
         )
     average, difference = ranks.friedman.average_ranks, ranks.friedman.critical_difference
     order = average.argsort(kind="stable")
@@ -63,15 +63,15 @@ def critical_difference(ranks: RankAnalysis) -> Figure:
     axes.set_yticks(range(len(order)), [f"{ranks.titles[i]}  {average[i]:.2f}" for i in order])
     for tick, i in zip(axes.get_yticklabels(), order, strict=True):
         tick.set_fontweight("bold" if ranks.names[i] == ranks.reference else "normal")
-    axes.set_xticks(range(1, len(order) + 1))
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.invert_yaxis()
-    axes.set_xlabel(
-        f"Average rank; methods whose bars overlap differ by less than {difference:.2f}, the critical difference"
+    axes.set_xlabel("Average rank (1 = best)")
+    note = (
+        f"Over {len(ranks.datasets)} datasets. Bars as long as Nemenyi's critical difference, {difference:.2f} at α = "
     )
-    note = f"Average rank over {len(ranks.datasets)} data sets (1 = best); Nemenyi at {ALPHA:g}; "
-    note += f"Friedman p = {ranks.friedman.p_tie_corrected:.2g}"
+    note += f"{ALPHA:g}: methods whose bars overlap do not differ significantly. Friedman p = "
+    note += f"{ranks.friedman.p_tie_corrected:.2g}. Adding or removing methods can change which differences are significant."
     if ranks.incomplete:
-        note += f"; left out as incomplete: {', '.join(ranks.incomplete)}"
-    note += "\nAdding or removing methods can change which differences are significant"
-    axes.set_title(note, fontsize=8.5, loc="left")
+        note += f" Left out as incomplete: {', '.join(ranks.incomplete)}."
+    footnote(figure, note)
     return figure

@@ -16,7 +16,7 @@ from benchmark.config.profile import load_profile
 from benchmark.errors import UsageError, did_you_mean
 from benchmark.exhibits import realworld_all
 from benchmark.exhibits.base import Exhibit, Inputs, RequiredRuns
-from benchmark.exhibits.parts.style import canvas, styled
+from benchmark.exhibits.parts.style import canvas, footnote, styled
 from benchmark.flags import flag
 
 if TYPE_CHECKING:
@@ -232,5 +232,5 @@ def agreement_plot(judged: Sequence[Agreement]) -> Figure:
     axes.set_ylim(len(judged) - 0.4, -0.6)
     axes.set_xlabel("Ours minus published (points), 95 % interval")
     note = count(judged) + ("; those in bold differ" if any(one.verdict == "differs" for one in judged) else "")
-    figure.supxlabel(note, fontsize=7, color="#666666", x=0.99, ha="right")
+    footnote(figure, note)
     return figure

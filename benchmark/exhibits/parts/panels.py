@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -243,13 +244,16 @@ def sensitivity(
     points = points[points["parameter"].isin(list(parameters)) & points["dataset"].isin(list(datasets))]
     if points.empty:
         raise nothing("accuracy against a parameter")
-    several = len(methods) > 1
-    wide = panels_per_row(len(parameters), most=len(parameters))
-    columns = 2 * wide  # of the legend: two fit above an axis
-    rows = len(datasets) * len(parameters) // wide
-    height = 2.7 * rows + (0.2 * (2 + math.ceil(len(methods) / columns)) if several else 0)
+    several, many = len(methods) > 1, len(parameters)
+    wide = panels_per_row(many, most=many, in_column=1 if many % 2 else 2)
+    is_narrow = 1 < wide < many
+    columns = 2 * (1 if is_narrow else wide)  # of the legend: two fit above an axis
+    rows = len(datasets) * many // wide
+    height = (2.0 if is_narrow else 2.7) * rows + 0.3
+    height += 0.2 * (1 + math.ceil(len(methods) / columns)) if several else 0
     figure, grid = canvas(rows, wide, 3.2 * wide + 0.5, height, sharey="row")
-    grid = grid.reshape(len(datasets), len(parameters))
+    grid = grid.reshape(len(datasets), many)
+    characters = int(figure.get_figwidth() / wide * 72 / 6)  # of 9 points, below a panel
     styles = styles_of(methods)
     handles: dict[str, Any] = {}
     for r, (dataset, title) in enumerate(datasets.items()):
@@ -272,11 +276,11 @@ def sensitivity(
             handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
             axes.set_xticks(range(len(values)), [f"{v:g}" if isinstance(v, int | float) else str(v) for v in values])
             axes.set_xlim(-0.3, len(values) - 0.7)
-            if r == len(datasets) - 1 or wide < len(parameters):
-                axes.set_xlabel(parameters[parameter])
-        for axes in grid[r, :: len(parameters) if wide > 1 else 1]:
+            if r == len(datasets) - 1 or wide < many:
+                axes.set_xlabel(textwrap.fill(parameters[parameter], characters))
+        for axes in grid[r, ::wide]:
             axes.set_ylabel(f"{title}\ntest accuracy (%)")
     if several:
-        font: dict[str, Any] = {"fontsize": 8, "title": BAND, "title_fontsize": 7}
-        figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=columns, **font)
+        figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=columns, fontsize=8)
+    footnote(figure, f"{BAND}; filled: default" if defaults else BAND)
     return figure

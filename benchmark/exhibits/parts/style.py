@@ -153,9 +153,9 @@ def sized(size: str | None) -> Iterator[None]:
         _size.reset(token)
 
 
-def panels_per_row(count: int, most: int = 2) -> int:
-    """Return how many of `count` panels stand side by side: one in a column of a paper."""
-    return 1 if _size.get() == "column" else min(most, count)
+def panels_per_row(count: int, most: int = 2, in_column: int = 1) -> int:
+    """Return how many of `count` panels stand side by side, on the screen or a page and in a column of a paper."""
+    return min(in_column if _size.get() == "column" else most, count)
 
 
 def canvas(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, np.ndarray]:
@@ -177,7 +177,8 @@ def is_for_paper() -> bool:
 def footnote(figure: Figure, text: str) -> None:
     """Write small grey text below a figure, in lines that fit its width."""
     characters = int(figure.get_figwidth() * 72 / (0.58 * FOOTNOTE))  # a character of DejaVu Sans is 0.58 em wide
-    figure.supxlabel(textwrap.fill(text, characters), fontsize=FOOTNOTE, color="#666666", x=0.99, ha="right")
+    look: dict[str, Any] = {"fontsize": FOOTNOTE, "color": "#666666", "ha": "right", "multialignment": "left"}
+    figure.supxlabel(textwrap.fill(text, characters), x=0.99, **look)
 
 
 FOOTNOTE = 7  # points
