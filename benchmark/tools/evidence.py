@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 REFERENCE_RUNS = RunOptions(ROOT / "results" / "reference", ROOT / "data")
 TABLES = ROOT / "docs" / "tables"
 SELECTION = ROOT / "results" / "selection"  # written by `selection --out`
+GROUPS = {  # of the datasets of the selection study
+    "development sets": tuple(DEVELOPMENT.split(",")),
+    "confirmation sets": ("msrcv2", "birdsong"),
+    "Lost": ("lost",),
+}
 PRINTED = Realworld.Options()  # sources that print their settings
 CHOSEN = Realworld.Options("l21,l21-mlp,x23")  # sources whose learning rates and weight decays were chosen here
 DATASETS = "lost,msrcv2,birdsong"
@@ -158,30 +163,37 @@ def selection_study(folder: Path = SELECTION) -> str:
 
 
 def rules_table(picks: pd.DataFrame) -> str:
-    """Return one line per rule from the records of `selection`: mean regret, its interval, the largest, Spearman."""
+    """Return one line per rule from the records of `selection`: mean regret by group of datasets, the largest, Spearman."""
     from benchmark.analysis.selection import TITLES, regrets
 
     picks = picks[picks["method"] != FEW]
     rows = []
     for line in regrets(picks).to_dict("records"):
-        means = mean_regrets(picks[picks["rule"] == line["rule"]])
+        means = grouped_regrets(picks[picks["rule"] == line["rule"]])
         spearman = NONE if math.isnan(line["spearman"]) else f"{line['spearman']:.2f}"
-        bounds = interval(line["low"], line["high"])
-        rows.append((TITLES[str(line["rule"])], *means, bounds, f"{line['largest']:.1f}", spearman))
-    columns = ("rule", "regret", "other sets", "95 % interval", "largest", "Spearman")
-    return markdown(columns, "lrrrrr", rows)
+        rows.append((TITLES[str(line["rule"])], *means, f"{line['largest']:.1f}", spearman))
+    columns = ("rule", *GROUPS, "largest", "Spearman")
+    return markdown(columns, "l" + "r" * (len(columns) - 1), rows)
 
 
 def ways_table(ways: pd.DataFrame) -> str:
     """Return one line per way of choosing a method from the records of `selection --between`: mean regret."""
-    rows = [(str(way), *mean_regrets(group)) for way, group in ways.groupby("way", sort=False)]
-    return markdown(("choice of the method", "regret", "other sets"), "lrr", rows)
+    rows = [(str(way), *grouped_regrets(group)) for way, group in ways.groupby("way", sort=False)]
+    return markdown(("choice of the method", *GROUPS), "l" + "r" * len(GROUPS), rows)
 
 
-def mean_regrets(records: pd.DataFrame) -> tuple[str, str]:
-    """Return the mean regret on all datasets and on those that are not development sets."""
-    others = records[~records["dataset"].isin(DEVELOPMENT.split(","))]
-    return f"{records['regret'].mean():.2f}", f"{others['regret'].mean():.2f}" if len(others) else NONE
+def grouped_regrets(records: pd.DataFrame) -> list[str]:
+    """Return the mean regret on each group of datasets, with its bootstrap interval where there are at least six cells."""
+    from benchmark.analysis.statistics import stratified_bootstrap_mean
+
+    texts = []
+    for names in GROUPS.values():
+        regret = records[records["dataset"].isin(names)]["regret"]
+        text = f"{regret.mean():.2f}" if len(regret) else NONE
+        if len(regret) > 5:
+            text += f" ({interval(*stratified_bootstrap_mean([regret.to_numpy()]))})"
+        texts.append(text)
+    return texts
 
 
 # Photographs ----------------------------------------------------------------------------------------------------------
