@@ -102,51 +102,44 @@ function makeChart(section, data) {
     readout.hidden = true;
     scene = null;
     if (!width || !shown.length) return;
-    const last = Math.max(...shown.map((curve) => curve.points.at(-1)[0]), 2);
-    // The axis is that of the last four fifths: the first epochs would squeeze everything else.
-    const late = shown.flatMap((curve) => curve.points.filter(([epoch], k) => epoch > last / 5 || k === curve.points.length - 1));
-    let low = Math.min(...late.map((point) => point[2])), high = Math.max(...late.map((point) => point[3]));
+    const first = Math.min(...shown.map((curve) => curve.points[0][0]));
+    const last = Math.max(...shown.map((curve) => curve.points.at(-1)[0]), first + 1);
+    const points = shown.flatMap((curve) => curve.points);
+    let low = Math.min(...points.map((point) => point[2])), high = Math.max(...points.map((point) => point[3]));
     const padding = (high - low || 1) * 0.05;
     low -= padding;
     high += padding;
-    const x = (epoch) => MARGIN.left + ((right - MARGIN.left) * (epoch - 1)) / (last - 1);
+    const x = (epoch) => MARGIN.left + ((right - MARGIN.left) * (epoch - first)) / (last - first);
     const y = (value) => bottom - ((bottom - MARGIN.top) * (value - low)) / (high - low);
     for (const tick of ticks(low, high, height / 70)) {
       plot.append(element("line", { class: "grid", x1: MARGIN.left, x2: right, y1: y(tick), y2: y(tick) }),
         element("text", { x: MARGIN.left - 6, y: y(tick) + 4, "text-anchor": "end" }, String(tick)));
     }
-    for (const tick of ticks(1, last, width / 90).filter(Number.isInteger)) {
+    for (const tick of ticks(first, last, width / 90).filter(Number.isInteger)) {
       plot.append(element("text", { x: x(tick), y: bottom + 16, "text-anchor": "middle" }, String(tick)));
     }
     plot.append(element("text", { x: (MARGIN.left + right) / 2, y: height - 4, "text-anchor": "middle" }, "epoch"));
-    plot.append(...lines(shown, x, y, right, bottom));
+    plot.append(lines(shown, x, y));
     if (isWide) plot.append(ends(shown, x, y, right, bottom));
-    scene = { shown, x, y, right, bottom, last };
+    scene = { shown, x, right, bottom, first, last };
   }
 
-  // Bands and lines, cut off at the axes by an inner <svg>.
-  function lines(shown, x, y, right, bottom) {
+  function lines(shown, x, y) {
     const path = (points, column) => points.map((point) => `${x(point[0]).toFixed(1)},${y(point[column]).toFixed(1)}`).join("L");
-    const area = element("svg", { class: "series", width: right + 2, height: bottom + 2, viewBox: `0 0 ${right + 2} ${bottom + 2}` });
-    for (const curve of shown) {
-      const outline = `M${path(curve.points, 3)}L${path([...curve.points].reverse(), 2)}Z`;
-      area.append(element("path", { d: outline, fill: curve.colour, "fill-opacity": Math.min(0.13, 0.8 / shown.length) }));
-    }
-    for (const curve of shown) {
-      area.append(element("path", { d: `M${path(curve.points, 1)}`, fill: "none", stroke: curve.colour,
-        "stroke-width": curve.studied ? 2.6 : 1.6, "stroke-dasharray": curve.dash }));
-    }
-    return [area];
+    const bands = shown.map((curve) => element("path", { fill: curve.colour, "fill-opacity": Math.min(0.13, 0.8 / shown.length),
+      d: `M${path(curve.points, 3)}L${path([...curve.points].reverse(), 2)}Z` }));
+    const means = shown.map((curve) => element("path", { fill: "none", stroke: curve.colour, d: `M${path(curve.points, 1)}`,
+      "stroke-width": curve.studied ? 2.6 : 1.6, "stroke-dasharray": curve.dash }));
+    return element("g", { class: "series" }, ...bands, ...means);
   }
 
   function ends(shown, x, y, right, bottom) {
-    const inside = (value) => Math.max(MARGIN.top, Math.min(bottom, y(value)));
-    const ordered = shown.map((curve) => ({ curve, end: curve.points.at(-1) })).sort((a, b) => inside(a.end[1]) - inside(b.end[1]));
+    const ordered = shown.map((curve) => ({ curve, end: curve.points.at(-1) })).sort((a, b) => y(a.end[1]) - y(b.end[1]));
     const gap = Math.min(15, (bottom - MARGIN.top) / ordered.length);
-    const places = spread(ordered.map(({ end }) => inside(end[1])), gap, MARGIN.top, bottom);
+    const places = spread(ordered.map(({ end }) => y(end[1])), gap, MARGIN.top, bottom);
     return element("g", { class: "series" }, ...ordered.flatMap(({ curve, end }, k) => {
       const title = curve.title.length > 16 ? `${curve.title.slice(0, 15)}…` : curve.title;
-      return [element("line", { x1: x(end[0]) + 2, y1: inside(end[1]), x2: right + 12, y2: places[k], stroke: curve.colour, "stroke-opacity": 0.5 }),
+      return [element("line", { x1: x(end[0]) + 2, y1: y(end[1]), x2: right + 12, y2: places[k], stroke: curve.colour, "stroke-opacity": 0.5 }),
         element("text", { x: right + 15, y: places[k] + 4, fill: curve.colour }, title)];
     }));
   }
@@ -155,7 +148,7 @@ function makeChart(section, data) {
     if (!scene) return;
     const place = event.clientX - plot.getBoundingClientRect().left;
     const share = (place - MARGIN.left) / (scene.right - MARGIN.left);
-    const epoch = Math.round(1 + Math.max(0, Math.min(1, share)) * (scene.last - 1));
+    const epoch = Math.round(scene.first + Math.max(0, Math.min(1, share)) * (scene.last - scene.first));
     const nearest = (points) => points.reduce((a, b) => (Math.abs(b[0] - epoch) < Math.abs(a[0] - epoch) ? b : a));
     const values = scene.shown.map((curve) => [curve.title, nearest(curve.points)]).sort((a, b) => b[1][1] - a[1][1]);
     readout.textContent = [`epoch ${epoch}`, ...values.map(([title, [, mean, low, high]]) =>

@@ -12,6 +12,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ from benchmark.config.selection import Selection, as_known, sources_of
 from benchmark.config.spec import RunConfig, RunSpec, values_by_source
 from benchmark.errors import CandidError, MissingRuns, UsageError
 from benchmark.exhibits.curves import titled
-from benchmark.exhibits.parts.cells import PUBLISHED_ROW, grid_of, range_text
+from benchmark.exhibits.parts.cells import PUBLISHED_ROW, grid_of
 from benchmark.exhibits.parts.panels import metric_title
 from benchmark.exhibits.parts.style import Style, styles_of
 from benchmark.exhibits.ranks import critical_difference
@@ -48,6 +49,7 @@ from methods.registry import Catalogue, discover
 FOLDER = Path(__file__).parent
 METRICS = 16  # in the chart of a profile: test accuracy and the most frequent others
 POINTS = 100  # of a curve
+QUICK = "Small data and few epochs: this profile shows how the methods behave, not which is better."
 LARGEST = 1e12  # a metric beyond it counts as missing: sums of such values overflow
 
 
@@ -304,7 +306,7 @@ class Dialogs:
                 settings.append(self.settings.setdefault((source, " ".join(same)), len(self.settings)))
         return {
             "title": f"{data.titled(record['label'])} on {data.contents.titles[record['dataset']]}",
-            "result": f"{shown}; 95 % interval of the mean {range_text(record['ci_low'], record['ci_high'])}",
+            "result": shown + interval(record["ci_low"], record["ci_high"]),
             "problems": record["problems"],
             "seeds": [
                 [seed, values.get(seed, NONE), d.get("candidates_sha256", ""), d.get("weights_sha256", "")]
@@ -313,6 +315,15 @@ class Dialogs:
             "settings": settings,
             "command": command(data, [by_seed[seed] for seed in sorted(by_seed)]),
         }
+
+
+def interval(low: float, high: float) -> str:
+    """Say in which range the mean is; nothing with fewer than two seeds."""
+    return (
+        ""
+        if math.isnan(low) or math.isnan(high)
+        else f"; 95 % interval of the mean over seeds: {low:.2f} to {high:.2f}"
+    )
 
 
 def command(data: ProfileRuns, documents: Sequence[Mapping[str, Any]]) -> str:
@@ -336,6 +347,9 @@ def view_of(data: ProfileRuns, dialogs: Dialogs) -> dict[str, Any]:
     """Build the tables and figures of a profile."""
     contents, frame = data.contents, data.frame
     accuracy, cost, unfinished = table2(frame, contents), cost_table(data), unfinished_table(data)
+    limits = [note for note in accuracy.notes if note == data.profile.beside]  # above the table rather than below it
+    accuracy = replace(accuracy, notes=tuple(note for note in accuracy.notes if note not in limits))
+    limits += [QUICK] if data.profile.name == "quick" else []
     parts = [Part("Accuracy", accuracy, dialogs.of(accuracy, data))] if accuracy.rows else []
     variants = sorted(set(comparisons.relevant(frame, contents)["label"]) - set(frame["method"]))
     if variants:
@@ -347,7 +361,7 @@ def view_of(data: ProfileRuns, dialogs: Dialogs) -> dict[str, Any]:
         parts += [Part("Win/tie/loss", table3(frame, replace(contents, reference=reference))), ranks(frame, contents)]
     parts += [Part("Cost", cost)] if cost.rows else []
     parts += [Part("Unfinished runs", unfinished)] if unfinished.rows else []
-    return {"name": data.profile.name, "notes": data.notes, "parts": parts, "chart": chart_of(data)}
+    return {"name": data.profile.name, "notes": [*limits, *data.notes], "parts": parts, "chart": chart_of(data)}
 
 
 def variant_table(data: ProfileRuns, labels: Sequence[str]) -> Table:
