@@ -153,7 +153,7 @@ class Source:
     backbone: str = ""  # of the loaded set, where that network has published weights: a plan says whether they are here
 
 
-def renamed(load: Callable[..., Dataset], name: str) -> Callable[..., Dataset]:
+def with_name(load: Callable[..., Dataset], name: str) -> Callable[..., Dataset]:
     """Return a loader of the same data under another name; `wraps` keeps the signature, which states the settings."""
 
     @wraps(load)
@@ -170,9 +170,9 @@ def how_to_get(name: str) -> str:
     return f"it cannot be downloaded; put its files into data/{name} as described in docs/data.md"
 
 
-def first_folder(places: Sequence[Path], *holding: str) -> Path | None:
+def first_folder(places: Sequence[Path], *entries: str) -> Path | None:
     """Return the first folder that holds one of the entries: archives and tools differ in their top folder."""
-    return next((place for place in places if any((place / entry).exists() for entry in holding)), None)
+    return next((place for place in places if any((place / entry).exists() for entry in entries)), None)
 
 
 def read_mat(path: Path, *keys: str, squeeze: bool = False) -> list[Any]:
@@ -187,9 +187,9 @@ def read_mat(path: Path, *keys: str, squeeze: bool = False) -> list[Any]:
         raise DataError(f"{path} is a MATLAB 7.3 file; save it again with `save(…, '-v7')`.") from None
     except Exception as error:
         raise DataError(f"{path} is not a readable MATLAB file: {error}.") from None
-    lacking = [key for key in keys if key not in content]
-    if lacking:
-        raise DataError(f"{path} has no variable `{lacking[0]}`; {', '.join(keys)} must be there.")
+    absent_keys = [key for key in keys if key not in content]
+    if absent_keys:
+        raise DataError(f"{path} has no variable `{absent_keys[0]}`; {', '.join(keys)} must be there.")
     return [content[key] for key in keys]
 
 
@@ -203,10 +203,10 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def check_size(where: str, what: str, got: int, expected: int | None) -> None:
+def check_size(where: str, what: str, count: int, expected: int | None) -> None:
     """Refuse a split or class list that is not as long as the official one."""
-    if expected is not None and got != expected:
-        raise DataError(f"{where} has {got:,} {what} where the official set has {expected:,}.")
+    if expected is not None and count != expected:
+        raise DataError(f"{where} has {count:,} {what} where the official set has {expected:,}.")
 
 
 def check_labels(where: str, labels: Sequence[int] | np.ndarray, num_classes: int) -> None:
@@ -241,17 +241,17 @@ def check_candidates(
     """
     import numpy as np
 
-    expected = (len(labels), num_classes)
-    if candidates.shape != expected:
+    shape = (len(labels), num_classes)
+    if candidates.shape != shape:
         raise DataError(
-            f"{where}: candidates have shape {tuple(candidates.shape)}; {expected} is needed (rows × classes)."
+            f"{where}: candidates have shape {tuple(candidates.shape)}; {shape} is needed (rows × classes)."
         )
     empty = np.flatnonzero(~candidates.any(1))
-    lacking = rows_without_truth(candidates, labels) if not may_lack_truth else empty[:0]
+    without_truth = rows_without_truth(candidates, labels) if not may_lack_truth else empty[:0]
     for rows, problem, advice in (
         (empty, "without any candidate", ""),
         (
-            lacking,
+            without_truth,
             "whose candidates do not contain the true label",
             "; --set data.missing_truth=keep takes them as they are",
         ),
@@ -320,9 +320,9 @@ def stratified(labels: np.ndarray, count: int, shuffle: int = 0) -> np.ndarray:
     for label in np.unique(labels):
         rows = order[labels[order] == label]
         place[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
-    chosen = np.zeros(len(labels), dtype=bool)
-    chosen[np.argsort(place, kind="stable")[:count]] = True
-    return chosen
+    mask = np.zeros(len(labels), dtype=bool)
+    mask[np.argsort(place, kind="stable")[:count]] = True
+    return mask
 
 
 def cut(dataset: Dataset, train: int | None, test: int | None) -> Dataset:
@@ -358,8 +358,8 @@ def hold_out(count: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarra
     import numpy as np
 
     order = permutation(count, seed)
-    held = max(1, round(share * count))
-    return np.sort(order[held:]), np.sort(order[:held])
+    test_count = max(1, round(share * count))
+    return np.sort(order[test_count:]), np.sort(order[:test_count])
 
 
 def z_score(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -368,10 +368,10 @@ def z_score(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return scaling(train), scaling(test)
 
 
-def min_max(fitted: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:
+def min_max(reference: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:
     """Parts scaled so that the fitted rows lie in [0, 1]; constant columns become 0."""
     import numpy as np
 
-    low, span = fitted.min(0), np.ptp(fitted, axis=0)
+    low, span = reference.min(0), np.ptp(reference, axis=0)
     span = np.where(span < 1e-10, 1.0, span)
     return [((part - low) / span).astype(np.float32) for part in parts]

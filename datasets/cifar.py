@@ -20,7 +20,7 @@ from datasets.base import (
     check_size,
     first_folder,
     how_to_get,
-    renamed,
+    with_name,
 )
 from datasets.views.recipes import CIFAR
 
@@ -132,19 +132,19 @@ def find(root: Path) -> Availability:
     folder = _folder(Path(root))
     if folder is None:
         return Availability("missing", f"nothing in {Path(root) / 'cifar100'}", how_to_get("cifar100"))
-    lacking = [file for file in FILES if not (folder / file).is_file()]
+    absent_files = [file for file in FILES if not (folder / file).is_file()]
     # The official files hold 3,073 bytes and more per image, so a cut-off copy shows without reading it.
-    lacking += [
+    absent_files += [
         f"{file} (cut off)"
         for file, size in (("train", 50_000), ("test", 10_000))
         if (folder / file).is_file() and (folder / file).stat().st_size < 3072 * size
     ]
-    if lacking:
-        return Availability("incomplete", f"{folder} lacks {', '.join(lacking)}", how_to_get("cifar100"))
+    if absent_files:
+        return Availability("incomplete", f"{folder} lacks {', '.join(absent_files)}", how_to_get("cifar100"))
     return Availability("found", str(folder), "")
 
 
 SOURCES = (
     Source("cifar100", "CIFAR-100", "Common", 50_000, 10_000, 100, load, find),
-    Source("cifar100h", "CIFAR-100H", "Common", 50_000, 10_000, 100, renamed(load, "cifar100h"), find),
+    Source("cifar100h", "CIFAR-100H", "Common", 50_000, 10_000, 100, with_name(load, "cifar100h"), find),
 )

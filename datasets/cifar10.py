@@ -25,7 +25,7 @@ from datasets.base import (
     first_folder,
     how_to_get,
 )
-from datasets.candidates.votes import check_votes, supported
+from datasets.candidates.votes import candidates_by_votes, check_votes
 from datasets.cifar import RestrictedUnpickler, as_text, read_pickle
 from datasets.views.recipes import CIFAR
 
@@ -54,16 +54,16 @@ def _part(folder: Path, files: tuple[str, ...], size: int | None) -> tuple[np.nd
     pixels, labels = [], []
     for file in files:
         content = read_pickle(folder / file, "cifar10")
-        data, known = content.get("data"), content.get("labels")
+        data, file_labels = content.get("data"), content.get("labels")
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
             raise DataError(f"{folder / file}: `data` is not a uint8 matrix with 3,072 columns.")
-        if not isinstance(known, list) or not all(isinstance(label, int) for label in known):
+        if not isinstance(file_labels, list) or not all(isinstance(label, int) for label in file_labels):
             raise DataError(f"{folder / file}: `labels` is missing; is this CIFAR-100?")
-        if len(known) != len(data):
-            raise DataError(f"{folder / file} holds {len(data):,} images and {len(known):,} labels.")
-        check_labels(str(folder / file), known, 10)
+        if len(file_labels) != len(data):
+            raise DataError(f"{folder / file} holds {len(data):,} images and {len(file_labels):,} labels.")
+        check_labels(str(folder / file), file_labels, 10)
         pixels.append(data)
-        labels += known
+        labels += file_labels
     check_size(str(folder), "images", len(labels), size)
     return np.concatenate(pixels).reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
 
@@ -96,9 +96,9 @@ def find(root: Path) -> Availability:
     folder = _folder(Path(root))
     if folder is None:
         return Availability("missing", f"nothing in {Path(root) / 'cifar10'}", how_to_get("cifar10"))
-    lacking = [file for file in (*TRAIN, *TEST, META) if not (folder / file).is_file()]
-    if lacking:
-        return Availability("incomplete", f"{folder} lacks {', '.join(lacking)}", how_to_get("cifar10"))
+    absent_files = [file for file in (*TRAIN, *TEST, META) if not (folder / file).is_file()]
+    if absent_files:
+        return Availability("incomplete", f"{folder} lacks {', '.join(absent_files)}", how_to_get("cifar10"))
     return Availability("found", str(folder), "")
 
 
@@ -118,17 +118,17 @@ def read_human(path: Path, check_sha256: bool = True) -> dict[str, Any]:
         if path.suffix == ".zip":
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 content = archive.read(f"CIFAR-N/{HUMAN}")
-        with zipfile.ZipFile(io.BytesIO(content)) as saved:  # torch.save writes a zip around one pickle
-            inside = next(name for name in saved.namelist() if name.endswith("data.pkl"))
-            found = RestrictedUnpickler(io.BytesIO(saved.read(inside)), encoding="latin1").load()
+        with zipfile.ZipFile(io.BytesIO(content)) as container:  # torch.save writes a zip around one pickle
+            inside = next(name for name in container.namelist() if name.endswith("data.pkl"))
+            answers = RestrictedUnpickler(io.BytesIO(container.read(inside)), encoding="latin1").load()
     except Exception as error:  # of zipfile, pickle and numpy, on whatever the file is
         raise DataError(f"{path} is not the file of CIFAR-10N's answers or is damaged: {error}.") from None
-    missing = [key for key in ANSWERS if key not in found]
-    if missing:
-        raise DataError(f"{path} has no `{missing[0]}`; it is not the file of CIFAR-10N's answers.")
-    if check_sha256 and answers_sha256(found) != ANSWERS_SHA256:
+    absent_keys = [key for key in ANSWERS if key not in answers]
+    if absent_keys:
+        raise DataError(f"{path} has no `{absent_keys[0]}`; it is not the file of CIFAR-10N's answers.")
+    if check_sha256 and answers_sha256(answers) != ANSWERS_SHA256:
         raise DataError(f"{path} is not the authors' file: the SHA-256 of its labels differs; {HOW_HUMAN}.")
-    return found
+    return answers
 
 
 def answers_sha256(answers: dict[str, Any]) -> str:
@@ -159,7 +159,7 @@ def load_human(
     if not np.array_equal(answers["clean_label"], labels):
         raise DataError(f"cifar10n: {path} does not belong to these images: its true labels differ.")
     counts = sum(np.eye(10, dtype=np.int64)[np.asarray(answers[f"random_label{k}"])] for k in (1, 2, 3))
-    candidates = supported(counts, votes)
+    candidates = candidates_by_votes(counts, votes)
     keep = missing_truth == "keep"
     check_candidates(str(path), candidates, labels, 10, may_lack_truth=keep)
     return replace(dataset, name="cifar10n", candidates=torch.from_numpy(candidates), may_lack_truth=keep)

@@ -38,10 +38,10 @@ def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE, shuffle: int = 0) 
         raise DataError(f"digits: shuffle={shuffle} must not be negative.")
     if not CLASSES <= test <= TOTAL - CLASSES:
         raise DataError(f"digits: test={test} is not possible; take {CLASSES} to {TOTAL - CLASSES}.")
-    images = torch.from_numpy(_enlarged(pixels.reshape(-1, 8, 8)))
+    images = torch.from_numpy(_enlarge(pixels.reshape(-1, 8, 8)))
     targets = torch.from_numpy(labels)
-    held = stratified(labels, test, shuffle)
-    train_rows, test_rows = torch.from_numpy(np.flatnonzero(~held)), torch.from_numpy(np.flatnonzero(held))
+    is_test = stratified(labels, test, shuffle)
+    train_rows, test_rows = torch.from_numpy(np.flatnonzero(~is_test)), torch.from_numpy(np.flatnonzero(is_test))
     return Dataset(
         name="digits",
         num_classes=CLASSES,
@@ -53,12 +53,12 @@ def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE, shuffle: int = 0) 
     )
 
 
-def _enlarged(pixels: np.ndarray) -> np.ndarray:
+def _enlarge(pixels: np.ndarray) -> np.ndarray:
     """(N, 8, 8) in 0 … 16 to (N, 3, 16, 16) uint8, bilinear; the weights 1/4 and 3/4 are exact."""
     big = pixels
     for axis in (1, 2):
-        padded = np.pad(big, [(1, 1) if a == axis else (0, 0) for a in range(3)], mode="edge")
-        before, here, after = (np.take(padded, np.arange(8) + k, axis=axis) for k in range(3))
+        border = np.pad(big, [(1, 1) if a == axis else (0, 0) for a in range(3)], mode="edge")
+        before, here, after = (np.take(border, np.arange(8) + k, axis=axis) for k in range(3))
         pair = np.stack([before + 3 * here, 3 * here + after], axis=axis + 1) / 4
         big = pair.reshape([16 if a == axis else size for a, size in enumerate(big.shape)])
     grey = np.minimum(big * 16, 255).astype(np.uint8)

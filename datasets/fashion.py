@@ -64,7 +64,7 @@ def load_embedded(
     for what, count, most in (("train", train, TRAIN), ("test", test, TEST)):
         if not CLASSES <= count <= most:
             raise DataError(f"fashion: {what}={count} is not possible; take {CLASSES} to {most:,}.")
-    content = embedded()
+    content = load_arrays()
     parts = [
         (content[f"{part}_images"][:n], content[f"{part}_labels"][:n]) for part, n in (("train", train), ("test", test))
     ]
@@ -124,7 +124,7 @@ def _dataset(name: str, parts: list[Arrays], side: int, form: str, mean: float, 
 # The embedded file --------------------------------------------------------------------------------------------------
 
 
-def embedded() -> dict[str, np.ndarray]:
+def load_arrays() -> dict[str, np.ndarray]:
     """The arrays of the file, their SHA-256 checked."""
     advice = "restore it, for example by `git checkout datasets/embedded/fashion.npz`"
     try:
@@ -160,11 +160,11 @@ def _folder(root: Path) -> Path | None:
 
 def _content(folder: Path, file: str) -> np.ndarray:
     """One idx file, plain or packed, as an array; anything but the official content is refused."""
-    plain, packed = folder / file, folder / f"{file}.gz"
-    path = plain if plain.is_file() else packed
+    plain_path, gzip_path = folder / file, folder / f"{file}.gz"
+    path = plain_path if plain_path.is_file() else gzip_path
     try:
         content = path.read_bytes()
-        content = gzip.decompress(content) if path == packed else content
+        content = gzip.decompress(content) if path == gzip_path else content
     except FileNotFoundError:
         raise DataError(f"{path} is missing; {how_to_get('fashion-mnist')}.") from None
     except (OSError, EOFError, zlib.error) as error:
@@ -192,9 +192,9 @@ def find_full(root: Path) -> Availability:
     if folder is None:
         how = f"{how_to_get('fashion-mnist')}, or the Debian package dataset-fashion-mnist"
         return Availability("missing", f"nothing in {Path(root) / 'fashion-mnist'}", how)
-    lacking = [file for file in FILES if not any((folder / name).is_file() for name in (file, f"{file}.gz"))]
-    if lacking:
-        return Availability("incomplete", f"{folder} lacks {', '.join(lacking)}", how_to_get("fashion-mnist"))
+    absent_files = [file for file in FILES if not any((folder / name).is_file() for name in (file, f"{file}.gz"))]
+    if absent_files:
+        return Availability("incomplete", f"{folder} lacks {', '.join(absent_files)}", how_to_get("fashion-mnist"))
     return Availability("found", str(folder), "")
 
 

@@ -97,9 +97,9 @@ def list_aircraft(base: Path) -> Listing:
     def part(split: str) -> Part:
         index = base / f"images_variant_{split}.txt"
         pairs = read_pairs(index)
-        unknown = next((name for _, name in pairs if name not in label_of), None)
-        if unknown is not None:
-            raise DataError(f"{index} names the variant '{unknown}', which variants.txt does not.")
+        unknown_name = next((name for _, name in pairs if name not in label_of), None)
+        if unknown_name is not None:
+            raise DataError(f"{index} names the variant '{unknown_name}', which variants.txt does not.")
         files = [base / "images" / f"{image}.jpg" for image, _ in pairs]
         return Part(index, files, [label_of[name] for _, name in pairs])
 
@@ -142,8 +142,8 @@ def list_cars(base: Path) -> Listing:
         files = [folder / name for name in texts(annotations["fname"], index)]
         return Part(index, files, [to_int(label, index) - 1 for label in annotations["class"]])
 
-    annotated = first_folder([base, devkit], "cars_test_annos_withlabels.mat")
-    if annotated is None:
+    annotation_folder = first_folder([base, devkit], "cars_test_annos_withlabels.mat")
+    if annotation_folder is None:
         raise DataError(
             f"cars_test_annos_withlabels.mat is missing in {base}; Stanford's server no longer hands it out, "
             f"put the file there, see docs/data.md."
@@ -151,7 +151,7 @@ def list_cars(base: Path) -> Listing:
     return Listing(
         names,
         part("train", devkit / "cars_train_annos.mat"),
-        part("test", annotated / "cars_test_annos_withlabels.mat"),
+        part("test", annotation_folder / "cars_test_annos_withlabels.mat"),
     )
 
 
@@ -184,11 +184,11 @@ class Layout:
     sizes: tuple[int, int]
     num_classes: int
     folders: tuple[str, ...]  # below the data folder, first match wins
-    holding: tuple[str, ...]  # an entry that tells the right folder
-    read: Callable[[Path], Listing]
+    entries: tuple[str, ...]  # one of them is in the right folder
+    reader: Callable[[Path], Listing]
 
     def base(self, root: Path) -> Path | None:
-        return first_folder([Path(root) / folder for folder in self.folders], *self.holding)
+        return first_folder([Path(root) / folder for folder in self.folders], *self.entries)
 
 
 LAYOUTS = (
@@ -233,19 +233,19 @@ LAYOUTS = (
 
 def checked_listing(layout: Layout, base: Path, check_sizes: bool = True) -> Listing:
     """The index of a set after all checks that need no decoding; a file that does not hold is named."""
-    listing = layout.read(base)
+    listing = layout.reader(base)
     check_size(
         f"{layout.name}: {base}", "classes", len(listing.class_names), layout.num_classes if check_sizes else None
     )
     for part, size in zip((listing.train, listing.test), layout.sizes, strict=True):
         check_size(str(part.index), "images in this split", len(part.files), size if check_sizes else None)
         check_labels(str(part.index), part.labels, len(listing.class_names))
-    listed = listing.train.files + listing.test.files
-    lacking = [file for file in listed if not file.is_file()]
-    if lacking:
+    files = listing.train.files + listing.test.files
+    absent_files = [file for file in files if not file.is_file()]
+    if absent_files:
         raise DataError(
-            f"{layout.name}: {plural(len(lacking), 'image')} of {len(listed):,} listed in {listing.train.index.name} "
-            f"and {listing.test.index.name} are missing in {base}, the first is {lacking[0]}."
+            f"{layout.name}: {plural(len(absent_files), 'image')} of {len(files):,} listed in {listing.train.index.name} "
+            f"and {listing.test.index.name} are missing in {base}, the first is {absent_files[0]}."
         )
     return listing
 

@@ -30,7 +30,7 @@ def load(root: Path, seed: int = 0, *, train: int = TRAIN, test: int = TEST) -> 
     for name, count, most in (("train", train, TRAIN), ("test", test, TEST)):
         if not CLASSES <= count <= most:
             raise DataError(f"letter: {name}={count} is not possible; take {CLASSES} to {most:,}.")
-    x, y = embedded()
+    x, y = load_arrays()
     _, features = z_score(x[:train], x)
     rows = torch.from_numpy(features)
     labels = torch.from_numpy(y.astype(np.int64))
@@ -45,7 +45,7 @@ def load(root: Path, seed: int = 0, *, train: int = TRAIN, test: int = TEST) -> 
     )
 
 
-def embedded() -> tuple[np.ndarray, np.ndarray]:
+def load_arrays() -> tuple[np.ndarray, np.ndarray]:
     """Return features and labels of the embedded file after checking their SHA-256."""
     advice = "restore it, for example by `git checkout datasets/embedded/letter.npz`"
     try:

@@ -35,7 +35,7 @@ class Options:
     folds: int = 5
     test_share: float = 0.2
     validation_share: float = 0.0  # in neither part: their true labels chose the epoch in the publication
-    stored: tuple[np.ndarray, ...] = ()  # test rows of every fold, as the file has them
+    file_folds: tuple[np.ndarray, ...] = ()  # test rows of every fold, as the file has them
 
 
 def k_fold(count: int, seed: int, k: int) -> Rows:
@@ -88,9 +88,9 @@ def stored(labels: np.ndarray, seed: int, options: Options) -> Rows:
     """Fold `seed` of those that the file brings."""
     import numpy as np
 
-    if not options.stored:
+    if not options.file_folds:
         raise DataError("the file holds no folds `tr` and `te`; take the split k-fold")
-    test = options.stored[seed % len(options.stored)]
+    test = options.file_folds[seed % len(options.file_folds)]
     return np.setdiff1d(np.arange(len(labels)), test), test
 
 
@@ -119,7 +119,7 @@ SPLITS = {
 }
 
 
-FOLDED = ("k-fold", "stratified")  # that ask for `folds`
+NEED_FOLDS = ("k-fold", "stratified")  # that ask for `folds`
 
 
 def rows_of(where: str, name: str, labels: np.ndarray, seed: int, options: Options) -> Rows:
@@ -128,7 +128,7 @@ def rows_of(where: str, name: str, labels: np.ndarray, seed: int, options: Optio
         raise DataError(f"{where}: the split '{name}' is unknown; it is {' or '.join(map(repr, SPLITS))}.")
     if options.folds < 2:
         raise DataError(f"{where}: {options.folds} folds are no split; 2 or more are needed.")
-    if name in FOLDED and options.folds > len(labels):
+    if name in NEED_FOLDS and options.folds > len(labels):
         raise DataError(f"{where}: {options.folds} folds of {len(labels)} rows would be empty; take fewer folds.")
     if options.test_share <= 0 or not 0 <= options.validation_share < 1 - options.test_share:
         raise DataError(f"{where}: test_share and validation_share leave no training rows.")

@@ -47,7 +47,7 @@ class Table:
     classes: int
     stems: tuple[str, ...]  # file names in use, lower case, letters and digits only
     confirmed: bool = True
-    fetched: bool = False  # whether datasets.storage.fetch knows where to get it
+    downloadable: bool = False  # listed in datasets.storage.archives
     labels_digest: str = ""  # of candidates and labels in row order: the published splits are splits of these rows
     features_digest: str = ""
 
@@ -89,12 +89,12 @@ TABLES = (
         "e6452ef2d102ae9612ab6d34850f3beba2f2e0cfe9d8b4e81d3375acfbcfe182",
         "4fa8408a0a1f68d767ce138f1616c0196bf1933e9f13b9a214be5d9c75803715",
     ),
-    Table("soccer", "Soccer Player", 17_472, 279, 171, ("soccer", "soccerplayer"), fetched=True),
-    Table("yahoo", "Yahoo! News", 22_991, 163, 219, ("yahoo", "yahoonews"), fetched=True),
-    Table("fgnet", "FG-NET", 1_002, 262, 78, ("fgnet",), confirmed=False, fetched=True),
-    Table("mirflickr", "Mirflickr", 2_780, 1_536, 14, ("mirflickr",), confirmed=False, fetched=True),
+    Table("soccer", "Soccer Player", 17_472, 279, 171, ("soccer", "soccerplayer"), downloadable=True),
+    Table("yahoo", "Yahoo! News", 22_991, 163, 219, ("yahoo", "yahoonews"), downloadable=True),
+    Table("fgnet", "FG-NET", 1_002, 262, 78, ("fgnet",), confirmed=False, downloadable=True),
+    Table("mirflickr", "Mirflickr", 2_780, 1_536, 14, ("mirflickr",), confirmed=False, downloadable=True),
     Table("malagasy", "Malagasy", 5_303, 384, 44, ("malagasy",), confirmed=False),
-    Table("italian", "Italian", 21_878, 519, 90, ("italian",), confirmed=False, fetched=True),
+    Table("italian", "Italian", 21_878, 519, 90, ("italian",), confirmed=False, downloadable=True),
     Table("english", "English", 24_000, 300, 45, ("english",), confirmed=False),
 )
 
@@ -142,22 +142,24 @@ def orient(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
     if data.shape[0] != n:
         data = data.T
         notes.append("`data` was stored d×n")
-    turned = []
+    matrices = []
     for key, matrix in (("partial_target", candidates), ("target", target)):
         if matrix.shape[1] == n:
             matrix = matrix.T
         else:
             notes.append(f"`{key}` was stored n×q")
-        turned.append(matrix)
-    allowed = _indicator(turned[0], "partial_target", path)
-    if turned[1].shape[1] == 1 and allowed.shape[1] > 1:  # a column of labels from 1
-        labels = turned[1][:, 0].astype(np.int64) - 1
-        if labels.min() < 0 or labels.max() >= allowed.shape[1]:
-            raise DataError(f"{path}: `target` holds labels outside 1 … {allowed.shape[1]}.")
+        matrices.append(matrix)
+    partial_targets = _indicator(matrices[0], "partial_target", path)
+    if matrices[1].shape[1] == 1 and partial_targets.shape[1] > 1:  # a column of labels from 1
+        labels = matrices[1][:, 0].astype(np.int64) - 1
+        if labels.min() < 0 or labels.max() >= partial_targets.shape[1]:
+            raise DataError(f"{path}: `target` holds labels outside 1 … {partial_targets.shape[1]}.")
     else:
-        truth = _indicator(turned[1], "target", path)
-        if truth.shape != allowed.shape:
-            raise DataError(f"{path}: `partial_target` has {allowed.shape[1]} classes and `target` {truth.shape[1]}.")
+        truth = _indicator(matrices[1], "target", path)
+        if truth.shape != partial_targets.shape:
+            raise DataError(
+                f"{path}: `partial_target` has {partial_targets.shape[1]} classes and `target` {truth.shape[1]}."
+            )
         unclear = np.flatnonzero(truth.sum(1) != 1)
         if len(unclear):
             raise DataError(
@@ -166,7 +168,7 @@ def orient(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
             )
         labels = truth.argmax(1)
     check_finite(str(path), data)
-    return data, allowed, labels, notes
+    return data, partial_targets, labels, notes
 
 
 # The datasets ------------------------------------------------------------------------------------------------------
@@ -211,29 +213,29 @@ def load(
     if check_sizes:
         notes += check_known(table, path, data, candidates, labels, split in SPLITS and SPLITS[split].published)
     if missing_truth == "drop":
-        lacking = rows_without_truth(candidates, labels)
-        if len(lacking):
-            notes.append(f"{plural(len(lacking), 'row')} without the true label among the candidates left out")
-        data, candidates, labels = (np.delete(array, lacking, axis=0) for array in (data, candidates, labels))
-    used = chosen_classes(str(path), candidates, labels, classes)
-    keep = np.isin(labels, used)
-    if len(used) < candidates.shape[1]:
-        rare = f"{len(used)} of {candidates.shape[1]} classes kept, {plural(int((~keep).sum()), 'row')} left out"
+        without_truth = rows_without_truth(candidates, labels)
+        if len(without_truth):
+            notes.append(f"{plural(len(without_truth), 'row')} without the true label among the candidates left out")
+        data, candidates, labels = (np.delete(array, without_truth, axis=0) for array in (data, candidates, labels))
+    columns = chosen_classes(str(path), candidates, labels, classes)
+    keep = np.isin(labels, columns)
+    if len(columns) < candidates.shape[1]:
+        rare = f"{len(columns)} of {candidates.shape[1]} classes kept, {plural(int((~keep).sum()), 'row')} left out"
         notes.append(f"{rare} (classes={classes})")
-    data, candidates, labels = data[keep], candidates[keep][:, used], np.searchsorted(used, labels[keep])
-    check_candidates(str(path), candidates, labels, len(used), may_lack_truth=missing_truth == "keep")
-    stored = stored_folds(path, len(labels)) if split == "stored" else ()
-    options = Options(folds, test_share, validation_share, stored)
-    rows, held = rows_of(table.name, split, labels, seed, options)
-    train, test = scaled(data, rows, held, scaling, scaling_from)
+    data, candidates, labels = data[keep], candidates[keep][:, columns], np.searchsorted(columns, labels[keep])
+    check_candidates(str(path), candidates, labels, len(columns), may_lack_truth=missing_truth == "keep")
+    file_folds = stored_folds(path, len(labels)) if split == "stored" else ()
+    options = Options(folds, test_share, validation_share, file_folds)
+    train_rows, test_rows = rows_of(table.name, split, labels, seed, options)
+    train, test = scale_features(data, train_rows, test_rows, scaling, scaling_from)
     return Dataset(
         name=table.name,
-        num_classes=len(used),
-        class_names=tuple(f"class {number + 1}" for number in used),
-        train=Split(torch.from_numpy(train), torch.from_numpy(labels[rows])),
-        test=Split(torch.from_numpy(test), torch.from_numpy(labels[held])),
+        num_classes=len(columns),
+        class_names=tuple(f"class {number + 1}" for number in columns),
+        train=Split(torch.from_numpy(train), torch.from_numpy(labels[train_rows])),
+        test=Split(torch.from_numpy(test), torch.from_numpy(labels[test_rows])),
         recipe=None,
-        candidates=torch.from_numpy(candidates[rows]),
+        candidates=torch.from_numpy(candidates[train_rows]),
         may_lack_truth=missing_truth == "keep",
         backbone="mlp",
         notes=tuple(notes),
@@ -245,10 +247,10 @@ def check_known(
     table: Table, path: Path, data: np.ndarray, candidates: np.ndarray, labels: np.ndarray, published: bool
 ) -> list[str]:
     """Notes on a file that is not as known; DataError where its numbers would not be those of the set's name."""
-    stated, found = (table.rows, table.features, table.classes), (*data.shape, candidates.shape[1])
-    if found != stated:
+    known_sizes, sizes = (table.rows, table.features, table.classes), (*data.shape, candidates.shape[1])
+    if sizes != known_sizes:
         form = "{} rows × {} features, {} classes"
-        message = f"has {form.format(*found)}; {form.format(*stated)} are known"
+        message = f"has {form.format(*sizes)}; {form.format(*known_sizes)} are known"
         if table.confirmed:
             raise DataError(f"{path} {message}; {_how(table)}, or pass --set dataset.check_sizes=false to take it.")
         return [f"{path.name} {message}"]
@@ -293,33 +295,35 @@ def chosen_classes(
     total = candidates.shape[1]
     examples = np.bincount(labels, minlength=total)
     if rule == "all":
-        used = np.arange(total)
+        columns = np.arange(total)
     elif rule == "present":
-        used = np.flatnonzero((examples > 0) & candidates.any(0))
+        columns = np.flatnonzero((examples > 0) & candidates.any(0))
     else:
-        covered = np.cumsum(np.sort(examples)[::-1] / len(labels)) > 0.99
-        count = min(int(np.flatnonzero(covered)[0]) + 1, total)
-        used = np.sort(np.argsort(np.count_nonzero(candidates, axis=0))[-count:])
-    left = np.unique(labels[np.isin(labels, used)])
-    if len(left) < 2:
-        raise DataError(f"{where}: classes={rule} leaves {len(left)} with examples; two classes are needed.")
-    return used
+        is_covered = np.cumsum(np.sort(examples)[::-1] / len(labels)) > 0.99
+        count = min(int(np.flatnonzero(is_covered)[0]) + 1, total)
+        columns = np.sort(np.argsort(np.count_nonzero(candidates, axis=0))[-count:])
+    remaining_classes = np.unique(labels[np.isin(labels, columns)])
+    if len(remaining_classes) < 2:
+        raise DataError(
+            f"{where}: classes={rule} leaves {len(remaining_classes)} with examples; two classes are needed."
+        )
+    return columns
 
 
-def scaled(
-    data: np.ndarray, rows: np.ndarray, held: np.ndarray, scaling: str, scaling_from: str
+def scale_features(
+    data: np.ndarray, train_rows: np.ndarray, test_rows: np.ndarray, scaling: str, scaling_from: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Training and test features. Both sources of min-max leave columns out that are constant over the whole set."""
     import numpy as np
 
-    fitted = data if scaling_from == "all" else data[rows]
+    reference = data if scaling_from == "all" else data[train_rows]
     if scaling == "z-score":
-        return z_score(fitted, data[rows])[1], z_score(fitted, data[held])[1]
+        return z_score(reference, data[train_rows])[1], z_score(reference, data[test_rows])[1]
     if scaling == "min-max":
         varies = data.std(0) > 1e-10 * np.maximum(np.abs(data).max(0), 1e-10)
-        train, test = min_max(fitted[:, varies], data[rows][:, varies], data[held][:, varies])
+        train, test = min_max(reference[:, varies], data[train_rows][:, varies], data[test_rows][:, varies])
         return train, test
-    return data[rows].astype(np.float32), data[held].astype(np.float32)
+    return data[train_rows].astype(np.float32), data[test_rows].astype(np.float32)
 
 
 def stored_folds(path: Path, count: int) -> tuple[np.ndarray, ...]:
@@ -338,7 +342,7 @@ def stored_folds(path: Path, count: int) -> tuple[np.ndarray, ...]:
 
 def _how(table: Table) -> str:
     by_hand = f"unpack {table.title} from {PAGE} and put the .mat file there, see docs/data.md"
-    return f"run `./reproduce.sh fetch {table.name}`, or {by_hand}" if table.fetched else by_hand
+    return f"run `./reproduce.sh fetch {table.name}`, or {by_hand}" if table.downloadable else by_hand
 
 
 def find(table: Table, root: Path) -> Availability:

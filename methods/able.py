@@ -37,7 +37,7 @@ from methods.registry import register
 
 
 def anchor_confidence(table: Tensor, index: Tensor, lookup: str) -> Tensor:
-    """The rows of T that weigh the positives of a batch. (N, C), (B,) -> (B, C)."""
+    """Return the rows of T that weight the positives of a batch. (N, C), (B,) -> (B, C)."""
     return table[index] if lookup == "sample" else table[: len(index)]
 
 
@@ -97,19 +97,19 @@ class ABLE(Method):
             return self.losses(at_least_float32(logits), unit(embeddings), batch)
 
     def losses(self, logits: Tensor, embeddings: Tensor, batch: Batch) -> Step:
-        """The step given what the network says of both views, weak half first: (2B, C) logits, (2B, d) unit rows."""
+        """Return the step for the network's output on both views, weak half first: (2B, C) logits, (2B, d) unit rows."""
         config, weak = self.config, logits[: len(batch.index)]
         classification = soft_cross_entropy(weak, batch.rows(self.table))
         with torch.no_grad():
             assigned = masked_argmax(weak, batch.candidates)
             anchors = anchor_confidence(self.table, batch.index, config.confidence_lookup)
             weights = positive_weights(assigned, batch.candidates, anchors, config.positive_norm)
-            refreshed = candidate_softmax(weak, batch.candidates)
+            confidence = candidate_softmax(weak, batch.candidates)
         contrast = ambiguity_loss(embeddings, weights, config.temperature, config.base_temperature)
         return Step(
             classification + config.loss_weight * contrast,
             logs={"classification": classification.detach(), "contrast": contrast.detach()},
-            carry=refreshed,
+            carry=confidence,
         )
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:

@@ -48,8 +48,8 @@ TINY = 1e-9  # released: added to the denominator of the margin
 UNSEEN = -1.0  # margin of a sample not visited in this epoch
 
 
-def weighted(logits: Tensor, candidates: Tensor, prior: Tensor | float) -> Tensor:
-    """Logits of W∘softmax: log λ is added outside the sets, −∞ if λ = 0. (B, C), (B, C) bool -> (B, C)."""
+def weighted_logits(logits: Tensor, candidates: Tensor, prior: Tensor | float) -> Tensor:
+    """Return the logits of W∘softmax: log λ is added outside the sets, −∞ if λ = 0. (B, C), (B, C) bool -> (B, C)."""
     log_prior = torch.as_tensor(prior, device=logits.device).log().to(logits.dtype)
     return torch.where(candidates.bool(), logits, logits + log_prior)
 
@@ -70,7 +70,7 @@ def margins_of(scores: Tensor, candidates: Tensor) -> Tensor:
 
 
 def points_outside(logits: Tensor, candidates: Tensor) -> Tensor:
-    """Return whether the best of all classes is no candidate. (B, C), (B, C) bool -> (B,) bool."""
+    """Return whether the most probable class is not a candidate. (B, C), (B, C) bool -> (B,) bool."""
     return ~candidates.gather(1, logits.argmax(1, keepdim=True)).squeeze(1)
 
 
@@ -168,7 +168,7 @@ class ALIM(Method):
             return self.losses(at_least_float32(logits), unit(queries), unit(keys), mixed, mixing, batch, clock)
 
     def draw_mixing(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """l ≥ 1/2, (), and partners π, (B,). The release's partners come from a second pass over the data."""
+        """Draw l ≥ 1/2, (), and partners π, (B,). The release's partners come from a second pass over the data."""
         share, partners = draw_mixing(images, self.config.mixup_alpha)
         return torch.maximum(share, 1 - share), partners
 
@@ -182,18 +182,18 @@ class ALIM(Method):
         batch: Batch,
         clock: Clock,
     ) -> Step:
-        """The step given what the networks say: logits, those of mixed images (B, C), unit queries and keys (B, d)."""
+        """Return the step for the networks' output: logits, those of mixed images (B, C), unit queries and keys (B, d)."""
         config, candidates = self.config, batch.candidates.bool()
         with torch.no_grad():
             anchors = queries.detach()
             nearness = anchors @ self.prototypes.T / config.tau
             margins = margins_of(torch.softmax(nearness, dim=1), candidates)
             doubted = points_outside(logits, candidates) & points_outside(nearness, candidates)
-            labels = weighted(logits, candidates, self.prior).argmax(1)
+            labels = weighted_logits(logits, candidates, self.prior).argmax(1)
             prototypes = updated_prototypes(self.prototypes, anchors, labels, config.gamma, "batch")
             targets = batch.rows(self.targets)
             if clock.epoch >= clock.epochs_of(config.target_start):
-                pull = weighted(nearness, candidates, self.prior)
+                pull = weighted_logits(nearness, candidates, self.prior)
                 targets = pulled_targets(targets, pull, self.phi(clock), config.normalise)
         classification = soft_cross_entropy(logits, targets)
         contrast = supervised_contrastive_loss(
@@ -232,16 +232,16 @@ class ALIM(Method):
         self.margins.fill_(UNSEEN)
 
     def renew_prior(self) -> None:
-        """λ of the next epoch, from the samples visited in this one."""
-        config, seen = self.config, self.margins >= 0
+        """Set λ of the next epoch from the samples visited in this one."""
+        config, visits = self.config, self.margins >= 0
         if config.prior_fixed is not None:
             self.prior.fill_(config.prior_fixed)
             return
-        if not seen.any():  # an epoch without a step says nothing new
+        if not visits.any():  # an epoch without a step says nothing new
             return
-        noise = float(self.doubted[seen].double().mean()) if config.noise_rate is None else config.noise_rate
+        noise = float(self.doubted[visits].double().mean()) if config.noise_rate is None else config.noise_rate
         self.noise.fill_(noise)
-        self.prior.copy_(prior_at(self.margins[seen], noise, config.cap))
+        self.prior.copy_(prior_at(self.margins[visits], noise, config.cap))
 
     def predict(self, images: Tensor) -> Tensor:
         return self.query(images)

@@ -29,7 +29,7 @@ class Backbone(nn.Module):
 
 @dataclass(frozen=True)
 class Task:
-    """All that a method may know of the problem."""
+    """Everything a method may know about the problem."""
 
     num_classes: int
     candidates: Tensor  # (N, C) bool
@@ -51,11 +51,11 @@ class Batch:
     index: Tensor  # (B,) rows in the training set
 
     def rows(self, table: Tensor) -> Tensor:
-        """The batch's rows of a table that has one per training image. (N, …) -> (B, …)."""
+        """Return the batch's rows of a table with one row per training image. (N, …) -> (B, …)."""
         return table.index_select(0, self.index)
 
     def store(self, table: Tensor, rows: Tensor) -> None:
-        """Write them, in the table's precision."""
+        """Write the batch's rows of a table, in the table's precision."""
         table.index_copy_(0, self.index, rows.to(table.dtype))
 
 
@@ -70,15 +70,15 @@ class Clock:
 
     @property
     def progress(self) -> float:
-        """Share of all steps done, in [0, 1)."""
+        """Return the share of all steps that is done, in [0, 1)."""
         return self.step / (self.epochs * self.steps_per_epoch)
 
     def epochs_of(self, fraction: float) -> int:
-        """A fraction of training in whole epochs (rounded): the form in which papers state warm-ups."""
+        """Return a fraction of training in whole epochs (rounded), the unit of warm-ups in papers."""
         return round(fraction * self.epochs)
 
     def warmup_epochs(self, fraction: float) -> int:
-        """Length of a warm-up whose results the rest builds on: at least one epoch, unless it is switched off by 0."""
+        """Return the length of a warm-up: at least one epoch, unless the fraction is 0."""
         return max(1, self.epochs_of(fraction)) if fraction > 0 else 0
 
 
@@ -92,10 +92,10 @@ class Step:
 
 
 class TrainingData(Protocol):
-    """The training set as the epoch hooks see it."""
+    """The training set in the epoch hooks."""
 
     def infer(self, fn: Callable[[Tensor], Any], view: ViewName = "plain") -> Any:
-        """`fn` over one view of every training image, in row order, without gradient; results concatenated.
+        """Apply `fn` to one view of every training image, in row order, without gradient; concatenate the results.
 
         `fn` returns a tensor or a tuple of tensors with the batch in front. The method sets train or eval mode itself.
         """
@@ -105,7 +105,7 @@ class TrainingData(Protocol):
 
 
 class Minimiser(Protocol):
-    """The optimiser as `Method.update` sees it; precision and gradient scaling are behind it."""
+    """The optimiser in `Method.update`; it takes care of precision and gradient scaling."""
 
     def minimise(self, loss: Tensor) -> None:
         """Zero the gradients, back-propagate `loss`, take one step."""
@@ -145,45 +145,45 @@ class Method(nn.Module):
 
     # required -----------------------------------------------------------------------------------------------------
     def training_step(self, batch: Batch, clock: Clock) -> Step:
-        """Loss of one batch, network in training mode."""
+        """Return the loss of one batch, network in training mode."""
         raise NotImplementedError(f"{type(self).__name__} has no training_step")
 
     def predict(self, images: Tensor) -> Tensor:
-        """(B, C) logits, no side effect; called in eval mode without gradients."""
+        """Return (B, C) logits without side effects; called in eval mode without gradients."""
         raise NotImplementedError(f"{type(self).__name__} has no predict")
 
     # optional -----------------------------------------------------------------------------------------------------
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
-        """State updates after the optimiser, without gradients, still in training mode."""
+        """Update state after the optimiser step, without gradients, still in training mode."""
 
     def on_epoch_start(self, clock: Clock, data: TrainingData) -> None:
-        """Before the first step of an epoch."""
+        """Run before the first step of an epoch."""
 
     def on_epoch_end(self, clock: Clock, data: TrainingData) -> None:
-        """After the last step of an epoch."""
+        """Run after the last step of an epoch."""
 
     def param_groups(self) -> list[dict[str, Any]]:
-        """Groups for SGD; a group may carry its own `lr_scale` (a factor on the common learning rate)."""
+        """Return parameter groups for SGD; a group may carry its own `lr_scale` (a factor on the learning rate)."""
         return [{"params": [p for p in self.parameters() if p.requires_grad]}]
 
     def confidence(self) -> Tensor | None:
-        """(N, C) current belief over labels, for diagnostics only."""
+        """Return the current label confidences (N, C), for diagnostics only."""
         return None
 
     def candidate_sets(self) -> Tensor | None:
-        """(N, C) bool, the method's own current sets if it purifies them; for diagnostics only."""
+        """Return the method's current candidate sets (N, C) bool if it purifies them; for diagnostics only."""
         return None
 
     def predictions(self, images: Tensor) -> Mapping[str, Tensor]:
-        """Further predictors to be recorded beside `predict`, by name ("network1" -> (B, C) logits)."""
+        """Return further predictors to record beside `predict`, by name ("network1" -> (B, C) logits)."""
         return {}
 
     def diagnostics(self) -> Mapping[str, float]:
-        """Scalars of the method's state to be recorded after every epoch."""
+        """Return scalars of the method's state to record after every epoch."""
         return {}
 
     def update(self, batch: Batch, optimizer: Minimiser, clock: Clock) -> Step:
-        """One step. Override only for alternating optimisation."""
+        """Take one step. Override only for alternating optimisation."""
         step = self.training_step(batch, clock)
         optimizer.minimise(step.loss)
         with torch.no_grad():

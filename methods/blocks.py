@@ -1,4 +1,4 @@
-"""Pieces that several methods share, as pure functions and small modules. Shapes: B batch, N training set, C classes."""
+"""Functions and small modules that several methods share. Shapes: B batch, N training set, C classes."""
 
 from __future__ import annotations
 
@@ -16,55 +16,55 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Losses and beliefs are computed in float32 under mixed precision; float64 stays float64."""
+    """Convert half precision to float32, in which losses and confidences are computed; float64 stays float64."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def uniform_confidence(candidates: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """1/|S_i| on the candidates, 0 elsewhere. (N, C) mask -> (N, C)."""
+    """Return 1/|S_i| on the candidates, 0 elsewhere. (N, C) mask -> (N, C)."""
     mask = candidates.to(dtype)
     return mask / mask.sum(1, keepdim=True)
 
 
 def candidate_softmax(logits: Tensor, candidates: Tensor) -> Tensor:
-    """Softmax over the candidates, of which each row has one or more, 0 elsewhere. (…, C), (…, C) -> (…, C)."""
+    """Return the softmax over the candidates (one or more per row), 0 elsewhere. (…, C), (…, C) -> (…, C)."""
     logits = at_least_float32(logits)
     return torch.softmax(torch.where(candidates.bool(), logits, torch.finfo(logits.dtype).min), dim=-1)
 
 
 def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
-    """The same, but a row with an empty mask gives zeros. (…, C), (…, C) -> (…, C)."""
+    """Return the softmax over the masked entries; a row with an empty mask gives zeros. (…, C), (…, C) -> (…, C)."""
     return candidate_softmax(logits, mask) * mask.bool()
 
 
 def masked_logsumexp(logits: Tensor, mask: Tensor) -> Tensor:
-    """log Σ exp over the masked entries of each row; −inf for an empty mask. (B, C) -> (B,)."""
+    """Return log Σ exp over the masked entries of each row; −inf for an empty mask. (B, C) -> (B,)."""
     return torch.logsumexp(torch.where(mask.bool(), at_least_float32(logits), -math.inf), dim=1)
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """−(1/B) Σ_i Σ_j t_ij log softmax(z_i)_j, targets constant. (B, C), (B, C) -> scalar."""
+    """Return −(1/B) Σ_i Σ_j t_ij log softmax(z_i)_j, targets constant. (B, C), (B, C) -> scalar."""
     logits = at_least_float32(logits)
     return F.cross_entropy(logits, targets.detach().to(logits.dtype))
 
 
 def masked_argmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """arg max inside the mask of finite scores, ties to the lowest index. (B, C) -> (B,)."""
+    """Return arg max inside the mask of finite scores, ties to the lowest index. (B, C) -> (B,)."""
     return torch.where(mask.bool(), scores, -math.inf).argmax(1)
 
 
 def linear_ramp(position: float, length: float, top: float = 1.0) -> float:
-    """From 0 at position 0 to `top` at `length`, then constant; `top` at once if length is 0."""
+    """Rise from 0 at position 0 to `top` at `length`, then stay; `top` at once if length is 0."""
     return top if length <= 0 else top * min(max(position / length, 0.0), 1.0)
 
 
 def full_precision(like: Tensor) -> torch.autocast:
-    """Context in which products of float32 tensors stay float32 under mixed precision (autocast would lower them)."""
+    """Keep products of float32 tensors in float32 under mixed precision (autocast would lower them)."""
     return torch.autocast(like.device.type, enabled=False)
 
 
 def unit(x: Tensor) -> Tensor:
-    """Vectors scaled to length 1, at least in float32; a zero vector stays zero. (…, D) -> (…, D)."""
+    """Scale vectors to length 1, at least in float32; a zero vector stays zero. (…, D) -> (…, D)."""
     return F.normalize(at_least_float32(x), dim=-1)
 
 
@@ -76,7 +76,7 @@ def contrastive_loss(
     filled: Tensor | None = None,
     eps: float = 0.0,
 ) -> Tensor:
-    """−(1/B) Σ_a Σ_b w_ab log exp(z_a·z_b/τ) / Σ_{k≠a} exp(z_a·z_k/τ), b and k over [anchors; others].
+    """Return −(1/B) Σ_a Σ_b w_ab log exp(z_a·z_b/τ) / Σ_{k≠a} exp(z_a·z_k/τ), b and k over [anchors; others].
 
     (B, d), (M, d), (B, B+M) -> scalar. Anchors get gradient on both sides of the product; weights are constant, w_aa is 0.
     `filled` (B+M,) bool names the columns that exist; the others have weight 0. `eps` is added to the sum after the row's
@@ -94,7 +94,7 @@ def contrastive_loss(
 
 
 def moco_loss(queries: Tensor, keys: Tensor, queue: Tensor, tau: float, filled: Tensor | None = None) -> Tensor:
-    """Each query against its own key and the queue; other samples of the batch play no part. (B, D), (B, D), (M, D).
+    """Contrast each query with its own key and the queue, not with the batch. (B, D), (B, D), (M, D) -> scalar.
 
     `filled` (M,) bool leaves the slots of a queue out that were never written.
     """
@@ -107,14 +107,14 @@ def moco_loss(queries: Tensor, keys: Tensor, queue: Tensor, tau: float, filled: 
 
 
 def dirichlet_draw(parameters: Tensor) -> Tensor:
-    """One reparameterised draw per row, at least 1e-19. (…, C) -> (…, C), rows sum to 1."""
+    """Draw one reparameterised sample per row, at least 1e-19. (…, C) -> (…, C), rows sum to 1."""
     draw = Dirichlet(parameters, validate_args=False).rsample()
     # Products of two smaller numbers are denormal, with which a CPU computes a hundred times slower.
     return draw.clamp_min(torch.finfo(draw.dtype).tiny ** 0.5)
 
 
 def dirichlet_kl(alpha: Tensor, prior: float) -> Tensor:
-    """KL(Dir(α_i) ‖ Dir(prior, …, prior)), mean over the batch. (B, C) -> scalar.
+    """Return KL(Dir(α_i) ‖ Dir(prior, …, prior)), mean over the batch. (B, C) -> scalar.
 
     Written out in the order of torch's own: its search for the formula of two distributions cannot be compiled.
     """
@@ -139,7 +139,7 @@ def ring_write(pointer: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
 
 
 def ema_update(target: nn.Module, source: nn.Module, momentum: float) -> None:
-    """Parameters of `target` ← m·target + (1−m)·source; buffers are left alone."""
+    """Set the parameters of `target` to m·target + (1−m)·source; buffers stay as they are."""
     average = get_ema_multi_avg_fn(momentum)
     average(list(target.parameters()), list(source.parameters()), 0)
 
@@ -156,7 +156,7 @@ class Classifier(nn.Module):
             nn.init.xavier_uniform_(self.head.weight)
 
     def features(self, images: Tensor) -> Tensor:
-        """(B, D) pooled features."""
+        """Return (B, D) pooled features."""
         return self.pool(self.backbone(images)).flatten(1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -181,17 +181,17 @@ class ContrastiveClassifier(Classifier):
         self.embed_dim = embed_dim if projected else dim
 
     def both(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, C) and projections (B, d), the latter not normalised."""
+        """Return logits (B, C) and projections (B, d), the latter not normalised."""
         features = self.features(images)
         return self.head(features), self.projection(features)
 
     def embed(self, images: Tensor) -> Tensor:
-        """Projections alone, (B, d)."""
+        """Return the projections alone, (B, d)."""
         return self.projection(self.features(images))
 
 
 def training_features(method: Method, network: Classifier, data: TrainingData) -> Tensor:
-    """Pooled features of all training images in eval mode, (N, F)."""
+    """Return pooled features of all training images in eval mode, (N, F)."""
     training = method.training
     method.eval()
     features = at_least_float32(data.infer(network.features))
@@ -201,7 +201,7 @@ def training_features(method: Method, network: Classifier, data: TrainingData) -
 
 @torch.no_grad()
 def second_forward(network: nn.Module, images: Tensor, bn: str = "update") -> Tensor:
-    """Another pass of the same view after the optimiser step, in training mode, as RC and LWS refresh their weights.
+    """Forward the same view again after the optimiser step, in training mode, as RC and LWS refresh their weights.
 
     `bn="frozen"` uses batch statistics but leaves the running averages of batch norm alone.
     """
@@ -218,7 +218,7 @@ def second_forward(network: nn.Module, images: Tensor, bn: str = "update") -> Te
 
 
 def draw_mixing(images: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    """Mix-up of a batch: coefficient from Beta(α, α), (), and the partner of each row, (B,).
+    """Draw a mix-up of a batch: coefficient from Beta(α, α), (), and the partner of each row, (B,).
 
     The coefficient stays on the CPU: a number there multiplies tensors of any device and nobody waits for it.
     """
@@ -227,6 +227,6 @@ def draw_mixing(images: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
 
 
 def mix(values: Tensor, order: Tensor, coefficient: Tensor) -> Tensor:
-    """l·v_i + (1 − l)·v_π(i) over the rows. (n, …), (n,), () -> (n, …)."""
+    """Return l·v_i + (1 − l)·v_π(i) over the rows. (n, …), (n,), () -> (n, …)."""
     coefficient = coefficient.to(values.dtype)
     return coefficient * values + (1 - coefficient) * values[order]

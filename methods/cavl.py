@@ -39,7 +39,7 @@ Outside = Literal["excluded", "zero"]
 
 
 def class_activation_label(logits: Tensor, candidates: Tensor, outside: Outside = "excluded") -> Tensor:
-    """Class of the largest activation value, ties to the lowest. Others than candidates cannot win, or count as 0.
+    """Return the class of the largest activation value, ties to the lowest. Non-candidates cannot win, or count as 0.
 
     (B, C), (B, C) -> (B,).
     """

@@ -23,7 +23,7 @@ from methods.registry import register
 
 
 def candidate_likelihood_loss(logits: Tensor, candidates: Tensor, include_constant: bool = False) -> Tensor:
-    """Difference of two log-sum-exps, so that underflow of the candidate mass stays finite. (B, C) -> scalar."""
+    """Return the loss as a difference of log-sum-exps, finite when the candidate mass underflows. (B, C) -> scalar."""
     logits = at_least_float32(logits)
     loss = (torch.logsumexp(logits, dim=1) - masked_logsumexp(logits, candidates)).mean()
     if include_constant:  # log(2^(C−1) − 1) without forming the power, which overflows float32 for C > 128

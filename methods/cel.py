@@ -45,7 +45,7 @@ Selection = Literal["candidates", "masked_product", "global"]
 
 
 def class_affinities(h: Tensor, candidates: Tensor, variant: Variant = "paper") -> tuple[Tensor, Tensor]:
-    """Mean cosine among a sample's candidates and between them and the rest. (B, C, l), (B, C) -> s (B,), d (B,).
+    """Return mean cosines among a sample's candidates and between them and the rest. (B, C, l), (B, C) -> s (B,), d (B,).
 
     "released" leaves the pairs j = k out of s and averages |cosine| in d, which takes a (B, C, C) tensor.
     """
@@ -81,7 +81,7 @@ class Choice(NamedTuple):
 
 
 def high_confidence_class(logits: Tensor, candidates: Tensor, selection: Selection = "candidates") -> Choice:
-    """arg max over the candidates of each sample. (B, C), (B, C) -> (B,), (B,).
+    """Return arg max over the candidates of each sample. (B, C), (B, C) -> (B,), (B,).
 
     "masked_product" is the released arg max of logit × mask, which leaves the set when all candidate logits are
     negative; "global" skips samples whose overall arg max is no candidate.
@@ -103,20 +103,20 @@ def class_embeddings(h: Tensor, classes: Tensor) -> Tensor:
 
 
 def prototype_discriminative_loss(
-    chosen: Tensor, choice: Choice, prototypes: Tensor, gamma: float, variant: Variant = "paper"
+    embeddings: Tensor, choice: Choice, prototypes: Tensor, gamma: float, variant: Variant = "paper"
 ) -> Tensor:
     """L_pdl of one view's E^c; prototypes constant, an empty one has cosine 0. (B, l), (B,) twice, (C, l) -> scalar.
 
     "released" averages |cosine|.
     """
     others = prototypes.shape[0] - 1
-    prototypes = unit(prototypes.detach()).to(chosen.dtype)
-    with full_precision(chosen):
-        s = (chosen * prototypes[choice.classes]).sum(1)
+    prototypes = unit(prototypes.detach()).to(embeddings.dtype)
+    with full_precision(embeddings):
+        s = (embeddings * prototypes[choice.classes]).sum(1)
         if variant == "paper":
-            d = (chosen @ prototypes.sum(0) - s) / others
+            d = (embeddings @ prototypes.sum(0) - s) / others
         else:
-            d = ((chosen @ prototypes.T).abs().sum(1) - s.abs()) / (others + 1e-6)
+            d = ((embeddings @ prototypes.T).abs().sum(1) - s.abs()) / (others + 1e-6)
             s = s / (1 + 1e-6)
     return ((1 - s + gamma * d.abs()) * choice.counts).mean()
 
@@ -124,31 +124,31 @@ def prototype_discriminative_loss(
 @torch.no_grad()
 def updated_prototypes(
     prototypes: Tensor,
-    chosen: Tensor,
+    embeddings: Tensor,
     choice: Choice,
     variant: Variant = "paper",
     mode: Literal["batch", "sequential"] = "batch",
 ) -> Tensor:
-    """Q after a batch with vectors E^c of the weak view. (C, l), (B, l) -> (C, l).
+    """Return Q after a batch with vectors E^c of the weak view. (C, l), (B, l) -> (C, l).
 
     "released" gives all classes chosen in the batch one and the same vector; it is kept for study.
     """
     classes, counts = choice.classes, choice.counts.to(prototypes.dtype)[:, None]
-    chosen = chosen.to(prototypes.dtype) * counts
+    embeddings = embeddings.to(prototypes.dtype) * counts
     if variant == "paper" and mode == "sequential":
         # Each normalisation needs the one before, so this study mode goes sample by sample.
         result = prototypes.clone()
-        for c, e, counted in zip(classes.split(1), chosen.split(1), counts.split(1), strict=True):
+        for c, e, count in zip(classes.split(1), embeddings.split(1), counts.split(1), strict=True):
             row = result[c]
-            result[c] = torch.where(counted > 0, unit(row + e), row)
+            result[c] = torch.where(count > 0, unit(row + e), row)
         return result
     member = F.one_hot(classes, prototypes.shape[0]) * counts
     if variant == "paper":
         with full_precision(prototypes):  # a product, because index_add has no fixed order of summation on CUDA
-            moved = prototypes + member.T @ chosen
+            sums = prototypes + member.T @ embeddings
     else:
-        moved = (prototypes[classes[:1]] + chosen.sum(0)).expand_as(prototypes)
-    return torch.where(member.any(0)[:, None], unit(moved), prototypes)
+        sums = (prototypes[classes[:1]] + embeddings.sum(0)).expand_as(prototypes)
+    return torch.where(member.any(0)[:, None], unit(sums), prototypes)
 
 
 @register
@@ -208,13 +208,13 @@ class CEL(Method):
         moves = None
         if c.beta != 0:
             choice = high_confidence_class(z_weak, candidates, c.selection)
-            chosen = [class_embeddings(h, choice.classes) for h in (h_weak, h_strong)]
-            moves = (chosen[0].detach(), choice)
+            embeddings = [class_embeddings(h, choice.classes) for h in (h_weak, h_strong)]
+            moves = (embeddings[0].detach(), choice)
             if c.prototype_before_loss:
                 self.move_prototypes(*moves)
             if clock.epoch >= clock.epochs_of(c.warmup):
                 q = self.prototypes
-                pdls = [prototype_discriminative_loss(e, choice, q, c.gamma2, c.pdl_variant) for e in chosen]
+                pdls = [prototype_discriminative_loss(e, choice, q, c.gamma2, c.pdl_variant) for e in embeddings]
                 pdl = torch.stack(pdls).sum()
                 loss, logs["pdl"] = loss + c.beta * pdl, pdl.detach()
         return Step(loss, logs, carry=(z_weak.detach(), moves))
@@ -226,9 +226,9 @@ class CEL(Method):
         if moves is not None and not self.config.prototype_before_loss:
             self.move_prototypes(*moves)
 
-    def move_prototypes(self, chosen: Tensor, choice: Choice) -> None:
+    def move_prototypes(self, embeddings: Tensor, choice: Choice) -> None:
         variant, mode = self.config.prototype_variant, self.config.prototype_mode
-        self.prototypes.copy_(updated_prototypes(self.prototypes, chosen, choice, variant, mode))
+        self.prototypes.copy_(updated_prototypes(self.prototypes, embeddings, choice, variant, mode))
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)[1]

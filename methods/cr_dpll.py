@@ -35,7 +35,7 @@ from methods.registry import register
 
 
 def log_complement(logits: Tensor) -> Tensor:
-    """log(1 − softmax), exact where a probability rounds to 1, with bounded gradients. (B, C) -> (B, C), C ≥ 2.
+    """Return log(1 − softmax), exact where a probability rounds to 1, with bounded gradients. (B, C) -> (B, C), C ≥ 2.
 
     Only the largest entry can exceed ½; its complement is the log-sum of the others, the rest is plain log1p.
     """
@@ -67,7 +67,7 @@ def consistency_loss(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def online_consistency_loss(logits: Tensor, candidates: Tensor) -> Tensor:
-    """Eqs. 4 and 7 at once, the target taken from these very logits; same value and gradient as with it held constant.
+    """Eqs. 4 and 7 at once, the target taken from the same logits; value and gradient as with a constant target.
 
     (K, B, C), (B, C) -> scalar, summed over the views.
     """

@@ -42,18 +42,18 @@ UNSELECTED = -1  # in place of a label
 
 
 def top_prediction(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Largest probability and its class, ties to the lowest. (N, C) -> (N,), (N,)."""
+    """Return the largest probability and its class, ties to the lowest. (N, C) -> (N,), (N,)."""
     probability, top = torch.softmax(at_least_float32(logits), dim=1).max(1)
     return probability, top
 
 
-def pushed(bank: Tensor, newest: Tensor) -> Tensor:
-    """The bank without its oldest slice, which is the first, and with the newest at the end. (t, N), (N,) -> (t, N)."""
+def push(bank: Tensor, newest: Tensor) -> Tensor:
+    """Drop the bank's oldest slice, the first, and append the newest. (t, N), (N,) -> (t, N)."""
     return torch.cat((bank[1:], newest[None].to(bank.dtype)))
 
 
 def select(top_probability: Tensor, top_class: Tensor, candidates: Tensor, threshold: float) -> Tensor:
-    """Label of each selected sample, −1 elsewhere. (t, N), (t, N), (N, C) -> (N,).
+    """Return the label of each selected sample, −1 elsewhere. (t, N), (t, N), (N, C) -> (N,).
 
     A slice with probability 0 was never written: nothing is selected before all are.
     """
@@ -70,12 +70,12 @@ def selected_share(labels: Tensor) -> Tensor:
 
 
 def crossed_targets(logits: Tensor, candidates: Tensor, temperature: float = 1.0) -> Tensor:
-    """Softmax over the candidates of [strong; weak], which are the targets of [weak; strong]. (2B, C), (B, C) -> (2B, C)."""
+    """Return the softmax over the candidates of [strong; weak], the targets of [weak; strong]. (2B, C), (B, C) -> (2B, C)."""
     return candidate_softmax(at_least_float32(logits) / temperature, candidates.repeat(2, 1))
 
 
 def labelled_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy averaged over the selected rows, 0 if there is none. (B, C), (B,) -> scalar."""
+    """Return the cross-entropy averaged over the selected rows, 0 if there is none. (B, C), (B,) -> scalar."""
     total = F.cross_entropy(at_least_float32(logits), labels, ignore_index=UNSELECTED, reduction="sum")
     return total / (labels != UNSELECTED).sum().clamp_min(1)
 
@@ -141,13 +141,13 @@ class CroSel(Method):
         self.register_buffer("labels", torch.full((2, task.num_samples), UNSELECTED))
         self.register_buffer("ratio", torch.zeros(()))
 
-    def warming(self, clock: Clock) -> bool:
+    def in_warmup(self, clock: Clock) -> bool:
         warmup = self.config.warmup
         return warmup > 0 and clock.epoch < max(self.config.history, clock.epochs_of(warmup))
 
     @torch.no_grad()
     def on_epoch_start(self, clock: Clock, data: TrainingData) -> None:
-        if self.warming(clock):
+        if self.in_warmup(clock):
             return
         for k in range(2):
             self.labels[k] = select(self.top_probability[k], self.top_class[k], self.candidates, self.config.threshold)
@@ -156,14 +156,14 @@ class CroSel(Method):
     @torch.no_grad()
     def on_epoch_end(self, clock: Clock, data: TrainingData) -> None:
         self.eval()
-        found = data.infer(lambda images: sum((top_prediction(network(images)) for network in self.networks), ()))
+        predictions = data.infer(lambda images: sum((top_prediction(network(images)) for network in self.networks), ()))
         self.train()
         for k in range(2):
-            self.top_probability[k] = pushed(self.top_probability[k], found[2 * k])
-            self.top_class[k] = pushed(self.top_class[k], found[2 * k + 1])
+            self.top_probability[k] = push(self.top_probability[k], predictions[2 * k])
+            self.top_class[k] = push(self.top_class[k], predictions[2 * k + 1])
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
-        if self.warming(clock):
+        if self.in_warmup(clock):
             images = batch.views[2 if self.config.warmup_view == "plain" else 0]
             losses = [candidate_likelihood_loss(network(images), batch.candidates) for network in self.networks]
             return Step(losses[0] + losses[1], {f"network{k + 1}": loss.detach() for k, loss in enumerate(losses)})
@@ -171,10 +171,10 @@ class CroSel(Method):
         return Step(first + second, logs | more)
 
     def network_loss(self, k: int, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of one network, taught by the selection of the other, and its parts."""
+        """Return the loss of one network, trained on the labels that the other selected, and its parts."""
         config, network = self.config, self.networks[k]
         weak, strong, _ = batch.views
-        labelled = labelled_loss(network(weak), batch.rows(self.labels[1 - k]))
+        labelled_term = labelled_loss(network(weak), batch.rows(self.labels[1 - k]))
         with torch.no_grad():
             targets = crossed_targets(network(torch.cat((strong, weak))), batch.candidates, config.temperature)
         images = torch.cat((weak, strong))
@@ -183,12 +183,12 @@ class CroSel(Method):
             coefficient = torch.maximum(coefficient, 1 - coefficient)
             images, targets = (mix(values, partners, coefficient) for values in (images, targets))
         consistency = soft_cross_entropy(network(images), targets)
-        loss = labelled + (1 - self.ratio) * config.lambda_cr * consistency
-        parts = {"network": loss, "labelled": labelled, "comix": consistency}
+        loss = labelled_term + (1 - self.ratio) * config.lambda_cr * consistency
+        parts = {"network": loss, "labelled": labelled_term, "comix": consistency}
         return loss, {f"{name}{k + 1}": value.detach() for name, value in parts.items()}
 
     def draw_mix(self, k: int, images: Tensor) -> tuple[Tensor, Tensor]:
-        """b, (), and partners π, (2B,), of network k."""
+        """Draw b, (), and partners π, (2B,), of network k."""
         return draw_mixing(images, self.config.mixup_alpha)
 
     def predict(self, images: Tensor) -> Tensor:

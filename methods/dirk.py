@@ -57,9 +57,9 @@ def rectify(logits: Tensor, candidates: Tensor) -> Tensor:
 
 
 def positive_pairs(confidence: Tensor, candidates: Tensor, all_confidence: Tensor, all_candidates: Tensor) -> Tensor:
-    """Pairs that share a candidate and the arg max of their confidence. (B, C) twice, (M, C) twice -> (B, M) bool."""
-    shared = candidates.to(confidence.dtype) @ all_candidates.to(confidence.dtype).T > 0
-    return shared & (confidence.argmax(1)[:, None] == all_confidence.argmax(1))
+    """Return the pairs that share a candidate and the arg max of their confidence. (B, C) twice, (M, C) twice -> (B, M) bool."""
+    overlap = candidates.to(confidence.dtype) @ all_candidates.to(confidence.dtype).T > 0
+    return overlap & (confidence.argmax(1)[:, None] == all_confidence.argmax(1))
 
 
 def weighted_contrastive_loss(
@@ -155,7 +155,7 @@ class DIRK(Method):
         return Step(loss, logs, carry=(features, confidence))
 
     def _features(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Student features of the strong view and teacher features of the weak one, (B, d) of unit length."""
+        """Return student features of the strong view and teacher features of the weak one, (B, d) of unit length."""
         weak, strong, _ = batch.views
         with torch.no_grad():
             keys = unit(self.teacher.embed(weak))
@@ -164,9 +164,9 @@ class DIRK(Method):
     def _contrast(self, students: Tensor, keys: Tensor, confidence: Tensor, candidates: Tensor, clock: Clock) -> Tensor:
         config = self.config
         if clock.epoch < config.contrastive_start:
-            filled = self.queue_candidates.any(1)
+            filled_slots = self.queue_candidates.any(1)
             with full_precision(students):
-                return moco_loss(students, keys, self.queue_features, config.feat_temp, filled)
+                return moco_loss(students, keys, self.queue_features, config.feat_temp, filled_slots)
         queue = (self.queue_features, self.queue_confidence, self.queue_candidates)
         scales = (config.feat_temp, config.dist_temp, config.base_temp, config.log_eps)
         return weighted_contrastive_loss(students, keys, confidence, candidates, queue, *scales)

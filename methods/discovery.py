@@ -1,4 +1,4 @@
-"""Methods as their source describes them: name, about, views and Config, read with `ast` and never run."""
+"""Read methods from their source with `ast`, without running it: name, about, views and Config."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDERS = (FOLDER, FOLDER / "controls")  # of built-in methods
 
 
 class MethodError(Exception):
-    """A method that cannot be used; the text is one sentence for the person at the keyboard."""
+    """A method that cannot be used; the text is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ def built_in_files() -> list[Path]:
 
 
 def scan(path: Path) -> list[Entry]:
-    """The methods of a file that is meant to have one or more."""
-    found = methods_in(path)
-    if not found:
+    """Return the methods of a file; a file without any is an error."""
+    entries = methods_in(path)
+    if not entries:
         raise MethodError(f"{path}: no class is decorated with @register; decorate your Method subclass with it.")
-    return found
+    return entries
 
 
 @functools.lru_cache(maxsize=256)  # most files import from a few, and every search reads all of them
@@ -59,7 +59,7 @@ def _parsed(text: str, file: str = "") -> ast.Module:
 
 
 def methods_in(path: Path) -> list[Entry]:
-    """The methods of one file, read from its source: the classes decorated with @register, if there are any."""
+    """Return the methods of one file: the classes decorated with @register, if there are any."""
     try:
         tree = _parsed(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
@@ -103,8 +103,8 @@ def _class_value(node: ast.ClassDef, key: str, classes: dict[str, ast.ClassDef])
 
 
 def _imported_classes(tree: ast.Module) -> dict[str, ast.ClassDef]:
-    """Classes that a file imports from methods of the tree, and their bases there: what they declare is inherited."""
-    found: dict[str, ast.ClassDef] = {}
+    """Return the classes that a file imports from built-in methods, with their bases: their attributes are inherited."""
+    classes: dict[str, ast.ClassDef] = {}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("methods."):
             source = FOLDER / f"{(node.module or '').removeprefix('methods.').replace('.', '/')}.py"
@@ -113,12 +113,12 @@ def _imported_classes(tree: ast.Module) -> dict[str, ast.ClassDef]:
                 names = {alias.name: alias.asname or alias.name for alias in node.names}
                 for item in inner.body:
                     if isinstance(item, ast.ClassDef):
-                        found.setdefault(names.get(item.name, item.name), item)
-    return found
+                        classes.setdefault(names.get(item.name, item.name), item)
+    return classes
 
 
 def _config(path: Path, node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, Setting]:
-    """Fields of the nested Config, those of its base classes first."""
+    """Return the fields of the nested Config, those of its base classes first."""
     settings: dict[str, Setting] = {}
     own = next((i for i in node.body if isinstance(i, ast.ClassDef) and i.name == "Config"), None)
     parents = [getattr(b, "id", "") for b in node.bases] if own is None else []
@@ -136,22 +136,22 @@ def _config(path: Path, node: ast.ClassDef, classes: dict[str, ast.ClassDef]) ->
                 default = _constant(item.value)
             except ValueError:
                 raise MethodError(f"{where}: the default must be written out literally.") from None
-            annotation, added = item.annotation, False
+            annotation, is_added = item.annotation, False
             if isinstance(annotation, ast.Subscript) and getattr(annotation.value, "id", "") == "Added":
-                annotation, added = annotation.slice, True
-            settings[item.target.id] = Setting(ast.unparse(_spell_out(path, annotation)), default, added)
+                annotation, is_added = annotation.slice, True
+            settings[item.target.id] = Setting(ast.unparse(_spell_out(path, annotation)), default, is_added)
     return settings
 
 
 def _constant(node: ast.expr) -> Any:
-    """A literal, or a quotient of numbers such as 60 / 450, the form in which a paper's epochs become fractions."""
+    """Evaluate a literal, or a quotient such as 60 / 450, the form in which a paper's epochs become fractions."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         return ast.literal_eval(node.left) / ast.literal_eval(node.right)
     return ast.literal_eval(node)
 
 
 def _spell_out(path: Path, annotation: ast.expr) -> ast.expr:
-    """`Variant` -> what the file or a method of the tree assigned to that name, `Literal['a', 'b']`."""
+    """Replace a type alias such as `Variant` by what the file or a built-in method assigned to it, `Literal['a', 'b']`."""
     if isinstance(annotation, ast.Name) and annotation.id not in ("float", "int", "bool", "str"):
         for source in (path, *built_in_files()):
             for item in _parsed(source.read_text(encoding="utf-8")).body:

@@ -38,7 +38,7 @@ THETA_END, DELTA_END = 0.9, 0.1  # released: thresholds move no further
 
 
 def view_loss(logits: Tensor, weights: Tensor, sets: Tensor, lam: float, alpha: float, log_eps: float) -> Tensor:
-    """L of one view whose logits are divided by T. (B, C), (B, C), (B, C) bool -> scalar."""
+    """Return L of one view whose logits are divided by T. (B, C), (B, C), (B, C) bool -> scalar."""
     log_p = F.log_softmax(at_least_float32(logits), dim=1)
     attraction = F.kl_div(log_p, weights.to(log_p.dtype), reduction="batchmean")
     log_not = torch.log(log_eps - torch.expm1(log_p))  # 1 + 1e-7 − p would round the floor in float32
@@ -46,25 +46,25 @@ def view_loss(logits: Tensor, weights: Tensor, sets: Tensor, lam: float, alpha: 
     return lam * attraction + alpha * repulsion
 
 
-def chosen(meets: Tensor, changes: Tensor, priority: Tensor, most: int, eligible: str) -> Tensor:
-    """Entries that meet a threshold; if more than `most` of them change a set, those of smallest priority.
+def select_entries(meets: Tensor, changes: Tensor, priority: Tensor, most: int, eligible: str) -> Tensor:
+    """Select entries that meet a threshold; if more than `most` of them change a set, those of smallest priority.
 
     Drawn from the entries that change a set, or from `eligible="all"` that meet the threshold. (N, C) bool -> same.
     """
     pool = meets if eligible == "all" else meets & changes
     if int((meets & changes).sum()) <= most:
         return pool
-    picked = torch.where(pool, priority, torch.inf).flatten().topk(most, largest=False).indices
-    return torch.zeros_like(pool).flatten().index_fill(0, picked, True).view_as(pool)
+    positions = torch.where(pool, priority, torch.inf).flatten().topk(most, largest=False).indices
+    return torch.zeros_like(pool).flatten().index_fill(0, positions, True).view_as(pool)
 
 
-def lowered(delta: float, distances: Tensor, wanted: int, dec: float) -> float:
-    """δ minus `dec` as often as it takes for `wanted` of the distances (M,) to exceed it; it ends at 0."""
-    if wanted == 0:
+def lower_threshold(delta: float, distances: Tensor, count: int, dec: float) -> float:
+    """Lower δ in steps of `dec` until `count` of the distances (M,) exceed it; it ends at 0."""
+    if count == 0:
         return delta
     at_most = -1.0  # if there are fewer than wanted
-    if wanted <= len(distances):
-        at_most = float(distances.topk(wanted).values[-1])
+    if count <= len(distances):
+        at_most = float(distances.topk(count).values[-1])
     while delta > 0 and at_most <= delta:
         delta = max(delta - dec, 0.0)
     return delta
@@ -143,7 +143,7 @@ class FREDIS(Method):
             self.refine()
 
     def refine(self) -> None:
-        """One round over the samples visited so far: new sets, weights on them, the next thresholds."""
+        """Refine once, over the samples visited so far: new sets, weights on them, the next thresholds."""
         config, rows = self.config, self.visited.nonzero().squeeze(1)
         sets, posterior = self.sets[rows], self.posterior[rows]
         joins_first, leaves_first = (priority[rows] for priority in self.draw_priorities())
@@ -151,22 +151,22 @@ class FREDIS(Method):
         most = max(1, round(config.change_size * len(rows)))  # N
         distance = posterior.amax(1, keepdim=True) - posterior
         close = distance < theta
-        joiners = chosen(close, ~sets, joins_first, most, config.eligible)
-        joining = min(int((close & ~sets).sum()), most)  # a
-        delta = lowered(delta, distance[sets], joining * config.times, config.dec)
-        leavers = chosen(distance > delta, sets, leaves_first, most * config.times, config.eligible)
-        refined = (sets | joiners) & ~leavers
-        refined = torch.where(refined.any(1, keepdim=True), refined, sets)  # no set is emptied
-        changed = torch.stack(((refined & ~sets).sum(), (sets & ~refined).sum()))
-        if theta < THETA_END and delta > DELTA_END and int(changed.sum()) < most:
+        joiners = select_entries(close, ~sets, joins_first, most, config.eligible)
+        join_count = min(int((close & ~sets).sum()), most)  # a
+        delta = lower_threshold(delta, distance[sets], join_count * config.times, config.dec)
+        leavers = select_entries(distance > delta, sets, leaves_first, most * config.times, config.eligible)
+        new_sets = (sets | joiners) & ~leavers
+        new_sets = torch.where(new_sets.any(1, keepdim=True), new_sets, sets)  # no set is emptied
+        changes = torch.stack(((new_sets & ~sets).sum(), (sets & ~new_sets).sum()))
+        if theta < THETA_END and delta > DELTA_END and int(changes.sum()) < most:
             theta, delta = theta + config.inc, delta - config.dec
-        self.sets[rows] = refined
-        self.label_weights[rows] = purified_weights(posterior, refined)
+        self.sets[rows] = new_sets
+        self.label_weights[rows] = purified_weights(posterior, new_sets)
         self.thresholds.copy_(torch.tensor([theta, delta], dtype=torch.float64))
-        self.changed.copy_(changed)
+        self.changed.copy_(changes)
 
     def draw_priorities(self) -> tuple[Tensor, Tensor]:
-        """Random numbers (N, C) for joining and for leaving: of too many, the smallest are taken."""
+        """Draw random numbers (N, C) for joining and for leaving: of too many, the smallest are taken."""
         return torch.rand_like(self.posterior), torch.rand_like(self.posterior)
 
     def predict(self, images: Tensor) -> Tensor:
@@ -180,5 +180,5 @@ class FREDIS(Method):
 
     def diagnostics(self) -> dict[str, float]:
         theta, delta = self.thresholds.tolist()
-        joined, left = self.changed.tolist()
-        return {"theta": theta, "delta": delta, "joined": joined, "left": left}
+        join_count, leave_count = self.changed.tolist()
+        return {"theta": theta, "delta": delta, "joined": join_count, "left": leave_count}

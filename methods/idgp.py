@@ -64,7 +64,7 @@ def f_likelihood_loss(u: Tensor, rho: Tensor, T1: float) -> Tensor:
 
 
 def divisor(h: Tensor, reduction: Reduction) -> int:
-    """c, by which g's sums are divided: B or B·C."""
+    """Return c, by which g's sums are divided: B or B·C."""
     return h.numel() if reduction == "batch_class" else len(h)
 
 
@@ -164,18 +164,18 @@ class IDGP(Method):
         self.register_buffer("b", task.candidates.to(torch.float32))
 
     def ramp(self, clock: Clock) -> float:
-        """λ, by the number of epochs since the warm-up."""
+        """Return λ, by the number of epochs since the warm-up."""
         warm = clock.warmup_epochs(self.config.warm_up) * (1 if self.config.joint_warmup else 2)
         return linear_ramp(clock.epoch - warm, clock.epochs_of(self.config.ramp))
 
-    def warming(self, clock: Clock) -> tuple[bool, bool]:
+    def in_warmup(self, clock: Clock) -> tuple[bool, bool]:
         """Return whether f and g warm up in this epoch; (False, False) is the main phase."""
         warm = clock.warmup_epochs(self.config.warm_up)
         first, second = clock.epoch < warm, warm <= clock.epoch < 2 * warm
         return (first, first) if self.config.joint_warmup else (first, second)
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
-        warm_f, warm_g = self.warming(clock)
+        warm_f, warm_g = self.in_warmup(clock)
         if warm_f or warm_g:
             return self.warmup_step(batch, warm_f, warm_g)
         c, views, rows = self.config, len(batch.views), len(batch.index)
@@ -200,7 +200,7 @@ class IDGP(Method):
         return Step(loss_f + loss_g, logs, {"u": plain_u, "h": plain_h})
 
     def warmup_step(self, batch: Batch, warm_f: bool, warm_g: bool) -> Step:
-        """The priors alone, with weight 1, for the networks that warm up."""
+        """Train the networks that warm up on the priors alone, with weight 1."""
         c, views, rows = self.config, len(batch.views), len(batch.index)
         losses: dict[str, Tensor] = {}
         carry: dict[str, Tensor] = {}
@@ -216,7 +216,7 @@ class IDGP(Method):
         return Step(torch.stack(list(losses.values())).sum(), logs, carry)
 
     def logits(self, network: Classifier, batch: Batch) -> Tensor:
-        """Logits of all views, one below the other; a pass each, for batch-norm statistics are each view's own."""
+        """Return logits of all views, one below the other; a pass each, because batch-norm statistics are per view."""
         return at_least_float32(torch.cat([network(view) for view in batch.views]))
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:

@@ -30,7 +30,7 @@ from methods.registry import register
 
 
 def initial_weights(candidates: Tensor, init: Literal["all", "sides"], dtype: torch.dtype = torch.float32) -> Tensor:
-    """1/C everywhere ("all"), or 1/|S| inside and 1/(C−|S|) outside ("sides"). (N, C)."""
+    """Return 1/C everywhere ("all"), or 1/|S| inside and 1/(C−|S|) outside ("sides"). (N, C)."""
     inside = candidates.to(dtype)
     if init == "all":
         return torch.full_like(inside, 1.0 / inside.shape[1])
@@ -39,7 +39,7 @@ def initial_weights(candidates: Tensor, init: Literal["all", "sides"], dtype: to
 
 
 def updated_weights(logits: Tensor, candidates: Tensor, eps: float) -> Tensor:
-    """p_ij over its side's mass + C·eps; eps = 0 makes each side a softmax of its own. (B, C)."""
+    """Return p_ij over its side's mass + C·eps; eps = 0 makes each side a softmax of its own. (B, C)."""
     logits = at_least_float32(logits)
     inside = candidates.bool()
     if eps == 0:
@@ -60,7 +60,7 @@ def leveraged_terms(
     eps: float = 0.0,
     zero_gradient_at_zero: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The candidate and the leveraged non-candidate term, batch means; weights constant. All (B, C)."""
+    """Return the candidate and the leveraged non-candidate term, batch means; weights constant. All (B, C)."""
     logits = at_least_float32(logits)
     inside, weights = candidates.bool(), weights.detach().to(logits.dtype)
     if binary_loss == "sigmoid":
@@ -81,7 +81,7 @@ def leveraged_terms(
 
 
 def log_one_minus(log_p: Tensor) -> Tensor:
-    """log(1 − p) from log p, accurate near both ends; p = 1 is held just below."""
+    """Return log(1 − p) from log p, accurate near both ends; p = 1 is clamped just below."""
     log_p = log_p.clamp_max(-torch.finfo(log_p.dtype).eps)
     near_one = log_p > -0.6931471805599453
     # Each branch gets an argument that is safe for it, so that the unused one has no infinite gradient.

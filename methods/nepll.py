@@ -47,7 +47,7 @@ ClassThreshold = Literal["selected_mean", "class_mean"]
 
 
 def normalized_entropy(weights: Tensor, candidates: Tensor) -> Tensor:
-    """Entropy over the candidates divided by log|S|, 0 for singletons. (…, B, C), (B, C) -> (…, B) in [0, 1]."""
+    """Return the entropy over the candidates divided by log|S|, 0 for singletons. (…, B, C), (B, C) -> (…, B) in [0, 1]."""
     mask = candidates.to(weights.dtype)
     size = mask.sum(-1)
     entropy = -(torch.xlogy(weights, weights) * mask).sum(-1)
@@ -57,30 +57,30 @@ def normalized_entropy(weights: Tensor, candidates: Tensor) -> Tensor:
 def select(
     logits: Tensor, candidates: Tensor, eta: float, class_threshold: ClassThreshold
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The ⌈eta·N⌉ samples of lowest NE (ties: the first), (N,) bool; class thresholds τ, (C,); NE, (N,)."""
+    """Select the ⌈eta·N⌉ samples of lowest NE (ties: the first), (N,) bool; class thresholds τ, (C,); NE, (N,)."""
     posterior = candidate_softmax(logits, candidates)
     ne = normalized_entropy(posterior, candidates)
     count = math.ceil(eta * len(ne))
     rows = ne.argsort(stable=True)[:count]
     selected = torch.zeros_like(ne, dtype=torch.bool)
     selected[rows] = True
-    predicted, of_selected = posterior.argmax(1)[rows], ne[rows]
-    total = class_sums(of_selected, predicted, logits.shape[1])
+    classes, of_selected = posterior.argmax(1)[rows], ne[rows]
+    total = class_sums(of_selected, classes, logits.shape[1])
     if class_threshold == "selected_mean":
         return selected, total / max(count, 1), ne
-    members = class_sums(torch.ones_like(of_selected), predicted, logits.shape[1])
+    members = class_sums(torch.ones_like(of_selected), classes, logits.shape[1])
     return selected, total / members.clamp_min(1), ne
 
 
 def class_sums(values: Tensor, classes: Tensor, num_classes: int) -> Tensor:
-    """Sum of the values (n,) in [0, 1] of each class (n,) -> (C,)."""
+    """Sum the values (n,) in [0, 1] of each class (n,) -> (C,)."""
     if values.is_cuda:
         return integer_class_sums(values, classes, num_classes)
     return values.new_zeros(num_classes).index_add_(0, classes, values)
 
 
 def integer_class_sums(values: Tensor, classes: Tensor, num_classes: int) -> Tensor:
-    """Return the same sums, added as multiples of 2^-40.
+    """Sum the values of each class as multiples of 2^-40.
 
     A GPU adds in no fixed order, which changes sums of floats but not of integers.
     """
@@ -100,7 +100,7 @@ def expand(
     T: float,
     lam: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Selection, label weights in force and next κ in the expansion phase, of one network or with a dimension for two.
+    """Return selection, current label weights and next κ of the expansion phase, of one network or with a dimension for two.
 
     logits (…, B, C), candidates (B, C), `agree` (B,): both networks predict the same candidate, selected (…, B),
     `weights` (…, B, C): the stored ones, tau (…, C), kappa (…) -> (…, B), (…, B, C), (…).
@@ -112,27 +112,27 @@ def expand(
     rest = rest & ~well
     under = rest & agree & (ne < kappa[..., None])
     # t^(1/T), normalised, is the softmax at temperature T: no logarithm of a weight that may have underflowed.
-    sharpened = candidate_softmax(at_least_float32(logits) / T, candidates)
+    sharp_weights = candidate_softmax(at_least_float32(logits) / T, candidates)
     in_force = torch.where(well[..., None], posterior, weights.to(posterior.dtype))
-    in_force = torch.where(under[..., None], sharpened, in_force)
+    in_force = torch.where(under[..., None], sharp_weights, in_force)
     mean = masked_mean(ne, rest).to(kappa.dtype)
     return selected | well | under, in_force, torch.where(rest.any(-1), lam * kappa + (1 - lam) * mean, kappa)
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the masked rows, 0 (without gradient) if there is none. (…, B), (…, B) bool -> (…)."""
+    """Return the mean over the masked rows, 0 (without gradient) if there is none. (…, B), (…, B) bool -> (…)."""
     mask = mask.to(values.dtype)
     return (values * mask).sum(-1) / mask.sum(-1).clamp_min(1)
 
 
 def selected_cross_entropy(logits: Tensor, targets: Tensor, selected: Tensor) -> Tensor:
-    """Soft cross-entropy averaged over the selected rows. (…, B, C), (…, B, C), (…, B) -> (…)."""
+    """Return the soft cross-entropy averaged over the selected rows. (…, B, C), (…, B, C), (…, B) -> (…)."""
     log_p = F.log_softmax(at_least_float32(logits), dim=-1)
     return -masked_mean((log_p * targets.detach().to(log_p.dtype)).sum(-1), selected)
 
 
 def complementary_loss(logits: Tensor, candidates: Tensor, unselected: Tensor) -> Tensor:
-    """−Σ_{j∉S} log(1 + 1e-7 − p_j), averaged over the unselected rows. (…, B, C), (B, C), (…, B) -> (…)."""
+    """Return −Σ_{j∉S} log(1 + 1e-7 − p_j), averaged over the unselected rows. (…, B, C), (B, C), (…, B) -> (…)."""
     log_p = F.log_softmax(at_least_float32(logits), dim=-1)
     log_not = torch.log(EPSILON - torch.expm1(log_p))  # 1 + 1e-7 − p would round the floor in float32
     return -masked_mean(torch.where(candidates.bool(), 0.0, log_not).sum(-1), unselected)
@@ -189,18 +189,18 @@ class NEPLL(Method):
         self.register_buffer("tau", torch.zeros(2, task.num_classes))
         self.register_buffer("kappa", torch.zeros(2))
 
-    def warming(self, clock: Clock) -> bool:
+    def in_warmup(self, clock: Clock) -> bool:
         return clock.epoch < clock.warmup_epochs(self.config.warmup)
 
     def ramp(self, clock: Clock) -> float:
-        """w of the losses beside CE_weak."""
+        """Return w of the losses beside CE_weak."""
         return linear_ramp(clock.epoch, clock.epochs_of(self.config.rampup))
 
     @torch.no_grad()
     def on_epoch_start(self, clock: Clock, data: TrainingData) -> None:
         if self.config.ud_ema == "per_epoch":
             self.kappa.zero_()
-        if self.warming(clock):
+        if self.in_warmup(clock):
             return
         self.eval()
         logits = data.infer(lambda images: tuple(network(images) for network in self.networks))
@@ -214,14 +214,16 @@ class NEPLL(Method):
         posterior = candidate_softmax(weak.detach(), batch.candidates)
         weights = self.weights[:, batch.index]
         carry = {"posterior": posterior}
-        if self.warming(clock):
+        if self.in_warmup(clock):
             losses = torch.stack([soft_cross_entropy(weak[k], weights[k]) for k in range(2)])
             return Step(losses.sum(), self.logs({"network": losses}), carry)
         strong = torch.stack([network(batch.views[1]) for network in self.networks])
         selected = self.selected[:, batch.index]
-        expanding = clock.epoch >= clock.epochs_of(self.config.expand)
-        if expanding:
-            selected, weights, carry["kappa"] = self.expanded(weak.detach(), batch.candidates, selected, weights)
+        in_expansion = clock.epoch >= clock.epochs_of(self.config.expand)
+        if in_expansion:
+            selected, weights, carry["kappa"] = self.expand_selection(
+                weak.detach(), batch.candidates, selected, weights
+            )
         carry |= {"selected": selected, "targets": weights}
         # Both before either mix forward, so that the device is waited for once in a step.
         rows = [mask.nonzero().squeeze(1) for mask in selected]
@@ -229,25 +231,25 @@ class NEPLL(Method):
             "ce_strong": selected_cross_entropy(strong, weights, selected),
             "mix": torch.stack([self.mix_loss(k, batch.views[0], weights[k], rows[k]) for k in range(2)]),
         }
-        if not expanding:
+        if not in_expansion:
             terms["complementary"] = complementary_loss(weak, batch.candidates, ~selected)
         ce_weak = selected_cross_entropy(weak, weights, selected)
         losses = ce_weak + self.ramp(clock) * torch.stack(list(terms.values())).sum(0)
         return Step(losses.sum(), self.logs(terms | {"ce_weak": ce_weak, "network": losses}), carry)
 
-    def expanded(
+    def expand_selection(
         self, weak: Tensor, candidates: Tensor, selected: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`expand` for both networks: selection (2, B), label weights in force (2, B, C), next κ (2,)."""
+        """Apply `expand` to both networks: selection (2, B), current label weights (2, B, C), next κ (2,)."""
         c, (first, second) = self.config, candidate_softmax(weak, candidates).argmax(2)
         return expand(weak, candidates, first == second, selected, weights, self.tau, self.kappa, c.T, c.lam)
 
     def logs(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Each term, (2,), under its name with the number of the network."""
+        """Return each term, (2,), under its name with the number of the network."""
         return {f"{name}{k + 1}": value for name, pair in terms.items() for k, value in enumerate(pair.detach())}
 
     def mix_loss(self, k: int, images: Tensor, weights: Tensor, rows: Tensor) -> Tensor:
-        """MIX: cross-entropy of network k on mixed weak views of the selected `rows` (n,), hard labels mixed alike.
+        """Return MIX: cross-entropy of network k on mixed weak views of the selected `rows` (n,), hard labels mixed alike.
 
         Only these rows may be forwarded, because batch-norm statistics depend on them: the one data-dependent shape.
         """
@@ -259,7 +261,7 @@ class NEPLL(Method):
         return soft_cross_entropy(logits, mix(labels, order, coefficient))
 
     def draw_mix(self, k: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Coefficient l ≥ 1/2, (), and permutation, (n,), for the n selected rows of network k."""
+        """Draw a coefficient l ≥ 1/2, (), and a permutation, (n,), for the n selected rows of network k."""
         # The median of 2a − 1 uniform draws is Beta(a, a).
         draw = torch.rand(2 * self.config.mix_alpha - 1, device=rows.device).median()
         return torch.maximum(draw, 1 - draw), torch.randperm(rows.shape[0], device=rows.device)

@@ -52,7 +52,7 @@ def moved_targets(targets: Tensor, logits: Tensor, candidates: Tensor, phi: floa
 
 
 def pseudo_labels(logits: Tensor, candidates: Tensor) -> Tensor:
-    """Most probable candidates of both views, weak rows first. (2B, C), (B, C) -> (2B,)."""
+    """Return the most probable candidates of both views, weak rows first. (2B, C), (B, C) -> (2B,)."""
     return masked_argmax(logits, candidates.repeat(2, 1))
 
 
@@ -143,11 +143,11 @@ class PaPi(Method):
         mixed = [self.network.embed(mix(view, partners, coefficient)) for view in batch.views]
         with full_precision(weak):
             logits = at_least_float32(torch.cat((logits_weak, logits_strong)))
-            seen = unit(torch.cat((weak_features.detach(), strong_features)))
-            return self.losses(logits, seen, unit(torch.cat(mixed)), partners, coefficient, batch, clock)
+            embeddings = unit(torch.cat((weak_features.detach(), strong_features)))
+            return self.losses(logits, embeddings, unit(torch.cat(mixed)), partners, coefficient, batch, clock)
 
     def draw_mix(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """λ, (), and partners π, (B,)."""
+        """Draw λ, (), and partners π, (B,)."""
         return draw_mixing(images, self.config.mixup_alpha)
 
     def losses(
@@ -160,7 +160,7 @@ class PaPi(Method):
         batch: Batch,
         clock: Clock,
     ) -> Step:
-        """The step given what the network says of both views, weak rows first, and of their mixtures. State stays.
+        """Return the step for the network's output on both views, weak rows first, and their mixtures. State stays.
 
         Logits (2B, C), unit embeddings (2B, d) and mixed (2B, d). The strong view's logits and all unmixed embeddings
         move the prototypes alone.

@@ -84,7 +84,7 @@ def moved_targets(targets: Tensor, nearest: Tensor, phi: float) -> Tensor:
 
 
 def phi_at(epoch: int, epochs: int, start: float, end: float, lag: int = 0, before_first: float = 0.99) -> float:
-    """Linear from `start` towards `end`; with a lag, epochs before the ramp began use `before_first`."""
+    """Move linearly from `start` towards `end`; with a lag, epochs before the ramp began use `before_first`."""
     return before_first if epoch < lag else start + (end - start) * (epoch - lag) / epochs
 
 
@@ -152,7 +152,7 @@ class PiCO(Method):
             return self.losses(at_least_float32(logits), unit(queries), unit(keys), batch, clock)
 
     def losses(self, logits: Tensor, queries: Tensor, keys: Tensor, batch: Batch, clock: Clock) -> Step:
-        """The step given what the networks say: logits (B, C), unit queries and keys (B, d). State stays as it is."""
+        """Return the step for the networks' output: logits (B, C), unit queries and keys (B, d). State stays as it is."""
         config = self.config
         warm = clock.epoch < clock.warmup_epochs(config.warmup)  # until there are prototypes to follow, targets rest
         with torch.no_grad():
@@ -173,7 +173,7 @@ class PiCO(Method):
         )
 
     def contrast(self, queries: Tensor, keys: Tensor, labels: Tensor, warm: bool) -> Tensor:
-        """L_cont, against the queue as it is before this batch enters it."""
+        """Return L_cont, against the queue as it is before this batch enters it."""
         config = self.config
         if not warm:
             positives = positive_pairs(labels, self.queue_labels)

@@ -36,7 +36,7 @@ from methods.registry import register
 
 
 def purify_by_ratio(weights: Tensor, candidates: Tensor, theta: float | Tensor) -> Tensor:
-    """Sets without the labels whose weight is below θ times that of the sample's best. (N, C), (N, C) bool -> bool.
+    """Drop the labels whose weight is below θ times that of the sample's best. (N, C), (N, C) bool -> bool.
 
     The best label has ratio 1 and θ counts as at most 1, so no set is emptied.
     """
@@ -46,17 +46,17 @@ def purify_by_ratio(weights: Tensor, candidates: Tensor, theta: float | Tensor) 
 
 
 def purify_by_difference(probabilities: Tensor, candidates: Tensor, e: float | Tensor) -> Tensor:
-    """Sets without the labels that are e > 0 or more below the best candidate. (N, C), (N, C) bool -> (N, C) bool."""
+    """Drop the labels that are e > 0 or more below the best candidate. (N, C), (N, C) bool -> (N, C) bool."""
     candidates = candidates.bool()
     best = probabilities.masked_fill(~candidates, 0.0).amax(1, keepdim=True)
     return candidates & ~(best - probabilities >= e)
 
 
 def purified_weights(weights: Tensor, candidates: Tensor) -> Tensor:
-    """Averaged weights on what is left of the sets, rows summing to 1; uniform where there are none. (N, C) -> same."""
-    left = weights * candidates.to(weights.dtype)
-    total = left.sum(1, keepdim=True)
-    return torch.where(total > 0, left / total, uniform_confidence(candidates, weights.dtype))
+    """Return the averaged weights on the remaining labels, rows summing to 1; uniform where there are none. (N, C) -> same."""
+    weights_inside = weights * candidates.to(weights.dtype)
+    total = weights_inside.sum(1, keepdim=True)
+    return torch.where(total > 0, weights_inside / total, uniform_confidence(candidates, weights.dtype))
 
 
 class Purification(Method):
@@ -106,7 +106,7 @@ class Purification(Method):
         self.register_buffer("removed", torch.zeros((), dtype=torch.int64))
 
     def window_length(self, clock: Clock) -> int:
-        """R in epochs."""
+        """Return R in epochs."""
         return max(1, clock.epochs_of(0.01)) if clock.epochs < self.config.short_run else self.config.roll_window
 
     @torch.no_grad()
@@ -121,29 +121,29 @@ class Purification(Method):
         self.window.zero_()
 
     def purify(self, data: TrainingData) -> None:
-        """One round: smaller sets, averaged weights on them, the next threshold."""
+        """Run one round: smaller sets, averaged weights on them, the next threshold."""
         config = self.config
         if config.purify_rule == "ratio":
             sets = purify_by_ratio(self.window, self.sets, self.threshold)
         else:
             sets = purify_by_difference(self.probabilities(data), self.sets, self.threshold)
-        removed = self.sets.sum() - sets.sum()
+        removed_count = self.sets.sum() - sets.sum()
         self.label_weights.copy_(purified_weights(self.window, sets))
         self.sets.copy_(sets)
-        self.removed.copy_(removed)
+        self.removed.copy_(removed_count)
         if config.purify_rule == "ratio":
-            grow = (self.threshold < config.theta_max) & (removed < config.change_tolerance * sets.numel())
+            grow = (self.threshold < config.theta_max) & (removed_count < config.change_tolerance * sets.numel())
             self.threshold.copy_(torch.where(grow, self.threshold * (1 + config.inc), self.threshold))
         else:
             lower = (self.threshold - config.e_step).clamp(min=config.e_end)
-            self.threshold.copy_(torch.where(removed == 0, lower, self.threshold))
+            self.threshold.copy_(torch.where(removed_count == 0, lower, self.threshold))
 
     def probabilities(self, data: TrainingData) -> Tensor:
-        """The classifier's softmax output on the whole training set, (N, C)."""
+        """Return the classifier's softmax output on the whole training set, (N, C)."""
         self.eval()
-        found = data.infer(lambda images: torch.softmax(at_least_float32(self.predict(images)), dim=1))
+        probabilities = data.infer(lambda images: torch.softmax(at_least_float32(self.predict(images)), dim=1))
         self.train()
-        return found
+        return probabilities
 
     def confidence(self) -> Tensor:
         return self.label_weights

@@ -37,7 +37,7 @@ def updated_confidence(
     mask_from: Literal["candidates", "confidence"] = "candidates",
     sudden: bool = False,
 ) -> Tensor:
-    """New confidence of a batch: softmax over the candidates, or one-hot at the best of them. All (B, C)."""
+    """Return the new confidence of a batch: softmax over the candidates, or one-hot at the best of them. All (B, C)."""
     mask = candidates.bool() if mask_from == "candidates" else confidence > 0
     if sudden:
         return F.one_hot(masked_argmax(logits, mask), logits.shape[1]).to(confidence.dtype)
@@ -83,8 +83,8 @@ class Proden(Method):
             return
         logits, confidence = step.carry
         sudden = config.update == "sudden"
-        updated = updated_confidence(logits, batch.candidates, confidence, config.mask_from, sudden)
-        batch.store(self.label_confidence, updated)
+        new_confidence = updated_confidence(logits, batch.candidates, confidence, config.mask_from, sudden)
+        batch.store(self.label_confidence, new_confidence)
 
     def predict(self, images: Tensor) -> Tensor:
         return self.network(images)

@@ -1,4 +1,4 @@
-"""Finding methods: files dropped into this folder, `--plugin FILE`, and the entry-point group `candid.methods`.
+"""Find methods: built-in files, `--plugin FILE`, and the entry-point group `candid.methods`.
 
 What the command line lists (name, about, views) is read from the source without running it, so listing needs no torch
 and a broken file is an entry with its error, never a crash of the rest. Running a method imports its one file.
@@ -29,7 +29,7 @@ T = TypeVar("T", bound="type[Method]")
 
 
 def register(cls: T) -> T:
-    """Class decorator: make a method known under its `name`."""
+    """Register a method class under its `name` (class decorator)."""
     _registered[cls.name] = cls
     return cls
 
@@ -51,13 +51,13 @@ class Catalogue:
 
 
 def discover(plugins: tuple[str | Path, ...] = (), tolerant: bool = False) -> Catalogue:
-    """Every method in the tree, in the plug-in files and behind installed entry points.
+    """Return every built-in method, those of the plug-in files and those behind installed entry points.
 
     A broken plug-in is an error, or with `tolerant` one more entry of `broken`.
     """
     catalogue = Catalogue()
     for path in built_in_files():
-        _add(catalogue, path, required=False, read=methods_in)  # a file without @register is what methods share
+        _add(catalogue, path, required=False, reader=methods_in)  # a file without @register is what methods share
     for plugin in plugins:
         _add(catalogue, Path(plugin), required=not tolerant)
     for point in importlib.metadata.entry_points(group="candid.methods"):
@@ -74,15 +74,15 @@ def discover(plugins: tuple[str | Path, ...] = (), tolerant: bool = False) -> Ca
     return catalogue
 
 
-def _add(catalogue: Catalogue, path: Path, *, required: bool, read: Callable[[Path], list[Entry]] = scan) -> None:
+def _add(catalogue: Catalogue, path: Path, *, required: bool, reader: Callable[[Path], list[Entry]] = scan) -> None:
     try:
-        found = read(path)
+        entries = reader(path)
     except MethodError as error:
         if required:
             raise
         catalogue.broken[str(path)] = str(error)
         return
-    for entry in found:
+    for entry in entries:
         other = catalogue.entries.get(entry.name)
         if other is not None and other.file.resolve() != entry.file.resolve():
             message = (
@@ -125,7 +125,7 @@ def load(entry: Entry) -> type[Method]:
 
 
 def _line_in(path: Path, error: BaseException) -> str:
-    """':LINE' of the deepest frame of a traceback that lies in `path`, or nothing."""
+    """Return ':LINE' of the deepest frame of a traceback in `path`; empty if there is none."""
     line, trace = "", error.__traceback__
     while trace is not None:
         if Path(trace.tb_frame.f_code.co_filename).resolve() == path.resolve():

@@ -1,4 +1,4 @@
-"""Values in the type that an annotation asks for, read from text or checked, without importing what is annotated."""
+"""Check values against an annotation, or parse them from text, without importing the annotated class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Setting:
     added: bool = False  # marked `Added[…]`: younger than recorded runs, so left out of identities at its default
 
     def parse(self, text: str) -> Any:
-        """A value given as text (`--set`) in the type of the annotation; ValueError says what would fit."""
+        """Return a value given as text (`--set`) in the type of the annotation; ValueError says what would fit."""
         return self.check(_from_text(text, self.annotation))
 
     def check(self, value: Any) -> Any:
@@ -41,25 +41,25 @@ def _parsed(annotation: str) -> ast.expr:
     return ast.parse(annotation, mode="eval").body
 
 
-def _fit(value: Any, wanted: ast.expr, annotation: str) -> Any:
-    if isinstance(wanted, ast.BinOp):  # X | None
-        for side in (wanted.left, wanted.right):
+def _fit(value: Any, kind_node: ast.expr, annotation: str) -> Any:
+    if isinstance(kind_node, ast.BinOp):  # X | None
+        for side in (kind_node.left, kind_node.right):
             try:
                 return _fit(value, side, annotation)
             except ValueError:
                 continue
-    elif isinstance(wanted, ast.Constant):
-        if wanted.value is None and value is None:
+    elif isinstance(kind_node, ast.Constant):
+        if kind_node.value is None and value is None:
             return None
-    elif isinstance(wanted, ast.Subscript) and getattr(wanted.value, "id", "") == "Literal":
-        choices = ast.literal_eval(wanted.slice)
+    elif isinstance(kind_node, ast.Subscript) and getattr(kind_node.value, "id", "") == "Literal":
+        choices = ast.literal_eval(kind_node.slice)
         if value in (choices if isinstance(choices, tuple) else (choices,)):
             return value
-    elif isinstance(wanted, ast.Subscript) and getattr(wanted.value, "id", "") == "tuple":
+    elif isinstance(kind_node, ast.Subscript) and getattr(kind_node.value, "id", "") == "tuple":
         if isinstance(value, list | tuple):
             return tuple(value)
-    elif isinstance(wanted, ast.Name):
-        kind = {"float": float, "int": int, "bool": bool, "str": str}.get(wanted.id)
+    elif isinstance(kind_node, ast.Name):
+        kind = {"float": float, "int": int, "bool": bool, "str": str}.get(kind_node.id)
         if kind is float and type(value) in (int, float):
             return float(value)
         if kind is not None and type(value) is kind:

@@ -59,27 +59,27 @@ def sinkhorn(
     iterations: int = 50,
     absent_class: Literal["relax", "skip"] = "relax",
 ) -> tuple[Tensor, Tensor]:
-    """T of the `used` rows, and whether a class has no candidate among them. (N, K), (K,), (N,) bool -> (N, K), ().
+    """Return T of the `used` rows, and whether a class has no candidate among them. (N, K), (K,), (N,) bool -> (N, K), ().
 
     With such a class the transport does not exist. "relax" admits all classes with a small weight and then cuts what
     lies outside the sets, so that rows sum to less than 1; "skip" leaves the class out.
     """
-    allowed = (prediction > 0) & used[:, None]
-    absent = ~allowed.any(0).all()
-    admitted = prediction.double()
+    support = (prediction > 0) & used[:, None]
+    absent = ~support.any(0).all()
+    weights = prediction.double()
     if absent_class == "relax":
-        admitted = torch.where(absent & ~allowed, RELAXATION, admitted)
-    plan = admitted**power * used[:, None]
+        weights = torch.where(absent & ~support, RELAXATION, weights)
+    plan = weights**power * used[:, None]
     share = used / used.sum().double()
     rows = share
     for _ in range(iterations):
         mass = (rows @ plan).clamp(min=sys.float_info.min)
         columns = (class_prior.double() / mass).clamp(1 / MOST, MOST)
         rows = torch.where(used, share / (plan @ columns), 0.0)
-    return rows[:, None] * plan * columns * used.sum() * allowed, absent
+    return rows[:, None] * plan * columns * used.sum() * support, absent
 
 
-def trusted(labels: Tensor, losses: Tensor, agreement: Tensor, quota: Tensor, tau: float) -> Tensor:
+def trusted_rows(labels: Tensor, losses: Tensor, agreement: Tensor, quota: Tensor, tau: float) -> Tensor:
     """G: within the quota (K,) of its class by loss (B,), or with Σ T p (B,) above τ. T (B, K) -> (B,) bool."""
     order = losses.argsort(stable=True)
     members = F.one_hot(labels.argmax(1)[order], labels.shape[1])
@@ -88,17 +88,17 @@ def trusted(labels: Tensor, losses: Tensor, agreement: Tensor, quota: Tensor, ta
     return torch.zeros_like(within).index_copy(0, order, within) | (agreement > tau)
 
 
-def trusted_in_turn(chosen: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Batch positions of the g chosen, then of the same again until there are B, and of their partners. (B,) -> (B,).
+def trusted_in_turn(trust: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """Return batch positions of the g trusted rows, repeated up to B, and of their partners. (B,) -> (B,).
 
     Partners are a permutation of the chosen: those of the smallest `order` (B,) come first.
     """
-    count = chosen.sum()
-    places = torch.arange(len(chosen), device=chosen.device)
-    positions = chosen.argsort(descending=True, stable=True)
-    shuffled = torch.where(places < count, order, order.max() + 1).argsort(stable=True)
+    count = trust.sum()
+    places = torch.arange(len(trust), device=trust.device)
+    positions = trust.argsort(descending=True, stable=True)
+    partner_order = torch.where(places < count, order, order.max() + 1).argsort(stable=True)
     turn = places % count.clamp(min=1)
-    return positions[turn], positions[shuffled[turn]]
+    return positions[turn], positions[partner_order[turn]]
 
 
 def updated_prior(class_prior: Tensor, logits: Tensor, candidates: Tensor, gamma: float) -> Tensor:
@@ -108,7 +108,7 @@ def updated_prior(class_prior: Tensor, logits: Tensor, candidates: Tensor, gamma
 
 
 def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
-    """CE of each row. (B, K), (B, K) -> (B,)."""
+    """Return the cross-entropy of each row. (B, K), (B, K) -> (B,)."""
     logits = at_least_float32(logits)
     return F.cross_entropy(logits, targets.to(logits.dtype), reduction="none")
 
@@ -170,12 +170,12 @@ class SoLar(Method):
         self.register_buffer("relaxed", torch.zeros((), dtype=torch.int64))
 
     def stage_epoch(self, clock: Clock) -> int:
-        """Epochs since the stage began."""
+        """Return the epochs since the stage began."""
         restart = clock.epochs_of(self.config.estimate)
         return clock.epoch - restart if clock.epoch >= restart else clock.epoch
 
     def ramp(self, clock: Clock, start: float, end: float) -> float:
-        """From `start` in a stage's first epoch to `end` after the warm-up."""
+        """Move from `start` in a stage's first epoch to `end` after the warm-up."""
         return start + linear_ramp(self.stage_epoch(clock), self.config.warmup * clock.epochs, end - start)
 
     def eta_rho(self, clock: Clock) -> tuple[float, float]:
@@ -195,29 +195,29 @@ class SoLar(Method):
         weak, strong = batch.views
         logits, strong_logits = self.network(weak), self.network(strong)
         with full_precision(logits):
-            labels, chosen, carry = self.refine(at_least_float32(logits.detach()), batch, clock)
-        weighted = cross_entropies(logits, batch.rows(self.label_weights))  # a
+            labels, trust, carry = self.refine(at_least_float32(logits.detach()), batch, clock)
+        weighted_losses = cross_entropies(logits, batch.rows(self.label_weights))  # a
         if self.stage_epoch(clock) == 0:
-            return Step(weighted.mean(), carry=carry)
+            return Step(weighted_losses.mean(), carry=carry)
         share, order = self.draw_mixing(weak)
-        rows, partners = trusted_in_turn(chosen, order)
+        rows, partners = trusted_in_turn(trust, order)
         mixed = self.network(share * weak[rows] + (1 - share) * weak[partners])
         targets = share * labels[rows] + (1 - share) * labels[partners]
-        once = torch.arange(len(rows), device=rows.device) < chosen.sum()
+        once = torch.arange(len(rows), device=rows.device) < trust.sum()
         terms = {
-            "sinkhorn": masked_mean(cross_entropies(logits, labels), chosen),
+            "sinkhorn": masked_mean(cross_entropies(logits, labels), trust),
             "mix": masked_mean(cross_entropies(mixed, targets), once),
-            "consistency": masked_mean(cross_entropies(strong_logits, labels), chosen),
+            "consistency": masked_mean(cross_entropies(strong_logits, labels), trust),
         }
-        rest = masked_mean(weighted, ~chosen)
+        rest = masked_mean(weighted_losses, ~trust)
         eta, _ = self.eta_rho(clock)
         loss = eta * torch.stack(list(terms.values())).sum() + (1 - eta) * rest
         logs = {name: value.detach() for name, value in (terms | {"rest": rest}).items()}
-        return Step(loss, logs | {"trusted": chosen.float().mean()}, carry)
+        return Step(loss, logs | {"trusted": trust.float().mean()}, carry)
 
     @torch.no_grad()
     def refine(self, logits: Tensor, batch: Batch, clock: Clock) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """T (B, K) and G (B,); and for `after_step` C, M (B, K) and whether a class had no candidate."""
+        """Return T (B, K) and G (B,); and for `after_step` C, M (B, K) and whether a class had no candidate."""
         config, count, candidates = self.config, len(logits), batch.candidates.bool()
         p = torch.softmax(logits, dim=1)
         prediction = torch.where(candidates, p.clamp(min=LEAST), 0.0)
@@ -233,11 +233,11 @@ class SoLar(Method):
         labels = plan[-count:].to(p.dtype)
         _, rho = self.eta_rho(clock)
         quota = (count * rho * self.class_prior).ceil()
-        chosen = trusted(labels, cross_entropies(logits, labels), (labels * p).sum(1), quota, config.tau)
-        return labels, chosen, (candidate_softmax(logits, candidates), prediction, absent)
+        trust = trusted_rows(labels, cross_entropies(logits, labels), (labels * p).sum(1), quota, config.tau)
+        return labels, trust, (candidate_softmax(logits, candidates), prediction, absent)
 
     def draw_mixing(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """l ≥ 1/2, (), and an order of the batch, (B,)."""
+        """Draw l ≥ 1/2, (), and an order of the batch, (B,)."""
         share, order = draw_mixing(images, self.config.mixup_alpha)
         return torch.maximum(share, 1 - share), order
 
@@ -249,11 +249,11 @@ class SoLar(Method):
 
     @torch.no_grad()
     def on_epoch_end(self, clock: Clock, data: TrainingData) -> None:
-        estimating = clock.epoch < clock.epochs_of(self.config.estimate)
+        in_estimation = clock.epoch < clock.epochs_of(self.config.estimate)
         self.eval()
         logits = data.infer(lambda images: at_least_float32(self.network(images)))
         self.train()
-        gamma = self.config.gamma1 if estimating else self.config.gamma2
+        gamma = self.config.gamma1 if in_estimation else self.config.gamma2
         self.class_prior.copy_(updated_prior(self.class_prior, logits, self.candidates, gamma))
 
     def predict(self, images: Tensor) -> Tensor:

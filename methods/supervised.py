@@ -31,7 +31,7 @@ class Supervised(Method):
         self.register_buffer("labels", torch.full((task.num_samples,), -100, dtype=torch.int64))
 
     def reveal(self, labels: Tensor) -> None:
-        """Hand over the true labels of the training set, (N,)."""
+        """Set the true labels of the training set, (N,)."""
         self.labels.copy_(labels)
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:

@@ -51,7 +51,7 @@ def min_loss(logits: Tensor, candidates: Tensor) -> Tensor:
 
 
 def concentration(encoder_logits: Tensor, candidates: Tensor, floor: float, detach_normaliser: bool = True) -> Tensor:
-    """Dirichlet parameters to sample from: softmax over the candidates, plus `floor` everywhere. (B, C) -> (B, C)."""
+    """Return Dirichlet parameters: softmax over the candidates, plus `floor` everywhere. (B, C) -> (B, C)."""
     log_p = F.log_softmax(at_least_float32(encoder_logits), dim=1)
     log_normaliser = masked_logsumexp(log_p, candidates).unsqueeze(1)
     if detach_normaliser:
@@ -66,33 +66,33 @@ def kl_parameters(encoder_logits: Tensor, scale: float = 0.25, low: float = 0.01
 
 
 def similarity(sample: Tensor) -> Tensor:
-    """Inner products of label distributions, sigmoid(d dᵀ), in full precision. (B, C) -> (B, B)."""
+    """Return inner products of label distributions, sigmoid(d dᵀ), in full precision. (B, C) -> (B, B)."""
     with full_precision(sample):
         return torch.sigmoid(sample @ sample.T)
 
 
 def input_error(decoded: Tensor, target: Tensor) -> Tensor:
-    """Mean square between decoder output and its target. (B, P), (B, P) -> scalar."""
+    """Return the mean square between decoder output and its target. (B, P), (B, P) -> scalar."""
     return F.mse_loss(at_least_float32(decoded), target)
 
 
 def candidate_error(sample: Tensor, candidates: Tensor) -> Tensor:
-    """Binary cross-entropy of the candidate set with d itself as the logit. (B, C), (B, C) -> scalar."""
+    """Return the binary cross-entropy of the candidate set with d itself as the logit. (B, C), (B, C) -> scalar."""
     return F.binary_cross_entropy_with_logits(sample, candidates.to(sample.dtype))
 
 
 def sample_graph(sample: Tensor) -> Tensor:
-    """The graph that the sample implies: row-softmax of sigmoid(d dᵀ). (B, C) -> (B, B)."""
+    """Return the graph that the sample implies: row-softmax of sigmoid(d dᵀ). (B, C) -> (B, B)."""
     return torch.softmax(similarity(sample), dim=1)
 
 
 def graph_error(sample: Tensor, adjacency: Tensor) -> Tensor:
-    """Mean square between the graph of the sample and that of the images. (B, C), (B, B) -> scalar."""
+    """Return the mean square between the graph of the sample and that of the images. (B, C), (B, B) -> scalar."""
     return F.mse_loss(sample_graph(sample), adjacency.to(sample.dtype))
 
 
 def label_distribution(sample: Tensor, confidence: Tensor, candidates: Tensor, correct: float) -> Tensor:
-    """New classifier target: `correct` of the sample, renormalised on the candidates, the rest confidence. (B, C)."""
+    """Return the new target: `correct` of the sample, renormalised on the candidates, the rest confidence. (B, C)."""
     inside = sample.detach() * candidates
     inside = inside / inside.sum(1, keepdim=True).clamp_min(torch.finfo(inside.dtype).tiny)
     return correct * inside + (1.0 - correct) * confidence
@@ -110,7 +110,7 @@ def input_target(inputs: Tensor, size: int) -> Tensor:
 
 
 def cross_entropies(views: list[Tensor], target: Tensor) -> Tensor:
-    """Cross-entropy with one target, added over the views. (B, C) each, (B, C) -> scalar."""
+    """Return the cross-entropy with one target, added over the views. (B, C) each, (B, C) -> scalar."""
     return torch.stack([soft_cross_entropy(logits, target) for logits in views]).sum()
 
 
@@ -183,26 +183,26 @@ class Valen(Method):
             self.register_buffer("feature_target", torch.zeros(n, features))
 
     def on_epoch_start(self, clock: Clock, data: TrainingData) -> None:
-        """The transition, at the start of the first epoch after warm-up; a repeated call does nothing."""
-        built = int(self.graph_epoch)
-        refresh = self.config.graph_refresh == "epoch" and built != clock.epoch
-        if clock.epoch < clock.warmup_epochs(self.config.warmup) or not (built < 0 or refresh):
+        """Start the second stage in the first epoch after warm-up; a repeated call does nothing."""
+        last_epoch = int(self.graph_epoch)
+        refresh = self.config.graph_refresh == "epoch" and last_epoch != clock.epoch
+        if clock.epoch < clock.warmup_epochs(self.config.warmup) or not (last_epoch < 0 or refresh):
             return
         self.build_graph(data)
         self.graph_epoch.fill_(clock.epoch)
-        if built < 0:
+        if last_epoch < 0:
             if self.config.encoder_init == "warm":
                 self.encoder.load_state_dict(self.network.state_dict())
             self.label_distribution.copy_(self.label_confidence)
             data.reset_momentum()
 
     def build_graph(self, data: TrainingData) -> None:
-        """Neighbours of all training images by the classifier's pooled features."""
+        """Find the neighbours of all training images by the classifier's pooled features."""
         features = training_features(self, self.network, data)
         self.neighbours.copy_(nearest_neighbours(features, self.config.k))
         if self.config.recon_x == "features":
-            spread, mean = torch.std_mean(features, dim=0, correction=0)
-            self.feature_target.copy_((features - mean) / spread.clamp_min(1e-6))
+            deviation, mean = torch.std_mean(features, dim=0, correction=0)
+            self.feature_target.copy_((features - mean) / deviation.clamp_min(1e-6))
 
     def training_step(self, batch: Batch, clock: Clock) -> Step:
         logits = [self.network(view) for view in batch.views]
@@ -227,7 +227,7 @@ class Valen(Method):
         return concentration(encoded, candidates, self.config.floor, self.config.detach_normaliser)
 
     def terms(self, logits: list[Tensor], encoded: list[Tensor], sample: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """All terms of the second stage. Cross-entropies add up over the views; the rest is of the first view."""
+        """Return all terms of the second stage. Cross-entropies add up over the views; the rest is of the first view."""
         return {
             "rec_x": self.config.weight_x * self.input_error(sample, batch),
             "rec_y": self.weight_y * candidate_error(sample, batch.candidates),
@@ -254,8 +254,8 @@ class Valen(Method):
         logits, sample = step.carry
         if sample is not None:  # before the confidence is replaced: D mixes in the one that this step has read
             confidence = batch.rows(self.label_confidence)
-            mixed = label_distribution(sample, confidence, batch.candidates, self.config.correct)
-            batch.store(self.label_distribution, mixed)
+            distribution = label_distribution(sample, confidence, batch.candidates, self.config.correct)
+            batch.store(self.label_distribution, distribution)
         batch.store(self.label_confidence, candidate_softmax(logits, batch.candidates))
 
     def predict(self, images: Tensor) -> Tensor:

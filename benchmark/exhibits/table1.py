@@ -44,7 +44,7 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
     import torch
 
     from benchmark.runner.candidate_sets import selected_sets
-    from datasets.candidates.candidate_sets import annotator_in_words, doubts, statistics
+    from datasets.candidates.candidate_sets import annotator_in_words, quality_warnings, statistics
 
     rows: list[dict[str, Any]] = []
     for spec, content in selected_sets(selection, place):
@@ -71,7 +71,7 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
                 "singletons": numbers.singletons,
                 **{key: candidates.meta.get(key) for key in ANNOTATOR},
                 "annotator": annotator_in_words(candidates),
-                "doubts": doubts(candidates),
+                "doubts": quality_warnings(candidates),
                 "without_truth": numbers.without_truth,
             }
         )

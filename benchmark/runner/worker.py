@@ -35,7 +35,7 @@ from benchmark.trainer.model import cannot_keep, model_files, write_model
 from benchmark.trainer.summary import cost_of, summarise
 from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, weights_digest
 from datasets.base import UNKNOWN, DataError, Dataset
-from datasets.candidates.candidate_sets import CandidateSet, doubts
+from datasets.candidates.candidate_sets import CandidateSet, quality_warnings
 from datasets.storage.files import Busy, without_waiting
 from methods.registry import load
 
@@ -85,7 +85,7 @@ def _guarded(task: Callable[[RunSpec, RunOptions], Outcome], spec: RunSpec, opti
 
 
 def _prepare(spec: RunSpec, options: RunOptions) -> Outcome:
-    return Outcome("done", " ".join(doubts(drawn_set(spec, dataset_of(spec, options.data), options))))
+    return Outcome("done", " ".join(quality_warnings(drawn_set(spec, dataset_of(spec, options.data), options))))
 
 
 def drawn_set(spec: RunSpec, dataset: Dataset, options: RunOptions) -> CandidateSet:

@@ -13,8 +13,8 @@ from benchmark.config.sections import Views as ViewSettings
 from benchmark.trainer.pixels import fetchers
 from datasets.base import Dataset
 from datasets.views.features import feature_views
-from datasets.views.recipes import normalised
-from datasets.views.upload import sent
+from datasets.views.recipes import with_normalisation
+from datasets.views.upload import to_device
 from datasets.views.views import Views
 
 TEST_BATCH = 256
@@ -55,7 +55,7 @@ class ViewLoader:
         """One normalised tensor per name for the training rows (B,)."""
         images, sizes = self.fetch_train(rows)
         if self.views is None:
-            (rows,) = sent((rows,), self.device)
+            (rows,) = to_device((rows,), self.device)
             return tuple(
                 feature_views(
                     images, name, seed=self.seed + names[:k].count(name), epoch=epoch, index=rows, strong=self.noise
@@ -111,5 +111,5 @@ def with_views(dataset: Dataset, views: ViewSettings, normalisation: str = "") -
     """The data set with the views that a run asks for, normalised as its weights want; its annotator knows nothing of them."""
     if dataset.recipe is None:
         return dataset
-    recipe = replace(normalised(dataset.recipe, normalisation), weak=views.weak, strong=views.strong)
+    recipe = replace(with_normalisation(dataset.recipe, normalisation), weak=views.weak, strong=views.strong)
     return replace(dataset, recipe=recipe)

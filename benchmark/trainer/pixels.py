@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from datasets.base import Split
-from datasets.views.upload import sent
+from datasets.views.upload import to_device
 
 RESIDENT_SHARE = 0.35  # of a card's free memory that pictures may take for good
 
@@ -28,7 +28,7 @@ class InMemory:
         self.images, self.sizes = split.images.to(device), split.sizes
 
     def fetch(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        (index,) = sent((rows,), self.images.device)
+        (index,) = to_device((rows,), self.images.device)
         return self.images.index_select(0, index), None if self.sizes is None else self.sizes[rows]
 
 
@@ -96,7 +96,7 @@ def unpacked(flat: Tensor, starts: Tensor, sizes: Tensor) -> Tensor:
     width; what belongs to the next row is then blotted out. So `flat` must go on for W bytes behind the last picture.
     """
     height, width = sizes.amax(0).tolist()
-    starts, sizes = sent((starts, sizes), flat.device)
+    starts, sizes = to_device((starts, sizes), flat.device)
     heights, widths = sizes.view(-1, 2, 1, 1).unbind(1)  # (B, 1, 1) each
     channel = torch.arange(3, device=flat.device).view(1, 3, 1)
     row, column = torch.arange(height, device=flat.device), torch.arange(width, device=flat.device)

@@ -39,7 +39,7 @@ from benchmark.trainer.inputs import Inputs, ViewLoader, with_views
 from benchmark.trainer.optimizers import Optimizer
 from benchmark.trainer.seeding import derive
 from datasets.base import UNKNOWN, DataError, Dataset
-from datasets.views.upload import sent
+from datasets.views.upload import to_device
 from methods.base import Backbone, Batch, Clock, Method, Task
 from methods.networks.backbones import USE_A_FILE, Layers, factory
 from methods.supervised import sees_truth
@@ -287,7 +287,7 @@ class Trainer:
     def batch(self, positions: Tensor) -> Batch:
         """Views and candidates of `positions` (B,) in the training rows."""
         views = self.inputs.train_views(self.rows[positions], self.method.views, self.epoch)
-        (index,) = sent((positions,), self.device)
+        (index,) = to_device((positions,), self.device)
         return Batch(views, self.candidates[index], index)
 
     def step(self, batch: Batch) -> None:

@@ -113,9 +113,9 @@ def replace_truth(matrix: Tensor, labels: Tensor, noise: float, seed: int, strea
             f"Noise {noise:g} meets rows whose candidates are all classes already, so that no wrong label is left to "
             f"take the true one's place; lower the rate."
         )
-    wrong = chance[:, 1:].masked_fill(matrix, -1.0).argmax(1, keepdim=True)
-    swapped = matrix.scatter(1, labels[:, None], False).scatter(1, wrong, True)
-    return torch.where(noisy[:, None], swapped, matrix)
+    wrong_labels = chance[:, 1:].masked_fill(matrix, -1.0).argmax(1, keepdim=True)
+    noisy_sets = matrix.scatter(1, labels[:, None], False).scatter(1, wrong_labels, True)
+    return torch.where(noisy[:, None], noisy_sets, matrix)
 
 
 def _parts(rows: Rows, temperature: float) -> Iterator[tuple[int, Rows]]:
@@ -183,8 +183,8 @@ class Statistics:
 
 def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
     """Sizes and confusions of candidate sets (N, C) with true labels (N,), confusions where they are known."""
-    sizes, known = matrix.sum(1), labels != UNKNOWN
-    counts, share = _confusion_counts(matrix[known], labels[known])
+    sizes, has_label = matrix.sum(1), labels != UNKNOWN
+    counts, share = _confusion_counts(matrix[has_label], labels[has_label])
     pairs = counts.flatten().argsort(descending=True, stable=True)[:most]
     classes = matrix.shape[1]
     confusions = tuple(
@@ -197,7 +197,7 @@ def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
         average_size=sizes.double().mean().item(),
         histogram=dict(zip(values.tolist(), rows.tolist(), strict=True)),
         singletons=(sizes == 1).double().mean().item(),
-        without_truth=len(rows_without_truth(matrix.numpy(), labels.numpy())) / max(1, int(known.sum())),
+        without_truth=len(rows_without_truth(matrix.numpy(), labels.numpy())) / max(1, int(has_label.sum())),
         ambiguity=share.max().item(),
         confusions=confusions,
     )
@@ -215,23 +215,23 @@ def annotator_in_words(candidates: CandidateSet) -> str:
     return ", ".join(words)
 
 
-def doubts(candidates: CandidateSet) -> list[str]:
+def quality_warnings(candidates: CandidateSet) -> list[str]:
     """Return a warning for each sign that the sets are not instance-dependent although their sizes are as requested."""
     meta, chance = candidates.meta, 1 / candidates.matrix.shape[1]
-    found = []
+    warnings = []
     accuracy = meta.get("test_accuracy")
     if accuracy is not None and accuracy < chance + NEAR_CHANCE * (1 - chance):
-        found.append(
+        warnings.append(
             f"the annotator is near chance ({100 * accuracy:.1f} % of the test set right, chance is "
             f"{100 * chance:.1f} %): its candidate labels do not follow the samples; train it longer or from other weights."
         )
     low, high = TEMPERATURES
     if not low * NEAR_BOUND < meta.get("temperature", 1.0) < high / NEAR_BOUND:
-        found.append(
+        warnings.append(
             f"calibration ran against its bound (temperature {meta['temperature']:.2g} of {low:g} to {high:g}): "
             "the annotator's outputs do not fit the rate and the target size."
         )
-    return found
+    return warnings
 
 
 def _confusion_counts(matrix: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -372,8 +372,8 @@ def build(
         annotation = annotator.annotate() if entry.annotator and annotator is not None else None
         with locked(path.with_suffix(".lock")):
             if not path.exists():  # another process may have drawn it while this one waited
-                matrix, made = _make(dataset, entry.rule, request, annotation)
-                save(path, CandidateSet(matrix, checksum(matrix.numpy()), request | made))
+                matrix, details = _make(dataset, entry.rule, request, annotation)
+                save(path, CandidateSet(matrix, checksum(matrix.numpy()), request | details))
     candidates = load(path, dataset.train.labels, dataset.num_classes, noise > 0)
     foreign = [key for key, value in request.items() if candidates.meta.get(key) != value]
     if foreign:
@@ -392,11 +392,11 @@ def _check_request(
 ) -> None:
     if not 0 <= rate <= 1:
         raise DataError(f"{dataset.name}: the rate {rate:g} is not a probability.")
-    unknown = int((dataset.train.labels == UNKNOWN).sum())
-    if unknown:
+    count = int((dataset.train.labels == UNKNOWN).sum())
+    if count:
         raise DataError(
             f"{dataset.name}: the generator '{generator.name}' makes candidates from true labels, which "
-            f"{plural(unknown, 'training row')} {'lack' if unknown > 1 else 'lacks'}; leave data.generator as it is."
+            f"{plural(count, 'training row')} {'lack' if count > 1 else 'lacks'}; leave data.generator as it is."
         )
     if not 0 <= noise < 1:
         raise DataError(f"{dataset.name}: the noise {noise:g} is not in [0, 1).")
@@ -424,21 +424,21 @@ def _make(
     """The matrix (N, C), and what is noted beside the request: annotator and temperature."""
     labels, rate, target = dataset.train.labels, request["rate"], request["target_size"]
     rows = Rows(labels, dataset.num_classes, dataset.superclass, None if annotation is None else annotation.logits)
-    made: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     if annotation is not None:
-        made["environment"] = dict(annotation.environment)  # outputs differ in the last digits on other machines
-        made |= {"train_accuracy": annotation.train_accuracy, "test_accuracy": annotation.test_accuracy}
+        details["environment"] = dict(annotation.environment)  # outputs differ in the last digits on other machines
+        details |= {"train_accuracy": annotation.train_accuracy, "test_accuracy": annotation.test_accuracy}
     if target is not None:
-        made |= asdict(calibrate_temperature(rule, rows, rate, target))
+        details |= asdict(calibrate_temperature(rule, rows, rate, target))
     elif annotation is not None:
         size = mean_size(rule, rows, rate)
-        made |= asdict(Calibration(1.0, size, size))
+        details |= asdict(Calibration(1.0, size, size))
     seed, noise, stream = request["seed"], request.get("noise", 0.0), f"{dataset.name}/{request['generator']}"
     parts = []
-    for start, part in _parts(rows, made.get("temperature", 1.0)):
-        drawn = draw(rule(part, rate), part.labels, seed, f"candidates/{stream}", start)
-        parts.append(replace_truth(drawn, part.labels, noise, seed, f"noise/{stream}", start) if noise else drawn)
-    return torch.cat(parts), made
+    for start, part in _parts(rows, details.get("temperature", 1.0)):
+        sets = draw(rule(part, rate), part.labels, seed, f"candidates/{stream}", start)
+        parts.append(replace_truth(sets, part.labels, noise, seed, f"noise/{stream}", start) if noise else sets)
+    return torch.cat(parts), details
 
 
 def _own(dataset: Dataset, noise: float) -> CandidateSet:

@@ -47,8 +47,8 @@ def flip_probabilities(logits: Tensor, labels: Tensor, rate: float) -> Tensor:
     r is the softmax over the wrong labels. The true label is masked before the softmax, not zeroed after it: a sure
     annotator would leave 0/0.
     """
-    wrong = logits.scatter(1, labels[:, None], -math.inf).softmax(1)
-    return (rate * logits.shape[1] * wrong).clamp(max=1)
+    wrong_mass = logits.scatter(1, labels[:, None], -math.inf).softmax(1)
+    return (rate * logits.shape[1] * wrong_mass).clamp(max=1)
 
 
 def hierarchical_probabilities(superclass: Tensor, labels: Tensor, rate: float) -> Tensor:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def supported(counts: np.ndarray, votes: int = 1) -> np.ndarray:
+def candidates_by_votes(counts: np.ndarray, votes: int = 1) -> np.ndarray:
     """Return the candidates (N, C) of counted answers (N, C): those with at least `votes` votes.
 
     Where no answer has so many, those with the most votes are the candidates.

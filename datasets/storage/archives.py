@@ -38,9 +38,9 @@ def _table(file: str, sha256: str = "", git_blob: str = "") -> tuple[Archive]:
 def _listed(file: str) -> tuple[Archive]:
     """A `.mat` file of a public repository whose files we know by the commit alone: its own list says the rest."""
     repository, commit = "pruirui/partial_label_realworld_dataset", "a43c823f1cf2575e7fc74bcdfc307463e0bd44bd"
-    listing = f"https://api.github.com/repos/{repository}/git/trees/{commit}"
+    listing_url = f"https://api.github.com/repos/{repository}/git/trees/{commit}"
     folder = f"https://raw.githubusercontent.com/{repository}/{commit}/"
-    return (Archive(file, (folder,), listing=listing, origin=_COMMIT, unpack=False, terms=_ACADEMIC),)
+    return (Archive(file, (folder,), listing=listing_url, origin=_COMMIT, unpack=False, terms=_ACADEMIC),)
 
 
 def _fashion(file: str, md5: str) -> Archive:

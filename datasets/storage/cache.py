@@ -40,8 +40,8 @@ def decode(path: Path, short_side: int) -> np.ndarray:
     from PIL import Image
 
     try:
-        with Image.open(path) as opened:
-            image = opened.convert("RGB")
+        with Image.open(path) as file:
+            image = file.convert("RGB")
     except FileNotFoundError:
         raise DataError(f"The image {path} is missing.") from None
     except Exception as error:
@@ -49,8 +49,8 @@ def decode(path: Path, short_side: int) -> np.ndarray:
     width, height = image.size
     short = min(width, height)
     size = (int(short_side * width / short), int(short_side * height / short))
-    resized = image.resize(size, Image.Resampling.BILINEAR)
-    return np.ascontiguousarray(np.asarray(resized).transpose(2, 0, 1))
+    small_image = image.resize(size, Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(small_image).transpose(2, 0, 1))
 
 
 def recipe_hash(files: Sequence[Path], base: Path, short_side: int) -> str:
@@ -121,10 +121,10 @@ def _build(files: Sequence[Path], pixels: Path, short_side: int) -> None:
     for leftover in pixels.parent.glob(f".{pixels.name.split('-')[0]}-*.partial"):
         leftover.unlink(missing_ok=True)  # of a killed build: the lock is ours, so nobody is writing it
     sizes: list[tuple[int, int]] = []
-    remaining = iter(files)
+    queue = iter(files)
     # Pillow decodes and resizes outside the interpreter lock. By the piece, so that memory stays small.
     with atomic(pixels) as stream, ThreadPoolExecutor(os.cpu_count()) as pool:
-        while piece := list(itertools.islice(remaining, 256)):
+        while piece := list(itertools.islice(queue, 256)):
             for image in pool.map(decode, piece, itertools.repeat(short_side)):
                 sizes.append(image.shape[1:])
                 stream.write(image.data)

@@ -37,11 +37,11 @@ Progress = Callable[[str, int, "int | None"], None]  # what, done, total (bytes)
 Check = Callable[[Path], Availability]
 
 
-def show(what: str, done: int, total: int | None) -> None:
+def show(what: str, size: int, total: int | None) -> None:
     """The default progress: one line on a terminal, nothing in a log."""
     if sys.stderr.isatty():
         of = f" of {total / 1e6:,.1f}" if total else ""
-        print(f"\r{what}: {done / 1e6:,.1f}{of} MB", end="\n" if done == total else "", file=sys.stderr, flush=True)
+        print(f"\r{what}: {size / 1e6:,.1f}{of} MB", end="\n" if size == total else "", file=sys.stderr, flush=True)
 
 
 def fetch(
@@ -74,15 +74,15 @@ def fetch(
     try:
         with locked(root / f".fetch-{name}.lock"):
             files = [_obtain(name, archive, target, work, progress, pause) for archive in archives]
-            staged = work / "unpacked"
-            shutil.rmtree(staged, ignore_errors=True)
+            unpack_folder = work / "unpacked"
+            shutil.rmtree(unpack_folder, ignore_errors=True)
             for archive, file in zip(archives, files, strict=True):
-                _unpack(file, archive, staged / name / archive.folder)
-            result = check(staged)
+                _unpack(file, archive, unpack_folder / name / archive.folder)
+            result = check(unpack_folder)
             if result.status != "found":
-                detail = result.detail.replace(str(staged), str(root))
+                detail = result.detail.replace(str(unpack_folder), str(root))
                 raise DataError(f"{name}: what was unpacked is {result.status}: {detail.rstrip('.')}.")
-            _move_in(staged / name, target)
+            _move_in(unpack_folder / name, target)
             shutil.rmtree(work)
     except OSError as error:
         raise DataError(f"{name}: {error.filename or root} cannot be written: {error.strerror or error}.") from None
@@ -91,18 +91,18 @@ def fetch(
 
 def _obtain(name: str, archive: Archive, target: Path, work: Path, progress: Progress, pause: float) -> Path:
     """The verified file: one that the user has put there, one from an earlier attempt, or a fresh download."""
-    for placed in (target / archive.file, target.parent / archive.file, work / archive.file):
-        if placed.is_file():
-            problem = _mismatch(placed, archive)
+    for file in (target / archive.file, target.parent / archive.file, work / archive.file):
+        if file.is_file():
+            problem = _mismatch(file, archive)
             if not problem:
-                return placed
-            if placed.parent != work:
-                raise DataError(f"{placed} {problem}; remove it, or unpack it yourself if you trust it.")
-            placed.unlink()
+                return file
+            if file.parent != work:
+                raise DataError(f"{file} {problem}; remove it, or unpack it yourself if you trust it.")
+            file.unlink()
     if not archive.urls:
-        wanted = ", ".join(a.file for a in ARCHIVES.get(name, (archive,)))
+        names = ", ".join(a.file for a in ARCHIVES.get(name, (archive,)))
         raise DataError(
-            f"{name}: the publisher's server no longer hands out {archive.file}; put {wanted} into {target} and run this "
+            f"{name}: the publisher's server no longer hands out {archive.file}; put {names} into {target} and run this "
             f"command again, or put the unpacked folders there, {PAGES}."
         )
     work.mkdir(parents=True, exist_ok=True)
@@ -146,9 +146,9 @@ def _as_listed(name: str, archive: Archive, target: Path, work: Path, progress: 
     if not reason:
         try:
             entries: list[dict[str, Any]] = json.loads(part.read_text(encoding="utf-8"))["tree"]
-            found = next(e for e in entries if _letters(e["path"]) == _letters(archive.file))
-            url = archive.urls[0] + urllib.parse.quote(found["path"])
-            return replace(archive, urls=(url,), git_blob=found["sha"], size=found["size"])
+            entry = next(e for e in entries if _letters(e["path"]) == _letters(archive.file))
+            url = archive.urls[0] + urllib.parse.quote(entry["path"])
+            return replace(archive, urls=(url,), git_blob=entry["sha"], size=entry["size"])
         except StopIteration:
             reason = f"it does not name {archive.file}"
         except (ValueError, KeyError, TypeError):
@@ -177,17 +177,17 @@ def _check_space(work: Path, archive: Archive) -> None:
 def _mismatch(path: Path, archive: Archive) -> str:
     """Return what is wrong with a file, or an empty string."""
     size = path.stat().st_size
-    expected = {"sha256": archive.sha256, "md5": archive.md5, "git blob": archive.git_blob}
-    for kind, wanted in expected.items():
-        if wanted:
+    digests = {"sha256": archive.sha256, "md5": archive.md5, "git blob": archive.git_blob}
+    for kind, published_digest in digests.items():
+        if published_digest:
             digest = hashlib.new("sha1" if kind == "git blob" else kind, usedforsecurity=False)
             if kind == "git blob":
                 digest.update(b"blob %d\0" % size)
             with path.open("rb") as stream:
                 while chunk := stream.read(CHUNK):
                     digest.update(chunk)
-            if digest.hexdigest() != wanted:
-                return f"has {kind} {digest.hexdigest()[:12]}…, not the published {wanted[:12]}…"
+            if digest.hexdigest() != published_digest:
+                return f"has {kind} {digest.hexdigest()[:12]}…, not the published {published_digest[:12]}…"
             return ""
     if archive.size is not None and size != archive.size:
         return f"has {size:,} bytes, not {archive.size:,}"
@@ -216,8 +216,8 @@ def _download(url: str, part: Path, archive: Archive, progress: Progress, pause:
             return f"no connection ({getattr(error.reason, 'strerror', None) or error.reason})"
         except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
             reason = f"the transfer broke off ({error or type(error).__name__})"
-        gained = part.exists() and part.stat().st_size > before
-        failures = 0 if gained else failures + 1
+        progressed = part.exists() and part.stat().st_size > before
+        failures = 0 if progressed else failures + 1
         time.sleep(pause * 2**failures if failures < ATTEMPTS else 0)
     return reason
 
@@ -238,13 +238,13 @@ def _transfer(url: str, part: Path, what: str, progress: Progress) -> bool:
             return False
         raise
     with response:
-        resumed = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-        if response.status == 206 and not resumed:
+        is_partial = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        if response.status == 206 and not is_partial:
             raise http.client.HTTPException("the server sent another range than asked for")
-        have = have if resumed else 0
+        have = have if is_partial else 0
         length = response.headers.get("Content-Length")
         total = have + int(length) if length is not None and length.isdecimal() else None
-        with part.open("ab" if resumed else "wb") as stream:
+        with part.open("ab" if is_partial else "wb") as stream:
             while chunk := response.read(CHUNK):
                 stream.write(chunk)
                 have += len(chunk)
@@ -307,12 +307,12 @@ def _refuse_hostile(member: tarfile.TarInfo, into: Path, label: str) -> None:
         raise DataError(f"{label} holds {member.name!r}, which {problem}; it was not unpacked.")
 
 
-def _move_in(staged: Path, target: Path) -> None:
+def _move_in(folder: Path, target: Path) -> None:
     """Rename into place: the whole folder when there is none, else entry by entry; a folder in the way is set aside."""
     if not target.exists():
-        os.replace(staged, target)
+        os.replace(folder, target)
         return
-    for entry in sorted(staged.iterdir()):
+    for entry in sorted(folder.iterdir()):
         place = target / entry.name
         if place.is_dir():
             number = 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from datasets.base import UNKNOWN, DataError, Dataset, plural
-from datasets.candidates.votes import check_votes, supported
+from datasets.candidates.votes import candidates_by_votes, check_votes
 from datasets.user.npz import read_npz
 from datasets.user.rows import FORM, SEPARATOR, dataset_from, row_name
 from datasets.user.table import features_of, read_table, read_texts, rows_of, texts
@@ -72,7 +72,7 @@ def load_crowd(
     counts = pandas.crosstab(answers["row"], answers["answer"])
     check_votes(str(table), votes, int(counts.to_numpy().max()))
     words = counts.columns.to_numpy()
-    sets = dict(zip(counts.index, supported(counts.to_numpy(), votes), strict=True))
+    sets = dict(zip(counts.index, candidates_by_votes(counts.to_numpy(), votes), strict=True))
     frame["candidates"] = [SEPARATOR.join(words[sets[name]]) if name in sets else "" for name in frame["id"]]
     rows = rows_of(str(table), frame, x, classes, columns)
     return dataset_from(rows, path.resolve().name, seed, test_share, missing_truth)

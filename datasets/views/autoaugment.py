@@ -72,7 +72,7 @@ def sub_policies(kind: Literal["cifar", "imagenet"], reading: Literal["v2", "ext
 
 def operations(reading: Literal["v2", "extended"]) -> Mapping[str, ops.Operation]:
     """By the names of the tables; "Ide" leaves the image alone."""
-    extended = reading == "extended"
+    is_extended = reading == "extended"
 
     def grey(warp: ops.Warp) -> ops.Warp:
         return replace(warp, fill=FILL)
@@ -89,8 +89,8 @@ def operations(reading: Literal["v2", "extended"]) -> Mapping[str, ops.Operation
         "Pos": ops.posterize,
         "Sha": ops.sharpness,
         "Sol": ops.solarize,
-        "ShX": partial(ops.shear_x_bicubic, fill=FILL) if extended else grey(ops.shear_x),
-        "ShY": partial(ops.shear_y_bicubic, fill=FILL) if extended else grey(ops.shear_y),
+        "ShX": partial(ops.shear_x_bicubic, fill=FILL) if is_extended else grey(ops.shear_x),
+        "ShY": partial(ops.shear_y_bicubic, fill=FILL) if is_extended else grey(ops.shear_y),
         "Rot": grey(ops.rotate),
         "TrX": grey(ops.translate_x),
         "TrY": grey(ops.translate_y),
@@ -134,8 +134,8 @@ def tables(
     kind: Literal["cifar", "imagenet"], reading: Literal["v2", "extended"], size: int, device: torch.device
 ) -> Tables:
     """For square images of side `size`."""
-    named = operations(reading)
-    names = list(named)
+    by_name = operations(reading)
+    names = list(by_name)
     policies = sub_policies(kind, reading)
     ramps = [_ramp(name, reading, size) for name in names]
 
@@ -143,7 +143,7 @@ def tables(
         return torch.tensor(values, dtype=dtype, device=device)
 
     return Tables(
-        operations=tuple(named.values()),
+        operations=tuple(by_name.values()),
         choice=put([[names.index(name) for name, _, _ in pair] for pair in policies], torch.int64),
         probability=put([[p for _, p, _ in pair] for pair in policies], torch.float64),
         level=put([[level for _, _, level in pair] for pair in policies], torch.int64),

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from datasets.views.upload import sent
+from datasets.views.upload import to_device
 
 Operation = Callable[[Tensor, Tensor], Tensor]  # (B, 3, H, W), (B,) -> (B, 3, H, W)
 
@@ -97,8 +97,8 @@ def _weighted_rows(table: Tensor, position: Tensor, weight: Tensor) -> Tensor:
     first_row = torch.arange(0, batch * channels * rows, rows, device=table.device)
     bags = (first_row.view(batch, channels, 1, 1) + position.unsqueeze(1)).view(-1, count)
     weights = weight.unsqueeze(1).expand(-1, channels, -1, -1).reshape(-1, count)
-    mixed = F.embedding_bag(bags, table.reshape(-1, width), mode="sum", per_sample_weights=weights)
-    return mixed.add_(_HALF).floor_().view(batch, channels, size, width)
+    total = F.embedding_bag(bags, table.reshape(-1, width), mode="sum", per_sample_weights=weights)
+    return total.add_(_HALF).floor_().view(batch, channels, size, width)
 
 
 def resample(columns: Tensor, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:
@@ -148,11 +148,11 @@ def crop_by_products(images: Tensor, start: Tensor, length: Tensor, mirror: Tens
     result = images.new_empty(len(images), channels, size, size)
     parts = (v.split(at_once(images)) for v in (images, rows, columns, result))
     with torch.autocast(images.device.type, enabled=False):  # bfloat16 has 8 bits of mantissa, too few
-        for image, row, column, made in zip(*parts, strict=True):
+        for image, row, column, image_out in zip(*parts, strict=True):
             across = along_x.index_select(0, column)[:, :width]
             x = torch.bmm(image.to(torch.float32).flatten(1, 2), across).add_(_HALF).floor_()
             down = along_y.index_select(0, row.repeat_interleave(channels))[:, :, :height]
-            made.copy_(torch.bmm(down, x.view(-1, height, size)).add_(_HALF).view_as(made).to(torch.int16))
+            image_out.copy_(torch.bmm(down, x.view(-1, height, size)).add_(_HALF).view_as(image_out).to(torch.int16))
     return result
 
 
@@ -163,10 +163,10 @@ def crop_one_by_one(images: Tensor, start: Tensor, length: Tensor, mirror: Tenso
     longer than a turn of the loop.
     """
     boxes = torch.cat((start, length, mirror.unsqueeze(1)), 1).tolist()
-    for made, image, (top, left, height, width, mirrored) in zip(out, images, boxes, strict=True):
+    for image_out, image, (top, left, height, width, is_mirrored) in zip(out, images, boxes, strict=True):
         part = image[None, :, top : top + height, left : left + width]
-        resized = F.interpolate(part, size=made.shape[1:], mode="bilinear", antialias=True)[0]
-        made.copy_(resized.flip(2) if mirrored else resized)  # one grey channel becomes three
+        patch = F.interpolate(part, size=image_out.shape[1:], mode="bilinear", antialias=True)[0]
+        image_out.copy_(patch.flip(2) if is_mirrored else patch)  # one grey channel becomes three
     return out
 
 
@@ -245,8 +245,8 @@ def sharpness(x: Tensor, factor: Tensor) -> Tensor:
     down = (flat[: -2 * width] + flat[width:-width]).add_(flat[2 * width :])
     centre = flat[width + 1 : -width - 1]
     change = torch.zeros_like(x)
-    blurred = torch.add(down[:-2], down[1:-1], out=change.view(-1)[width + 1 : -width - 1]).add_(down[2:])
-    blurred.add_(centre, alpha=4).mul_(_THIRTEENTH).round_().sub_(centre)
+    blur = torch.add(down[:-2], down[1:-1], out=change.view(-1)[width + 1 : -width - 1]).add_(down[2:])
+    blur.add_(centre, alpha=4).mul_(_THIRTEENTH).round_().sub_(centre)
     inner = F.pad(x.new_ones(x.shape[2] - 2, width - 2), (1, 1, 1, 1))
     return _levels(x.add_(change.mul_(_per_sample(1 - factor) * inner)))
 
@@ -437,8 +437,8 @@ def apply_in_rounds(x: Tensor, choice: Tensor, magnitude: Tensor, operations: tu
         for operation, rows, m, matrices in zip(group, *settings, strict=True):
             if operation is not identity:
                 part = x.index_select(0, rows).to(torch.float32)
-                warped = isinstance(operation, Warp)
-                part = affine(part, matrices, operation.fill) if warped else operation(part, m)
+                is_warp = isinstance(operation, Warp)
+                part = affine(part, matrices, operation.fill) if is_warp else operation(part, m)
                 store.index_copy_(0, rows, _words(as_bytes(part)))
     return x
 
@@ -452,7 +452,7 @@ def _apply_on_device(
     """
     places = orders.argsort(dim=0)  # of each sample in a round's order
     picks = [orders[:, 0], *(places[:, r - 1][orders[:, r]] for r in range(1, orders.shape[1])), places[:, -1]]
-    pick, magnitude, matrix = sent((torch.stack(picks, 1), magnitude, matrix), x.device)
+    pick, magnitude, matrix = to_device((torch.stack(picks, 1), magnitude, matrix), x.device)
     for r, work in enumerate(groups):
         parts, start = [], 0
         for operation, count in work:
@@ -481,9 +481,9 @@ def _words(x: Tensor) -> Tensor:
 
 def apply_one_by_one(x: Tensor, choice: Tensor, magnitude: Tensor, operations: Sequence[Operation]) -> Tensor:
     """What `apply_in_rounds` does, image by image on float32 levels: one large image fills the cache."""
-    for row, picked in enumerate(choice.tolist()):
+    for row, operation_numbers in enumerate(choice.tolist()):
         part = x[row : row + 1]
-        for r, pick in enumerate(picked):
+        for r, pick in enumerate(operation_numbers):
             result = operations[pick](part, magnitude[row : row + 1, r])
             if result is not part:
                 part.copy_(result)

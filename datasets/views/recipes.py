@@ -32,7 +32,7 @@ class Recipe:
     strong: str = STRONG[0]
 
 
-def normalised(recipe: Recipe, how: str) -> Recipe:
+def with_normalisation(recipe: Recipe, how: str) -> Recipe:
     """The recipe with the mean and deviation of "mean/std", one number or three each; empty: as it is."""
     if not how:
         return recipe
@@ -41,7 +41,7 @@ def normalised(recipe: Recipe, how: str) -> Recipe:
 
 
 def is_normalisation(how: str) -> bool:
-    """Whether `normalised` can read it."""
+    """Whether `with_normalisation` can read it."""
     try:
         return not how or all(value > 0 for value in [_rgb(part) for part in how.split("/", 1)][1])
     except (ValueError, IndexError):

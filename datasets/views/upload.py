@@ -10,7 +10,7 @@ from torch import Tensor
 _ALIGN = 16  # bytes, so that a part of the buffer can be read as any type
 
 
-def sent(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+def to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     """The tensors on the device, by one copy from pinned memory; on a CPU they are there already.
 
     torch keeps pinned memory for later calls, and does not reuse it before the copy is done.
@@ -18,9 +18,9 @@ def sent(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     if device.type != "cuda":
         return [tensor.to(device) for tensor in tensors]
     sizes = [tensor.nelement() * tensor.element_size() for tensor in tensors]
-    padded = [-(-size // _ALIGN) * _ALIGN for size in sizes]
-    buffer = torch.empty(max(sum(padded), _ALIGN), dtype=torch.uint8, pin_memory=True)
-    starts = [sum(padded[:k]) for k in range(len(tensors))]
+    padded_sizes = [-(-size // _ALIGN) * _ALIGN for size in sizes]
+    buffer = torch.empty(max(sum(padded_sizes), _ALIGN), dtype=torch.uint8, pin_memory=True)
+    starts = [sum(padded_sizes[:k]) for k in range(len(tensors))]
 
     def part(of: Tensor, k: int) -> Tensor:
         return of[starts[k] : starts[k] + sizes[k]].view(tensors[k].dtype).view(tensors[k].shape)

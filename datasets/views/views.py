@@ -26,7 +26,7 @@ from torch import Tensor
 
 from datasets.views import autoaugment, counter, ops
 from datasets.views.recipes import RGB, Recipe
-from datasets.views.upload import sent
+from datasets.views.upload import to_device
 
 Taps = tuple[Tensor, Tensor]  # source positions and weights, (B, size, K) each
 
@@ -111,13 +111,13 @@ def draw_crop(draws: Draws, sizes: Tensor, scale: tuple[float, float], ratio: tu
     widths, heights = torch.sqrt(area * aspect).round(), torch.sqrt(area / aspect).round()
     fits = (widths > 0) & (widths <= width.unsqueeze(1)) & (heights > 0) & (heights <= height.unsqueeze(1))
     first = fits.to(torch.int8).argmax(1, keepdim=True)
-    found = fits.any(1)
+    has_fit = fits.any(1)
     central_width = torch.minimum(width, (height * ratio[1]).round())
     central_height = torch.minimum(height, (width / ratio[0]).round())
-    w = torch.where(found, widths.gather(1, first).squeeze(1), central_width)
-    h = torch.where(found, heights.gather(1, first).squeeze(1), central_height)
-    top = torch.where(found, (draws.one() * (height - h + 1)).floor(), ((height - h) / 2).floor())
-    left = torch.where(found, (draws.one() * (width - w + 1)).floor(), ((width - w) / 2).floor())
+    w = torch.where(has_fit, widths.gather(1, first).squeeze(1), central_width)
+    h = torch.where(has_fit, heights.gather(1, first).squeeze(1), central_height)
+    top = torch.where(has_fit, (draws.one() * (height - h + 1)).floor(), ((height - h) / 2).floor())
+    left = torch.where(has_fit, (draws.one() * (width - w + 1)).floor(), ((width - w) / 2).floor())
     return Box(*(edge.to(torch.int64) for edge in (top, left, h, w)))
 
 
@@ -281,8 +281,8 @@ class Views:
         operations = tuple(operation for operation, *_ in RAND_AUGMENT)
 
         def work(source: _Source, rows: slice, out: Tensor) -> None:
-            made = source.augmented(crop[rows], choice[rows], magnitude[rows], operations)
-            self._normalised(made, out, [edge[rows] for edge in box])
+            levels = source.augmented(crop[rows], choice[rows], magnitude[rows], operations)
+            self._normalised(levels, out, [edge[rows] for edge in box])
 
         return work
 
@@ -301,9 +301,9 @@ class Views:
 
         def work_from_shift(source: _Source, rows: slice, out: Tensor) -> None:
             x = self._shifted(source, sizes[rows], flip[rows], shift[rows])
-            x = ops.erase(x, sent([edge[rows] for edge in box], x.device), (0.0, 0.0, 0.0))
-            made = ops.apply_in_rounds(ops.as_bytes(x), choice[rows], magnitude[rows], table.operations)
-            self._normalised(made, out)
+            x = ops.erase(x, to_device([edge[rows] for edge in box], x.device), (0.0, 0.0, 0.0))
+            levels = ops.apply_in_rounds(ops.as_bytes(x), choice[rows], magnitude[rows], table.operations)
+            self._normalised(levels, out)
 
         def work_from_crop(source: _Source, rows: slice, out: Tensor) -> None:
             self._normalised(source.augmented(crop[rows], choice[rows], magnitude[rows], table.operations), out)
@@ -329,8 +329,8 @@ class Views:
         def levels(source: _Source, rows: slice) -> Tensor:
             if not padded and self.recipe.test_resize is None and source.images.shape[2:] == (size, size):
                 return _three_channels(source.images)  # of the right size already
-            straight = zero[rows, 0] > 0
-            y, x = source.taps(zero[rows], sizes[rows], total[rows], offset[rows], straight)
+            no_flip = zero[rows, 0] > 0
+            y, x = source.taps(zero[rows], sizes[rows], total[rows], offset[rows], no_flip)
             return source.resampled(y, x)
 
         return levels
@@ -364,19 +364,19 @@ class Views:
         taps = source.taps(zero, sizes, total, zero, flip)
         y, x = (
             (position.gather(1, rows.expand_as(position)), weight.gather(1, rows.expand_as(weight)))
-            for (position, weight), rows in zip(taps, sent(where.unbind(1), source.images.device), strict=True)
+            for (position, weight), rows in zip(taps, to_device(where.unbind(1), source.images.device), strict=True)
         )
         return source.resampled(y, x)
 
     def _normalised(self, x: Tensor, out: Tensor, box: Sequence[Tensor] = ()) -> None:
         """Whole levels, with the box painted over, -> mean 0, standard deviation 1 over the training set, in `out`."""
         factor, offset = _scaling(self.recipe.mean, self.recipe.std, x.device)
-        box = sent(box, x.device) if box else ()
-        for part, made, *edges in zip(*(v.split(ops.at_once(x)) for v in (x, out, *box)), strict=True):
-            made.copy_(part)
+        box = to_device(box, x.device) if box else ()
+        for part, target, *edges in zip(*(v.split(ops.at_once(x)) for v in (x, out, *box)), strict=True):
+            target.copy_(part)
             if edges:
-                ops.erase(made, edges, CUTOUT_FILL)
-            made.mul_(factor).add_(offset)
+                ops.erase(target, edges, CUTOUT_FILL)
+            target.mul_(factor).add_(offset)
 
 
 NAMES = ("plain", *Views.makers)
@@ -420,16 +420,16 @@ class _Source:
     def augmented(self, crop: Crop, choice: Tensor, magnitude: Tensor, operations: tuple[ops.Operation, ...]) -> Tensor:
         """The crops after all rounds of operations: (B, 3, size, size) whole levels, uint8 or float32."""
         if self.size >= _LARGE and self.images.device.type == "cpu":
-            made = torch.empty(self.images.shape[0], 3, self.size, self.size)
-            ops.crop_one_by_one(self.images, crop.start, crop.length, crop.mirror, made)
-            return ops.apply_one_by_one(made, choice, magnitude, operations)
+            crops = torch.empty(self.images.shape[0], 3, self.size, self.size)
+            ops.crop_one_by_one(self.images, crop.start, crop.length, crop.mirror, crops)
+            return ops.apply_one_by_one(crops, choice, magnitude, operations)
         return ops.apply_in_rounds(self.cropped(crop), choice, magnitude, operations)
 
     def cropped(self, crop: Crop) -> Tensor:
         """(B, 3, size, size) uint8."""
         if max(self.images.shape[2:]) <= _SMALL and self.size <= _SMALL and self.images.device.type == "cpu":
-            made = ops.crop_by_products(self.images, crop.start, crop.length, crop.mirror, self.size)
-            return _three_channels(made)
+            crops = ops.crop_by_products(self.images, crop.start, crop.length, crop.mirror, self.size)
+            return _three_channels(crops)
         zero = torch.zeros_like(crop.start)
         y, x = self.taps(crop.start, crop.length, zero + self.size, zero, crop.mirror)
         return ops.as_bytes(self.resampled(y, x))
@@ -439,7 +439,7 @@ class _Source:
         mirror = torch.stack((torch.zeros_like(flip), flip), 1)
         flat = [v.T.reshape(-1) for v in (start, length, total, offset, mirror)]
         count = ops.tap_count(flat[1], flat[2])
-        starts, lengths, totals, offsets, mirrors = sent(flat, self.images.device)
+        starts, lengths, totals, offsets, mirrors = to_device(flat, self.images.device)
         position, weight = ops.taps(starts, lengths, totals, offsets, self.size, mirrors, count)
         (y, x), (weight_y, weight_x) = position.chunk(2), weight.chunk(2)
         return (y, weight_y), (x, weight_x)

@@ -1,1 +1,1 @@
-"""Variants of methods that no table shows unless they are named."""
+"""Variants of methods, in no table by default."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Around(Purification):
-    """Stands left of a method with one view and a `network`, whose steps then see the shrunken sets."""
+    """Mixin before a method with one view and a `network`: its steps use the purified sets."""
 
     network: Classifier
 
@@ -31,10 +31,10 @@ class Around(Purification):
         return super().training_step(self.shrunken(batch), clock)
 
     def after_step(self, batch: Batch, step: Step, clock: Clock) -> None:
-        left = self.shrunken(batch)
-        super().after_step(left, step, clock)
+        shrunken_batch = self.shrunken(batch)
+        super().after_step(shrunken_batch, step, clock)
         logits = second_forward(self.network, batch.views[0], "frozen")
-        batch.store(self.label_weights, candidate_softmax(logits, left.candidates))
+        batch.store(self.label_weights, candidate_softmax(logits, shrunken_batch.candidates))
 
     def shrunken(self, batch: Batch) -> Batch:
         return replace(batch, candidates=batch.rows(self.sets))

@@ -42,7 +42,7 @@ from methods.valen import kl_parameters, label_distribution, similarity
 
 
 def propagate(values: Tensor, neighbours: Tensor) -> Tensor:
-    """Ã·values for the graph max(A, Aᵀ) + I, symmetrically normalised, without building it. (N, H), (N, k) -> (N, H).
+    """Return Ã·values for the graph max(A, Aᵀ) + I, symmetrically normalised, without building it. (N, H), (N, k) -> (N, H).
 
     An edge that both ends list is counted once: its reverse gets weight 0.
     """
@@ -52,16 +52,16 @@ def propagate(values: Tensor, neighbours: Tensor) -> Tensor:
     reverse = (~mutual).flatten().to(values.dtype)
     degree = torch.full((n,), k + 1.0, dtype=values.dtype, device=values.device)
     degree = degree.index_add(0, neighbours.flatten(), reverse)
-    scaled = values * degree.rsqrt().unsqueeze(1)
-    total = scaled + scaled[neighbours].sum(1)
-    incoming = scaled.repeat_interleave(k, dim=0) * reverse.unsqueeze(1)
+    messages = values * degree.rsqrt().unsqueeze(1)
+    total = messages + messages[neighbours].sum(1)
+    incoming = messages.repeat_interleave(k, dim=0) * reverse.unsqueeze(1)
     return total.index_add(0, neighbours.flatten(), incoming) * degree.rsqrt().unsqueeze(1)
 
 
 def graph_block(neighbours: Tensor, index: Tensor) -> Tensor:
-    """The batch's block of the symmetric 0/1 graph with unit diagonal. (N, k), (B,) -> (B, B) bool."""
-    linked = batch_adjacency(neighbours, index) > 0
-    return linked | linked.T
+    """Return the batch's block of the symmetric 0/1 graph with unit diagonal. (N, k), (B,) -> (B, B) bool."""
+    edges = batch_adjacency(neighbours, index) > 0
+    return edges | edges.T
 
 
 def log_likelihood(sample: Tensor, tau_logits: Tensor, candidates: Tensor, adjacency: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class GraphEncoder(nn.Module):
         self.weight1 = nn.Parameter(nn.init.xavier_uniform_(torch.empty(hidden, num_classes)))
 
     def forward(self, smoothed: Tensor, neighbours: Tensor) -> Tensor:
-        """(N, F + C) -> (N, C), the logits of α."""
+        """Return the logits of α. (N, F + C) -> (N, C)."""
         return propagate(at_least_float32(torch.relu(smoothed @ self.weight0) @ self.weight1), neighbours)
 
 
@@ -136,15 +136,15 @@ class ValenPaper(Method):
         self.register_buffer("graph_epoch", torch.tensor(-1))
 
     def on_epoch_start(self, clock: Clock, data: TrainingData) -> None:
-        """Features and graph anew in every epoch after warm-up; a call repeated after a resume does nothing."""
-        built = int(self.graph_epoch)
-        if clock.epoch < clock.warmup_epochs(self.config.warmup) or clock.epoch == built:
+        """Renew features and graph in every epoch after warm-up; a call repeated after a resume does nothing."""
+        last_epoch = int(self.graph_epoch)
+        if clock.epoch < clock.warmup_epochs(self.config.warmup) or clock.epoch == last_epoch:
             return
         features = training_features(self, self.network, data).to(self.smoothed)
         self.neighbours.copy_(nearest_neighbours(features, self.config.k))
         self.smoothed.copy_(propagate(torch.cat([features, self.candidates.to(features)], dim=1), self.neighbours))
         self.graph_epoch.fill_(clock.epoch)
-        if built < 0:
+        if last_epoch < 0:
             self.label_distribution.copy_(self.label_confidence)
             data.reset_momentum()
 

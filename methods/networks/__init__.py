@@ -1,1 +1,1 @@
-"""Backbones, ML-Decoder, neighbour search and pretrained weights, of which methods are built."""
+"""Backbones, ML-Decoder, neighbour search and pretrained weights."""

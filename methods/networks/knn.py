@@ -1,4 +1,4 @@
-"""Exact k-nearest neighbours in bounded memory: distances exist for one block of rows at a time, never as n × n."""
+"""Find exact k-nearest neighbours in bounded memory: distances exist for one block of rows at a time, never as n × n."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPARE = 8  # neighbours beyond k whose order is settled by exact differences, ag
 
 @torch.no_grad()
 def nearest_neighbours(features: Tensor, k: int, block_entries: int = BLOCK_ENTRIES) -> Tensor:
-    """Rows of the k nearest rows in Euclidean distance, nearest first. (n, F) -> (n, min(k, n−1)) int64.
+    """Return the k nearest rows in Euclidean distance, nearest first. (n, F) -> (n, min(k, n−1)) int64.
 
     A row is never its own neighbour, not even among duplicates; equal distances go to the lower row (if more than
     SPARE different rows are equally far, rounding may choose among them). Cost O(n²F).
@@ -36,7 +36,7 @@ def nearest_neighbours(features: Tensor, k: int, block_entries: int = BLOCK_ENTR
     columns[:n, dim] = centred.square().sum(1)
     block = max(1, min(n, block_entries // width))
     distances = features.new_empty(block, width)  # allocated once: fresh pages cost as much as the product
-    found = torch.empty(n, k, dtype=torch.long, device=features.device)
+    nearest = torch.empty(n, k, dtype=torch.long, device=features.device)
     with _full_precision(features.device.type):
         for start in range(0, n, block):
             stop = min(start + block, n)
@@ -45,26 +45,26 @@ def nearest_neighbours(features: Tensor, k: int, block_entries: int = BLOCK_ENTR
             own = torch.arange(start, stop, device=features.device)
             part.scatter_(1, own.unsqueeze(1), torch.inf)
             shortlist = smallest(part, min(k + SPARE, n - 1)).clamp_max(n - 1)  # NaN sorts behind the filling
-            found[start:stop] = _rerank(features, own, shortlist, k)
-    return found
+            nearest[start:stop] = _rerank(features, own, shortlist, k)
+    return nearest
 
 
 def smallest(values: Tensor, m: int) -> Tensor:
-    """Columns of the m smallest entries of each row, ties to the lower column. (R, W) -> (R, m), W a multiple of GROUP.
+    """Return the columns of the m smallest entries of each row, ties to the lower. (R, W) -> (R, m), W a multiple of GROUP.
 
     They lie in the m groups with the smallest minima, so the wide row is read once and only the minima are sorted.
     """
-    grouped = values.unflatten(1, (-1, GROUP))
-    minima = grouped.amin(2)
+    blocks = values.unflatten(1, (-1, GROUP))
+    minima = blocks.amin(2)
     groups = torch.sort(minima, dim=1, stable=True).indices[:, :m].sort(dim=1).values  # ascending: stable ties below
-    members = grouped.gather(1, groups.unsqueeze(2).expand(-1, -1, GROUP)).flatten(1)
+    members = blocks.gather(1, groups.unsqueeze(2).expand(-1, -1, GROUP)).flatten(1)
     columns = (groups.unsqueeze(2) * GROUP + torch.arange(GROUP, device=values.device)).flatten(1)
     order = torch.sort(members, dim=1, stable=True).indices[:, :m]
     return columns.gather(1, order)
 
 
 def _rerank(features: Tensor, own: Tensor, shortlist: Tensor, k: int) -> Tensor:
-    """The k nearest of the shortlist by exact differences, ties to the lower row. (R, m) -> (R, k)."""
+    """Return the k nearest of the shortlist by exact differences, ties to the lower row. (R, m) -> (R, k)."""
     shortlist = shortlist.sort(dim=1).values
     exact = features.new_empty(shortlist.shape, dtype=torch.float64)
     for column in range(shortlist.shape[1]):  # one neighbour at a time bounds memory at R × F
@@ -75,7 +75,7 @@ def _rerank(features: Tensor, own: Tensor, shortlist: Tensor, k: int) -> Tensor:
 
 @contextmanager
 def _full_precision(device_type: str) -> Iterator[None]:
-    """No autocast and no TF32: three digits do not tell neighbours apart."""
+    """Switch autocast and TF32 off: three digits do not separate neighbours."""
     products = (
         torch.backends.cuda.matmul
     )  # torch's switch for all devices cannot be mixed with this one, which runs set
@@ -88,6 +88,6 @@ def _full_precision(device_type: str) -> Iterator[None]:
 
 
 def batch_adjacency(neighbours: Tensor, index: Tensor) -> Tensor:
-    """The batch's block of the directed row-normalised graph with self-loops. (N, k), (B,) -> (B, B)."""
-    linked = (neighbours[index].unsqueeze(2) == index).any(1)  # (B, k, B)
-    return linked.fill_diagonal_(True).to(torch.float32) / (neighbours.shape[1] + 1)
+    """Return the batch's block of the directed row-normalised graph with self-loops. (N, k), (B,) -> (B, B)."""
+    edges = (neighbours[index].unsqueeze(2) == index).any(1)  # (B, k, B)
+    return edges.fill_diagonal_(True).to(torch.float32) / (neighbours.shape[1] + 1)

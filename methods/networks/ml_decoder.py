@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 def group_logits(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Class j's logit from class j's vector alone. (B, C, l), (C, l), (C,) -> (B, C)."""
+    """Return class j's logit from class j's vector alone. (B, C, l), (C, l), (C,) -> (B, C)."""
     return torch.einsum("bcl,cl->bc", h, weight) + bias
 
 

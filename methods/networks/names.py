@@ -15,7 +15,7 @@ PRETRAINED = ("resnet34-imagenet", "efficientnet-lite0", "timm:")
 
 
 def own_file(name: str) -> tuple[str, str] | None:
-    """File and class of a network of the user's, written `path/net.py:Net`; None for any other name."""
+    """Return file and class of a user's network, written `path/net.py:Net`; None for any other name."""
     file, colon, attribute = name.rpartition(":")
     return (file, attribute) if colon and file.endswith(".py") and attribute.isidentifier() else None
 

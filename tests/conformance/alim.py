@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from methods.alim import ALIM, margins_of, prior_at, pulled_targets, weighted
+from methods.alim import ALIM, margins_of, prior_at, pulled_targets, weighted_logits
 from methods.base import Batch, Clock
 from methods.blocks import unit
 from tests.conformance.trajectory import Inputs, Params, build, run_contrastive
@@ -40,12 +40,12 @@ def prior_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def pseudo_label(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return {"labels": weighted(x["logits"], x["candidates"], params["prior"]).argmax(1)}
+    return {"labels": weighted_logits(x["logits"], x["candidates"], params["prior"]).argmax(1)}
 
 
 def target_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     table, index = x["targets"].clone(), x["index"]
-    pull = weighted(prototype_logits(params, x), x["candidates"], params["prior"])
+    pull = weighted_logits(prototype_logits(params, x), x["candidates"], params["prior"])
     table[index] = pulled_targets(table[index], pull, params["phi"], params["normalise"])
     return {"targets": table}
 

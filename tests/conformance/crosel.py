@@ -40,7 +40,7 @@ def warmup_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def bank_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     banks, newest = x["bank"].max(2), crosel.top_prediction(x["logits_plain"])
     names = ("top_probability", "top_class")
-    return {name: crosel.pushed(bank, new) for name, bank, new in zip(names, banks, newest, strict=True)}
+    return {name: crosel.push(bank, new) for name, bank, new in zip(names, banks, newest, strict=True)}
 
 
 def select(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def expand_epoch(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     kept, kappas = [], []
     for index in torch.arange(len(candidates)).split(params["batch_size"]):
         weak = torch.stack([x["logits1"][index], x["logits2"][index]])
-        selected, _, kappa = method.expanded(weak, candidates[index], masks[:, index], method.weights[:, index])
+        selected, _, kappa = method.expand_selection(weak, candidates[index], masks[:, index], method.weights[:, index])
         method.kappa.copy_(kappa)
         kept.append(selected.double())
         kappas.append(kappa)
@@ -189,7 +189,7 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     for epoch, order in enumerate(x["order"]):
         clock = Clock(epoch, epoch, epochs, 1)
         method.on_epoch_start(clock, PlainData(x["x_plain"]))
-        warming = method.warming(clock)
+        warming = method.in_warmup(clock)
         if not warming:
             note("mask", method.selected)
             note("class_threshold", method.tau)

@@ -17,7 +17,7 @@ from benchmark.trainer.candidates import candidate_set
 from benchmark.trainer.loading import dataset_of
 from datasets import cifar10, registry
 from datasets.base import DataError
-from datasets.candidates.votes import supported
+from datasets.candidates.votes import candidates_by_votes
 
 CLASSES = ("cat", "dog", "owl")
 
@@ -50,7 +50,7 @@ def crowd(folder: Path, rows: int = 60, seed: int = 0, kind: str = "csv") -> np.
 )
 def test_sets_are_the_union_or_what_enough_people_say(votes, first):
     counts = np.array([[2, 1, 0], [0, 1, 1], [0, 0, 0]])  # nobody agrees on the second row: the most voted are kept
-    assert supported(counts, votes).tolist() == [first, [False, True, True], [False, False, False]]
+    assert candidates_by_votes(counts, votes).tolist() == [first, [False, True, True], [False, False, False]]
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])

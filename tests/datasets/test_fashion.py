@@ -22,7 +22,7 @@ def idx_bytes(array: np.ndarray) -> bytes:
 
 def written(folder: Path, monkeypatch: pytest.MonkeyPatch, packed: bool = True) -> Path:
     """A folder in the publisher's layout with the embedded pictures, and the hashes that belong to them."""
-    content, hashes = fashion.embedded(), {}
+    content, hashes = fashion.load_arrays(), {}
     folder.mkdir(parents=True)
     for file in fashion.FILES:
         part, what = file.split("-")[:2]
@@ -58,16 +58,16 @@ def test_features_are_scaled_rows_of_pixels():
 
 
 def test_a_changed_embedded_file_is_refused(tmp_path, monkeypatch):
-    content = fashion.embedded()
+    content = fashion.load_arrays()
     content["test_images"] = content["test_images"].copy()
     content["test_images"][7, 3, 3] ^= 1
     np.savez_compressed(tmp_path / "fashion.npz", **content)
     monkeypatch.setattr(fashion, "EMBEDDED", tmp_path / "fashion.npz")
     with pytest.raises(DataError, match="SHA-256 differs"):
-        fashion.embedded()
+        fashion.load_arrays()
     (tmp_path / "fashion.npz").write_bytes(b"PK" + bytes(100))
     with pytest.raises(DataError, match="missing or damaged"):
-        fashion.embedded()
+        fashion.load_arrays()
 
 
 @pytest.mark.parametrize("packed", [True, False])

@@ -38,7 +38,7 @@ def test_a_damaged_file_is_refused(tmp_path, monkeypatch, damage):
     if damage == "cut":
         path.write_bytes(letter.EMBEDDED.read_bytes()[:1000])
     if damage == "changed":
-        x, y = letter.embedded()
+        x, y = letter.load_arrays()
         np.savez(path, x=x, y=y[::-1])
     monkeypatch.setattr(letter, "EMBEDDED", path)
     with pytest.raises(DataError, match="git checkout"):

@@ -83,7 +83,7 @@ def test_folds_hold_every_row_once(name: str) -> None:
     labels = np.random.default_rng(1).integers(0, 4, 103)
     stored = tuple(np.array_split(np.arange(103), 5))
     folds = [
-        rows_of("x", name, labels, seed, Options(stored=stored)) for seed in range(10 if name == "ten-fold" else 5)
+        rows_of("x", name, labels, seed, Options(file_folds=stored)) for seed in range(10 if name == "ten-fold" else 5)
     ]
     assert sorted(np.concatenate([test for _, test in folds])) == list(range(103))
     assert all(not set(train) & set(test) and len(train) + len(test) == 103 for train, test in folds)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from methods.base import Clock, Task
-from methods.crosel import CroSel, pushed, select
+from methods.crosel import CroSel, push, select
 from tests.support import tiny, tiny_epochs
 
 CONFIG = CroSel.Config(history=2, threshold=0.5)
@@ -28,15 +28,25 @@ def trained(task: Task, config: CroSel.Config = CONFIG) -> CroSel:
 def test_nothing_is_selected_from_a_bank_that_is_not_full() -> None:
     bank, classes = torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int64)
     for expected in (-1, 0):
-        bank, classes = pushed(bank, torch.tensor([0.99])), pushed(classes, torch.tensor([0]))
+        bank, classes = push(bank, torch.tensor([0.99])), push(classes, torch.tensor([0]))
         assert select(bank, classes, FULL, 0.4).item() == expected
 
 
 def test_the_warm_up_fills_the_banks_however_short_unless_it_is_switched_off() -> None:
     task, clocks = tiny.tiny_task(), [Clock(epoch, 5 * epoch, 4, 5) for epoch in range(4)]
-    assert [CroSel(replace(CONFIG, warmup=0.01), task).warming(clock) for clock in clocks] == [True, True, False, False]
-    assert [CroSel(replace(CONFIG, warmup=0.75), task).warming(clock) for clock in clocks] == [True, True, True, False]
-    assert not any(CroSel(replace(CONFIG, warmup=0.0), task).warming(clock) for clock in clocks)
+    assert [CroSel(replace(CONFIG, warmup=0.01), task).in_warmup(clock) for clock in clocks] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [CroSel(replace(CONFIG, warmup=0.75), task).in_warmup(clock) for clock in clocks] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert not any(CroSel(replace(CONFIG, warmup=0.0), task).in_warmup(clock) for clock in clocks)
 
 
 @pytest.mark.parametrize(("view", "at"), [("plain", 2), ("weak", 0)])

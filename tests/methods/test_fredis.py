@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods.base import Clock
-from methods.fredis import FREDIS, lowered
+from methods.fredis import FREDIS, lower_threshold
 from tests.support.tiny import tiny_task
 from tests.support.tiny_epochs import (
     TinyData,
@@ -53,10 +53,10 @@ def test_no_set_is_emptied_and_weights_stay_on_the_sets(
 
 def test_the_threshold_for_leaving_falls_until_enough_leave_and_stops_at_zero() -> None:
     distances = torch.tensor([0.9, 0.65, 0.3])
-    assert lowered(1.0, distances, 0, 0.1) == 1.0
-    assert lowered(1.0, distances, 2, 0.1) == pytest.approx(0.6)
-    assert lowered(1.0, distances, 4, 0.1) == 0.0  # more than there are labels: the release never ends
-    assert lowered(1.0, torch.zeros(3), 1, 1e-5) == 0.0
+    assert lower_threshold(1.0, distances, 0, 0.1) == 1.0
+    assert lower_threshold(1.0, distances, 2, 0.1) == pytest.approx(0.6)
+    assert lower_threshold(1.0, distances, 4, 0.1) == 0.0  # more than there are labels: the release never ends
+    assert lower_threshold(1.0, torch.zeros(3), 1, 1e-5) == 0.0
 
 
 def test_samples_never_visited_keep_their_sets() -> None:

@@ -42,10 +42,10 @@ def test_two_hundred_candidates_in_single_precision_give_the_double_precision_nu
 
 def test_warm_up_lies_inside_the_epochs_and_is_never_skipped_in_short_runs() -> None:
     method = IDGP(IDGP.Config(), tiny_task())
-    assert method.warming(Clock(0, 0, 4, 1)) == (True, True)
-    assert method.warming(Clock(1, 1, 4, 1)) == (False, False)
-    assert method.warming(Clock(4, 4, 500, 1)) == (True, True)
-    assert method.warming(Clock(5, 5, 500, 1)) == (False, False)
+    assert method.in_warmup(Clock(0, 0, 4, 1)) == (True, True)
+    assert method.in_warmup(Clock(1, 1, 4, 1)) == (False, False)
+    assert method.in_warmup(Clock(4, 4, 500, 1)) == (True, True)
+    assert method.in_warmup(Clock(5, 5, 500, 1)) == (False, False)
     assert method.ramp(Clock(5, 5, 500, 1)) == 0
     assert method.ramp(Clock(55, 55, 500, 1)) == pytest.approx(0.5)
     assert method.ramp(Clock(499, 499, 500, 1)) == 1

@@ -111,7 +111,7 @@ def test_the_phases_fall_where_the_released_run_has_them() -> None:
     config, clock = NEPLL.Config(), Clock(0, 0, 500, 1)
     assert [clock.epochs_of(f) for f in (config.warmup, config.rampup, config.expand)] == [67, 111, 333]
     short = NEPLL(config, tiny_task())
-    assert short.warming(Clock(0, 0, 3, 1)) and not short.warming(Clock(1, 1, 3, 1))
+    assert short.in_warmup(Clock(0, 0, 3, 1)) and not short.in_warmup(Clock(1, 1, 3, 1))
 
 
 @pytest.mark.parametrize("clock", [WARM, SELECT, EXPAND])

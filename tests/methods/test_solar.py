@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from methods.base import Clock
 from methods.blocks import uniform_confidence
-from methods.solar import SoLar, sinkhorn, trusted, trusted_in_turn
+from methods.solar import SoLar, sinkhorn, trusted_in_turn, trusted_rows
 from tests.support.tiny import TinyOptimiser, tiny_task
 from tests.support.tiny_epochs import (
     TinyData,
@@ -61,7 +61,7 @@ def test_rows_of_a_queue_that_is_not_full_count_for_nothing() -> None:
 def test_the_quota_takes_the_smallest_losses_of_each_class_and_confidence_adds_to_it() -> None:
     labels = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.1, 0.9], [0.2, 0.8]])
     losses, agreement = torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0]), torch.tensor([0.1, 0.2, 0.3, 0.995, 0.99])
-    found = trusted(labels, losses, agreement, torch.tensor([2.0, 0.0]), tau=0.99)
+    found = trusted_rows(labels, losses, agreement, torch.tensor([2.0, 0.0]), tau=0.99)
     assert found.tolist() == [False, True, True, True, True]  # a class has one at least; 0.99 is not above τ
 
 

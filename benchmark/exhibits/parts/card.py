@@ -10,7 +10,13 @@ import torch
 
 from benchmark.exhibits.parts.style import save
 from datasets.base import UNKNOWN, Dataset, plural
-from datasets.candidates.candidate_sets import CandidateSet, Statistics, annotator_in_words, doubts, statistics
+from datasets.candidates.candidate_sets import (
+    CandidateSet,
+    Statistics,
+    annotator_in_words,
+    quality_warnings,
+    statistics,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +76,7 @@ def _origin(candidates: CandidateSet) -> list[str]:
     if isinstance(meta.get("environment"), dict):
         here = meta["environment"]
         lines.append(f"  annotator ran on   {here.get('device_name', '?')}, torch {here.get('torch', '?')}")
-    return lines + [f"  Warning: {doubt}" for doubt in doubts(candidates)]
+    return lines + [f"  Warning: {doubt}" for doubt in quality_warnings(candidates)]
 
 
 def _facts(dataset: Dataset, numbers: Statistics) -> list[str]:

@@ -81,6 +81,6 @@ def test_test_pictures_stay_on_the_card_as_bytes() -> None:
 def test_sent_tensors_arrive_without_a_wait() -> None:
     parts = [torch.arange(3), torch.tensor([True, False]), torch.rand(2, 5, dtype=torch.float64), torch.empty(0, 2)]
     with PretendCuda() as device:
-        there = upload.sent(parts, torch.device("cuda", 0))
+        there = upload.to_device(parts, torch.device("cuda", 0))
         assert not device.waits
         assert all(torch.equal(a.cpu(), b) and a.dtype == b.dtype for a, b in zip(there, parts, strict=True))
