@@ -26,7 +26,7 @@ UNKNOWN = -1  # the label of a row whose true class is not known
 
 
 class DataError(Exception):
-    """Data that cannot be used; the text is one sentence for the person at the keyboard."""
+    """Data that cannot be used; the text is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +82,18 @@ class Dataset:
     recipe: Recipe | None  # how its images are augmented; None for feature rows
     superclass: Tensor | None = None  # (C,) int64
     candidates: Tensor | None = None  # (N, C) bool, when the data bring their own
-    may_lack_truth: bool = False  # whether those may do without the true label
+    may_lack_truth: bool = False  # whether those sets may lack the true label
     backbone: str = "resnet18-cifar"
     annotator: str = ""  # network of its annotator; empty: the backbone
     notes: tuple[str, ...] = ()  # what a reader of the results should know, e.g. rows left out
     noise: Noise | None = None  # of the strong view of feature rows; None: the views' own
-    root: Path = Path("data")  # the data folder that it was read from, where what is derived from it may be kept
+    root: Path = Path("data")  # data folder of the set, where files derived from it may be stored
     scaling: Scaling | None = None  # of the user's own features, for new rows
     columns: tuple[str, ...] = ()  # names of the user's features, where they have some
     train_names: tuple[str, ...] = ()  # of the user's training rows
 
     def with_training_rows(self, rows: Tensor) -> Dataset:
-        """Return the same dataset with some of its training rows."""
+        """Return the dataset with some of its training rows."""
         return replace(
             self,
             train=self.train.rows(rows),
@@ -114,7 +114,7 @@ class Scaling:
         import numpy as np
 
         mean, deviation = train.mean(0), train.std(0)
-        # A constant column of large values has a deviation of rounding size, which must not be blown up.
+        # The deviation of a constant column of large values is a rounding error, which must not be amplified.
         constant = deviation <= 1e-10 * np.maximum(np.abs(mean), 1.0)
         return cls(mean, np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation)))
 
@@ -148,9 +148,9 @@ class Source:
     num_classes: int | None
     load: Callable[..., Dataset]
     find: Callable[[Path], Availability]
-    own_candidates: bool = False  # brings its candidate sets; they are used unless another generator is asked for
+    own_candidates: bool = False  # brings its candidate sets; they are used unless another generator is set
     split_by_seed: bool = False  # has no official split: every seed draws another
-    backbone: str = ""  # of the loaded set, where that network has published weights: a plan says whether they are here
+    backbone: str = ""  # of the loaded set, if it has published weights: a plan says whether they are on this machine
 
 
 def with_name(load: Callable[..., Dataset], name: str) -> Callable[..., Dataset]:
@@ -189,7 +189,7 @@ def read_mat(path: Path, *keys: str, squeeze: bool = False) -> list[Any]:
         raise DataError(f"{path} is not a readable MATLAB file: {error}.") from None
     absent_keys = [key for key in keys if key not in content]
     if absent_keys:
-        raise DataError(f"{path} has no variable `{absent_keys[0]}`; {', '.join(keys)} must be there.")
+        raise DataError(f"{path} has no variable `{absent_keys[0]}`; {', '.join(keys)} are needed.")
     return [content[key] for key in keys]
 
 
@@ -253,7 +253,7 @@ def check_candidates(
         (
             without_truth,
             "whose candidates do not contain the true label",
-            "; --set data.missing_truth=keep takes them as they are",
+            "; --set data.missing_truth=keep accepts them",
         ),
     ):
         if len(rows):
@@ -283,7 +283,7 @@ def permutation(count: int, seed: int) -> np.ndarray:
 
     with np.errstate(over="ignore"):
         key = np.arange(count, dtype=np.uint64) + np.uint64(seed) * np.uint64(0xD1342543DE82EF95)
-        for _ in range(2):  # a second round, so that neighbouring seeds share nothing
+        for _ in range(2):  # a second round decorrelates neighbouring seeds
             key = (key + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
             key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             key = key ^ (key >> np.uint64(31))
@@ -354,7 +354,7 @@ def load(source: Source, root: Path, seed: int = 0, **settings: Any) -> Dataset:
 
 
 def hold_out(count: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Training and test rows, each in ascending order; `share` of the rows (at least one) is held out."""
+    """Return training and test rows, each ascending; `share` of the rows (at least one) is held out."""
     import numpy as np
 
     order = permutation(count, seed)
@@ -363,13 +363,13 @@ def hold_out(count: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarra
 
 
 def z_score(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both parts scaled with the mean and deviation of the training part alone; constant columns become 0."""
+    """Scale both parts with the mean and deviation of the training part; constant columns become 0."""
     scaling = Scaling.of(train)
     return scaling(train), scaling(test)
 
 
 def min_max(reference: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:
-    """Parts scaled so that the fitted rows lie in [0, 1]; constant columns become 0."""
+    """Scale the parts so that the reference rows lie in [0, 1]; constant columns become 0."""
     import numpy as np
 
     low, span = reference.min(0), np.ptp(reference, axis=0)

@@ -37,7 +37,7 @@ SUPERCLASS = (
 FOLDER = "cifar-100-python"
 FILES = ("train", "test", "meta")
 
-# What a pickled numpy array refers to; anything else in the file is refused before it can run.
+# Globals of a pickled NumPy array; anything else in the file is refused before it can run.
 ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
@@ -48,7 +48,7 @@ ALLOWED = {
 
 
 class RestrictedUnpickler(pickle.Unpickler):
-    """Reads builtin containers and numpy arrays, and no other object."""
+    """Unpickler for built-in containers and NumPy arrays only."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
@@ -57,7 +57,7 @@ class RestrictedUnpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path, name: str = "cifar100") -> dict[str, Any]:
-    """One of the archive's pickled dictionaries, by the restricted unpickler."""
+    """Read one of the archive's pickled dictionaries with the restricted unpickler."""
     try:
         content = RestrictedUnpickler(io.BytesIO(path.read_bytes()), encoding="latin1").load()
     except FileNotFoundError:
@@ -67,12 +67,12 @@ def read_pickle(path: Path, name: str = "cifar100") -> dict[str, Any]:
     except Exception as error:
         raise DataError(f"{path} is not a CIFAR file or is damaged: {error}.") from None
     if not isinstance(content, dict):
-        raise DataError(f"{path} is not a CIFAR file: it holds no dictionary.")
+        raise DataError(f"{path} is not a CIFAR file: it does not contain a dictionary.")
     return {as_text(key): value for key, value in content.items()}
 
 
 def as_text(word: Any) -> Any:
-    """Copies that were read as bytes and saved again have keys and class names of bytes."""
+    """Decode bytes: copies that were read as bytes and saved again have keys and class names of bytes."""
     return word.decode("latin1") if isinstance(word, bytes) else word
 
 
@@ -81,7 +81,7 @@ def _folder(root: Path) -> Path | None:
 
 
 def _part(path: Path, num_classes: int, size: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Images (N, 3, 32, 32) uint8 and fine labels (N,) of one file."""
+    """Return images (N, 3, 32, 32) uint8 and fine labels (N,) of one file."""
     import numpy as np
 
     content = read_pickle(path)
@@ -101,7 +101,7 @@ def _part(path: Path, num_classes: int, size: int | None) -> tuple[np.ndarray, n
 
 
 def load(root: Path, seed: int = 0, *, check_sizes: bool = True) -> Dataset:
-    """CIFAR-100 from `root/cifar100`. `check_sizes=False` accepts a cut set."""
+    """Load CIFAR-100 from `root/cifar100`. `check_sizes=False` accepts a cut set."""
     import torch
 
     folder = _folder(Path(root))
@@ -133,7 +133,7 @@ def find(root: Path) -> Availability:
     if folder is None:
         return Availability("missing", f"nothing in {Path(root) / 'cifar100'}", how_to_get("cifar100"))
     absent_files = [file for file in FILES if not (folder / file).is_file()]
-    # The official files hold 3,073 bytes and more per image, so a cut-off copy shows without reading it.
+    # The official files hold 3,073 bytes and more per image, so a truncated copy is recognised without reading it.
     absent_files += [
         f"{file} (cut off)"
         for file, size in (("train", 50_000), ("test", 10_000))

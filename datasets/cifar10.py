@@ -1,6 +1,6 @@
 """CIFAR-10 (Krizhevsky, 2009), and CIFAR-10N: the same images with the answers of three people each (Wei et al., ICLR 2022).
 
-The images are the user's: the python version, as unpacked from the archive. The answers are in the authors' file
+The images are the python version, as unpacked from the archive. The answers are in the authors' file
 `CIFAR-10_human.pt`, put in place by hand; their union contains the true label of 97.9 % of the rows.
 """
 
@@ -48,7 +48,7 @@ def _folder(root: Path) -> Path | None:
 
 
 def _part(folder: Path, files: tuple[str, ...], size: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Images (N, 3, 32, 32) uint8 and labels (N,) of some files."""
+    """Return images (N, 3, 32, 32) uint8 and labels (N,) of some files."""
     import numpy as np
 
     pixels, labels = [], []
@@ -69,7 +69,7 @@ def _part(folder: Path, files: tuple[str, ...], size: int | None) -> tuple[np.nd
 
 
 def load(root: Path, seed: int = 0, *, check_sizes: bool = True) -> Dataset:
-    """CIFAR-10 from `root/cifar10`. `check_sizes=False` accepts a cut set."""
+    """Load CIFAR-10 from `root/cifar10`. `check_sizes=False` accepts a cut set."""
     import torch
 
     folder = _folder(Path(root))
@@ -106,7 +106,7 @@ def find(root: Path) -> Availability:
 
 
 def _human(root: Path) -> Path | None:
-    """The file of answers, or the archive that holds it."""
+    """Return the file of answers, or the archive that contains it."""
     places = [root / "cifar10n" / HUMAN, root / "cifar10n" / ZIPPED, root / "cifar10" / HUMAN]
     return next((place for place in places if place.is_file()), None)
 
@@ -121,7 +121,7 @@ def read_human(path: Path, check_sha256: bool = True) -> dict[str, Any]:
         with zipfile.ZipFile(io.BytesIO(content)) as container:  # torch.save writes a zip around one pickle
             inside = next(name for name in container.namelist() if name.endswith("data.pkl"))
             answers = RestrictedUnpickler(io.BytesIO(container.read(inside)), encoding="latin1").load()
-    except Exception as error:  # of zipfile, pickle and numpy, on whatever the file is
+    except Exception as error:  # zipfile, pickle and numpy raise errors of many kinds
         raise DataError(f"{path} is not the file of CIFAR-10N's answers or is damaged: {error}.") from None
     absent_keys = [key for key in ANSWERS if key not in answers]
     if absent_keys:
@@ -146,14 +146,14 @@ def load_human(
     votes: int = 1,
     check_sizes: bool = True,
 ) -> Dataset:
-    """CIFAR-10 with the answers of three people as candidates: their union, or those with `votes` votes."""
+    """Load CIFAR-10 with the answers of three people as candidates: their union, or those with `votes` votes."""
     import numpy as np
     import torch
 
     check_votes("cifar10n", votes, most=3)
     path = _human(Path(root))
     if path is None:
-        raise DataError(f"cifar10n: the answers are not here; {HOW_HUMAN}.")
+        raise DataError(f"cifar10n: the answers are missing; {HOW_HUMAN}.")
     dataset, answers = load(root, seed, check_sizes=check_sizes), read_human(path, check_sha256=check_sizes)
     labels = dataset.train.labels.numpy()
     if not np.array_equal(answers["clean_label"], labels):
@@ -167,7 +167,7 @@ def load_human(
 
 def find_human(root: Path) -> Availability:
     if _human(Path(root)) is None:
-        return Availability("missing", "the answers of CIFAR-10N are not here", HOW_HUMAN)
+        return Availability("missing", "the answers of CIFAR-10N are missing", HOW_HUMAN)
     return find(root)
 
 

@@ -1,6 +1,6 @@
 """`digits`: 1,797 handwritten digits of 8×8 pixels (Alpaydin & Kaynak, UCI, 1998), as they ship inside scikit-learn.
 
-Of the packages that Candid needs anyway, none holds a labelled set of real images; scikit-learn is there for this one.
+scikit-learn is a dependency for this set: no other required package contains labelled real images.
 Images are enlarged to 16×16 and repeated over three channels, so that the same networks and views serve all sets.
 """
 
@@ -19,9 +19,9 @@ HOW = "pip install scikit-learn"
 
 
 def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE, shuffle: int = 0) -> Dataset:
-    """The set with `test` images held out, stratified; `shuffle` holds out others.
+    """Load the set with `test` images held out, stratified; another `shuffle` holds out others.
 
-    Neither the data folder nor the seed of a run has a say.
+    Data folder and seed have no effect.
     """
     import torch
 
@@ -54,7 +54,7 @@ def load(root: Path, seed: int = 0, *, test: int = TEST_SIZE, shuffle: int = 0) 
 
 
 def _enlarge(pixels: np.ndarray) -> np.ndarray:
-    """(N, 8, 8) in 0 … 16 to (N, 3, 16, 16) uint8, bilinear; the weights 1/4 and 3/4 are exact."""
+    """Enlarge (N, 8, 8) in 0 … 16 to (N, 3, 16, 16) uint8, bilinear; the weights 1/4 and 3/4 are exact."""
     big = pixels
     for axis in (1, 2):
         border = np.pad(big, [(1, 1) if a == axis else (0, 0) for a in range(3)], mode="edge")
@@ -66,7 +66,7 @@ def _enlarge(pixels: np.ndarray) -> np.ndarray:
 
 
 def _file() -> Path | None:
-    """The table inside scikit-learn, read as a file because importing the package takes longer than a short epoch."""
+    """Return the table inside scikit-learn, without importing the package, which takes longer than a short epoch."""
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
         return None

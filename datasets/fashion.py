@@ -1,7 +1,7 @@
 """`fashion`: 7,000 images of Fashion-MNIST that ship with Candid; `fashion-mnist`: all 70,000, from their own files.
 
 Xiao, Rasul and Vollgraf, 2017, MIT licence (datasets/embedded/LICENSE-fashion-mnist.txt). Grey 28×28 images of clothes in
-ten classes. People too confuse shirt, coat and pullover, so wrong candidates are wrong for a reason. The embedded rows
+ten classes. People also confuse shirt, coat and pullover, so wrong candidates are plausible. The embedded rows
 are the first 600 and 100 per class of a fixed shuffle of the official parts, the classes in turn, so that any smaller
 `train` or `test` is balanced too; the file names the rows.
 """
@@ -35,8 +35,7 @@ FILES = {  # SHA-256 of the unpacked content: publishers pack the same bytes dif
     "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 }
 
-# Every shoe of the set points to the left, so a mirrored one is a image that never comes. Crops of half the area still
-# show what it is.
+# No flips, because every shoe of the set points to the left. Crops of half the area still show the object.
 FASHION = Recipe(
     size=SIDE,
     scale=(0.5, 1.0),
@@ -60,7 +59,7 @@ def load_embedded(
     mean: float = 0.0,
     std: float = 1.0,
 ) -> Dataset:
-    """The first `train` and `test` of the embedded images. Neither the data folder nor the seed of a run has a say."""
+    """Load the first `train` and `test` embedded images; data folder and seed have no effect."""
     for what, count, most in (("train", train, TRAIN), ("test", test, TEST)):
         if not CLASSES <= count <= most:
             raise DataError(f"fashion: {what}={count} is not possible; take {CLASSES} to {most:,}.")
@@ -80,7 +79,7 @@ def load_full(
     mean: float = 0.0,
     std: float = 1.0,
 ) -> Dataset:
-    """The official 60,000 and 10,000. `form="features"`: rows of 784 numbers, (pixel/255 − mean)/std, for an MLP."""
+    """Load the official 60,000 and 10,000. `form="features"`: rows of 784 numbers, (pixel/255 − mean)/std, for an MLP."""
     folder = _folder(Path(root))
     if folder is None:
         raise DataError(
@@ -99,7 +98,7 @@ def _dataset(name: str, parts: list[Arrays], side: int, form: str, mean: float, 
     if std <= 0:
         raise DataError(f"{name}: std={std} is not possible; take a positive number.")
     if form == "images" and (mean, std) != (0.0, 1.0):
-        raise DataError(f'{name}: mean and std scale the rows of form="features"; images have their views\' own.')
+        raise DataError(f'{name}: mean and std scale the rows of form="features"; the views of images have their own.')
     splits = []
     for images, labels in parts:
         if side < SIDE:  # each pixel the mean of four, rounded
@@ -125,12 +124,12 @@ def _dataset(name: str, parts: list[Arrays], side: int, form: str, mean: float, 
 
 
 def load_arrays() -> dict[str, np.ndarray]:
-    """The arrays of the file, their SHA-256 checked."""
+    """Return the arrays of the embedded file after checking their SHA-256."""
     advice = "restore it, for example by `git checkout datasets/embedded/fashion.npz`"
     try:
         with np.load(EMBEDDED, allow_pickle=False) as file:
             content = {key: file[key] for key in ARRAYS}
-    except Exception as error:  # whatever a damaged archive makes of itself
+    except Exception as error:  # a damaged archive raises errors of many kinds
         raise DataError(f"fashion: {EMBEDDED} is missing or damaged ({error}); {advice}.") from None
     if digest_of(content) != EMBEDDED_SHA256:
         raise DataError(f"fashion: {EMBEDDED} does not hold the known images (its SHA-256 differs); {advice}.")
@@ -145,7 +144,7 @@ def digest_of(content: dict[str, np.ndarray]) -> str:
 
 
 def balanced_rows(labels: np.ndarray, per_class: int) -> np.ndarray:
-    """Rows of the fixed list: `per_class` of every class, the classes in turn."""
+    """Return the rows of the fixed list: `per_class` of every class, the classes in turn."""
     order = permutation(len(labels), 0)
     return np.stack([order[labels[order] == c][:per_class] for c in range(CLASSES)], axis=1).reshape(-1)
 
@@ -159,7 +158,7 @@ def _folder(root: Path) -> Path | None:
 
 
 def _content(folder: Path, file: str) -> np.ndarray:
-    """One idx file, plain or packed, as an array; anything but the official content is refused."""
+    """Read one idx file, plain or gzipped; anything but the official content is refused."""
     plain_path, gzip_path = folder / file, folder / f"{file}.gz"
     path = plain_path if plain_path.is_file() else gzip_path
     try:
@@ -175,7 +174,7 @@ def _content(folder: Path, file: str) -> np.ndarray:
 
 
 def idx(content: bytes) -> np.ndarray:
-    """An array of bytes in the idx form: 0, 0, 8 (uint8), number of axes, their lengths as big-endian int32, the data."""
+    """Decode the idx format: 0, 0, 8 (uint8), number of axes, their lengths as big-endian int32, the data."""
     axes = content[3]
     shape = np.frombuffer(content, ">i4", axes, 4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)

@@ -52,7 +52,7 @@ class Listing:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Non-empty lines of a text index."""
+    """Return the non-empty lines of a text index."""
     try:
         return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """Lines of two fields; the second may hold blanks and slashes ("F/A-18", "DC-9-30")."""
+    """Return the lines of two fields; the second may contain blanks and slashes ("F/A-18", "DC-9-30")."""
     pairs = []
     for number, line in enumerate(read_lines(path), 1):
         fields = line.split(maxsplit=1)
@@ -76,14 +76,14 @@ def to_int(text: Any, path: Path) -> int:
     try:
         return int(text)
     except (TypeError, ValueError):
-        raise DataError(f"{path}: {str(text)[:40]!r} stands where a whole number is expected.") from None
+        raise DataError(f"{path}: {str(text)[:40]!r} is not an integer.") from None
 
 
 def texts(cells: np.ndarray, path: Path) -> list[str]:
-    """Strings out of a MATLAB cell array; anything else in a cell is refused."""
+    """Return the strings of a MATLAB cell array; anything else in a cell is refused."""
     values = cells.reshape(-1)
     if not all(isinstance(value, str) for value in values.tolist()):
-        raise DataError(f"{path}: a cell that should hold text holds something else.")
+        raise DataError(f"{path}: a cell that should contain text contains something else.")
     return values.tolist()
 
 
@@ -133,9 +133,7 @@ def list_cars(base: Path) -> Listing:
     def part(split: str, index: Path) -> Part:
         annotations = read_mat(index, "annotations", squeeze=True)[0].reshape(-1)
         if annotations.dtype.names is None or not {"class", "fname"} <= set(annotations.dtype.names):
-            raise DataError(
-                f"{index} carries no classes; cars_test_annos_withlabels.mat is the file that has them, see docs/data.md."
-            )
+            raise DataError(f"{index} has no classes; cars_test_annos_withlabels.mat has them, see docs/data.md.")
         folder = base / f"cars_{split}"
         if (folder / f"cars_{split}").is_dir():  # the layout of the copy on Kaggle
             folder = folder / f"cars_{split}"
@@ -145,7 +143,7 @@ def list_cars(base: Path) -> Listing:
     annotation_folder = first_folder([base, devkit], "cars_test_annos_withlabels.mat")
     if annotation_folder is None:
         raise DataError(
-            f"cars_test_annos_withlabels.mat is missing in {base}; Stanford's server no longer hands it out, "
+            f"cars_test_annos_withlabels.mat is missing in {base}; Stanford's server no longer provides it, "
             f"put the file there, see docs/data.md."
         )
     return Listing(
@@ -195,7 +193,7 @@ LAYOUTS = (
     Layout(
         "fgvc100",
         "FGVC100",
-        (6_667, 3_333),  # the CEL paper prints 6,776, a slip
+        (6_667, 3_333),  # the CEL paper prints 6,776, a typo
         100,
         ("fgvc100/fgvc-aircraft-2013b/data", "fgvc100/data", "fgvc100", "fgvc-aircraft-2013b/data"),
         ("variants.txt", "images_variant_trainval.txt", "images"),
@@ -232,7 +230,7 @@ LAYOUTS = (
 
 
 def checked_listing(layout: Layout, base: Path, check_sizes: bool = True) -> Listing:
-    """The index of a set after all checks that need no decoding; a file that does not hold is named."""
+    """Return the index of a set after all checks that need no decoding; an error names the bad file."""
     listing = layout.reader(base)
     check_size(
         f"{layout.name}: {base}", "classes", len(listing.class_names), layout.num_classes if check_sizes else None
@@ -260,7 +258,7 @@ def load(
     side: int = FINE_GRAINED.size,
     cache_folder: Path | None = None,
 ) -> Dataset:
-    """A set from `root/<name>`, images through the cache, kept with that short side; views are `side` × `side`.
+    """Load a set from `root/<name>` through the image cache with that short side; views are `side` × `side`.
 
     `check_sizes=False` accepts a cut set.
     """
@@ -287,7 +285,7 @@ def load(
 
 
 def find(layout: Layout, root: Path) -> Availability:
-    """Found when every listed image is there; nothing is decoded."""
+    """Report the set as found if every listed image exists; nothing is decoded."""
     base = layout.base(root)
     if base is None:
         return Availability("missing", f"nothing in {Path(root) / layout.name}", how_to_get(layout.name))

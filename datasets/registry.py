@@ -40,6 +40,6 @@ def get(name: str) -> Source:
         return user.source(path)
     if path.is_dir():
         raise DataError(
-            f"{path} holds no candidates.csv and no answers.csv; see docs/own-data.md for the form of your own data."
+            f"{path} contains neither candidates.csv nor answers.csv; see docs/own-data.md for the format of your own data."
         )
     raise DataError(f"Unknown dataset '{name}' (see `list datasets`).")

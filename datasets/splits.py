@@ -1,7 +1,7 @@
-"""Splits of tables that have no official one: folds, rows held out, and the recipes of published protocols.
+"""Split tables that have no official split: folds, rows held out, and the recipes of published protocols.
 
-A recipe is a function of the labels and the seed. Those of a publication draw from the generator that it names, so that
-its splits come out row by row; ours draw from `permutation`, which no upgrade changes.
+A recipe is a function of the labels and the seed. Those of a publication draw from its generator and reproduce its splits
+row by row; ours draw from `permutation`, which no upgrade changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recipe:
-    """`rows(labels, seed, options)`; `published`: the splits of a publication, if the rows are those it had."""
+    """Recipe of a split, `rows(labels, seed, options)`; `published`: the splits of a publication, on its rows."""
 
     sentence: str
     rows: Callable[[np.ndarray, int, Options], Rows]
@@ -39,7 +39,7 @@ class Options:
 
 
 def k_fold(count: int, seed: int, k: int) -> Rows:
-    """Fold `seed % k` of shuffle `seed // k`: seeds 0 … k − 1 are one k-fold validation."""
+    """Return fold `seed % k` of shuffle `seed // k`: seeds 0 … k − 1 are one k-fold validation."""
     import numpy as np
 
     folds = np.array_split(permutation(count, seed // k), k)
@@ -48,7 +48,7 @@ def k_fold(count: int, seed: int, k: int) -> Rows:
 
 
 def random_80(labels: np.ndarray, seed: int, options: Options) -> Rows:
-    """Fuchs and Kalinke, UAI 2025: 80 % down to a multiple of 16, drawn and then shuffled by PCG64(seed)."""
+    """Return 80 % down to a multiple of 16, drawn and shuffled by PCG64(seed): Fuchs and Kalinke, UAI 2025."""
     import numpy as np
 
     count = int(0.8 * len(labels)) // 16 * 16
@@ -61,7 +61,7 @@ def random_80(labels: np.ndarray, seed: int, options: Options) -> Rows:
 
 
 def stratified(labels: np.ndarray, seed: int, options: Options) -> Rows:
-    """Fuchs and Klein: scikit-learn's stratified folds, shuffled by 42; a further round of seeds takes 43, and so on."""
+    """Return scikit-learn's stratified folds, shuffled by 42, the next round of seeds by 43: Fuchs and Klein."""
     import numpy as np
     from sklearn.model_selection import StratifiedKFold
 
@@ -73,7 +73,7 @@ def stratified(labels: np.ndarray, seed: int, options: Options) -> Rows:
 
 
 def fixed(labels: np.ndarray, seed: int, options: Options) -> Rows:
-    """Xu et al., ICML 2023: torch's random_split with generator 42, the same for every seed."""
+    """Return torch's random_split with generator 42, the same for every seed: Xu et al., ICML 2023."""
     import torch
     from torch.utils.data import random_split
 
@@ -85,11 +85,11 @@ def fixed(labels: np.ndarray, seed: int, options: Options) -> Rows:
 
 
 def stored(labels: np.ndarray, seed: int, options: Options) -> Rows:
-    """Fold `seed` of those that the file brings."""
+    """Return fold `seed` of those in the file."""
     import numpy as np
 
     if not options.file_folds:
-        raise DataError("the file holds no folds `tr` and `te`; take the split k-fold")
+        raise DataError("the file has no folds `tr` and `te`; use the split k-fold")
     test = options.file_folds[seed % len(options.file_folds)]
     return np.setdiff1d(np.arange(len(labels)), test), test
 
@@ -115,26 +115,26 @@ SPLITS = {
     "random-80": Recipe("80 % down to a multiple of 16 by PCG64(seed): Fuchs and Kalinke 2025", random_80, True),
     "stratified": Recipe("scikit-learn's stratified folds, shuffled by 42: Fuchs and Klein", stratified, True),
     "fixed": Recipe("torch's random_split with generator 42, whatever the seed: Xu et al. 2023", fixed, True),
-    "stored": Recipe("the folds that the file brings as `tr` and `te`", stored, True),
+    "stored": Recipe("the folds `tr` and `te` of the file", stored, True),
 }
 
 
-NEED_FOLDS = ("k-fold", "stratified")  # that ask for `folds`
+NEED_FOLDS = ("k-fold", "stratified")
 
 
 def rows_of(where: str, name: str, labels: np.ndarray, seed: int, options: Options) -> Rows:
-    """Training and test rows of a recipe; DataError where the data are too few for it."""
+    """Return training and test rows of a recipe; DataError if there are too few rows for it."""
     if name not in SPLITS:
         raise DataError(f"{where}: the split '{name}' is unknown; it is {' or '.join(map(repr, SPLITS))}.")
     if options.folds < 2:
-        raise DataError(f"{where}: {options.folds} folds are no split; 2 or more are needed.")
+        raise DataError(f"{where}: folds is {options.folds}; at least 2 are needed.")
     if name in NEED_FOLDS and options.folds > len(labels):
-        raise DataError(f"{where}: {options.folds} folds of {len(labels)} rows would be empty; take fewer folds.")
+        raise DataError(f"{where}: {options.folds} folds of {len(labels)} rows would be empty; use fewer folds.")
     if options.test_share <= 0 or not 0 <= options.validation_share < 1 - options.test_share:
         raise DataError(f"{where}: test_share and validation_share leave no training rows.")
     try:
         train, test = SPLITS[name].rows(labels, seed, options)
-    except (ValueError, DataError) as error:  # scikit-learn's and our own sentences
+    except (ValueError, DataError) as error:  # messages of scikit-learn and of this module
         raise DataError(f"{where}: the split {name} cannot be made: {str(error).rstrip('.')}.") from None
     if len(train) < 2 or not len(test):
         raise DataError(

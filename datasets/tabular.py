@@ -1,4 +1,4 @@
-"""Real-world partial-label sets as feature vectors in `.mat` files: `data` n×d, `partial_target` and `target` q×n.
+"""Read real-world partial-label sets: features in `.mat` files, `data` n×d, `partial_target` and `target` q×n.
 
 These sets bring their own candidates. How rows are split, features scaled and rare classes left out are settings: the
 defaults are ours, the others are what publications did.
@@ -38,7 +38,7 @@ KEYS = ("data", "partial_target", "target")
 
 @dataclass(frozen=True)
 class Table:
-    """One set: rows, features and classes; `confirmed` when they were seen in the file itself, not in papers alone."""
+    """One set: rows, features and classes; `confirmed` if they were read from the file itself, not from papers."""
 
     name: str
     title: str
@@ -103,7 +103,7 @@ TABLES = (
 
 
 def _dense(value: Any, key: str, path: Path) -> np.ndarray:
-    """A numeric float64 matrix from a dense or sparse MATLAB variable."""
+    """Return a numeric float64 matrix from a dense or sparse MATLAB variable."""
     import numpy as np
 
     value = value.toarray() if hasattr(value, "toarray") else np.asarray(value)
@@ -113,17 +113,17 @@ def _dense(value: Any, key: str, path: Path) -> np.ndarray:
 
 
 def _indicator(matrix: np.ndarray, key: str, path: Path) -> np.ndarray:
-    """A 0/1 or −1/1 matrix as bool; soft labels are refused."""
+    """Return a 0/1 or −1/1 matrix as bool; soft labels are refused."""
     import numpy as np
 
     values = np.unique(matrix)
     if not np.isin(values, (-1.0, 0.0, 1.0)).all():
-        raise DataError(f"{path}: `{key}` holds other values than 0 and 1, for example {values[-1]:g}.")
+        raise DataError(f"{path}: `{key}` contains values other than 0 and 1, for example {values[-1]:g}.")
     return matrix > 0
 
 
 def orient(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
-    """Features (n, d), candidates (n, q) bool, labels (n,), and notes on what was turned round.
+    """Return features (n, d), candidates (n, q) bool, labels (n,), and notes on transposed matrices.
 
     The usual form is data n×d with labels q×n; copies with either matrix transposed exist.
     """
@@ -137,7 +137,7 @@ def orient(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
     if n is None:
         raise DataError(
             f"{path}: `data` {data.shape}, `partial_target` {candidates.shape} and `target` {target.shape} "
-            f"have no number of rows in common."
+            f"do not have the same number of rows."
         )
     if data.shape[0] != n:
         data = data.T
@@ -153,7 +153,7 @@ def orient(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
     if matrices[1].shape[1] == 1 and partial_targets.shape[1] > 1:  # a column of labels from 1
         labels = matrices[1][:, 0].astype(np.int64) - 1
         if labels.min() < 0 or labels.max() >= partial_targets.shape[1]:
-            raise DataError(f"{path}: `target` holds labels outside 1 … {partial_targets.shape[1]}.")
+            raise DataError(f"{path}: `target` contains labels outside 1 … {partial_targets.shape[1]}.")
     else:
         truth = _indicator(matrices[1], "target", path)
         if truth.shape != partial_targets.shape:
@@ -175,7 +175,7 @@ def orient(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
 
 
 def locate(table: Table, root: Path) -> Path | None:
-    """`root/<name>/*.mat`, `root/realworld/*.mat` or `root/*.mat`, whatever the spelling: "Soccer Player.mat"."""
+    """Find `root/<name>/*.mat`, `root/realworld/*.mat` or `root/*.mat`, whatever the spelling: "Soccer Player.mat"."""
     for folder in (Path(root) / table.name, Path(root) / "realworld", Path(root)):
         if folder.is_dir():
             for path in sorted(folder.glob("*.mat")):
@@ -202,7 +202,7 @@ def load(
     missing_truth: Literal["refuse", "drop", "keep"] = "refuse",
     check_sizes: bool = True,
 ) -> Dataset:
-    """One set, split by seed: `split` names a recipe of `datasets.splits`, `classes` a filter of `chosen_classes`."""
+    """Load one set, split by seed: `split` names a recipe of `datasets.splits`, `classes` a filter of `chosen_classes`."""
     import numpy as np
     import torch
 
@@ -246,13 +246,13 @@ def load(
 def check_known(
     table: Table, path: Path, data: np.ndarray, candidates: np.ndarray, labels: np.ndarray, published: bool
 ) -> list[str]:
-    """Notes on a file that is not as known; DataError where its numbers would not be those of the set's name."""
+    """Return notes on a file that differs from the known one; DataError if it cannot stand for the set."""
     known_sizes, sizes = (table.rows, table.features, table.classes), (*data.shape, candidates.shape[1])
     if sizes != known_sizes:
         form = "{} rows × {} features, {} classes"
         message = f"has {form.format(*sizes)}; {form.format(*known_sizes)} are known"
         if table.confirmed:
-            raise DataError(f"{path} {message}; {_how(table)}, or pass --set dataset.check_sizes=false to take it.")
+            raise DataError(f"{path} {message}; {_how(table)}, or pass --set dataset.check_sizes=false to accept it.")
         return [f"{path.name} {message}"]
     if not table.labels_digest:
         return []
@@ -267,13 +267,13 @@ def check_known(
     if content_digest(data) != table.features_digest:
         return [
             f"{path.name} has other features than the known copy: another scale or sign of columns, or other numbers; "
-            f"published accuracies may be out of reach with it"
+            f"published accuracies may not be reached with it"
         ]
     return []
 
 
 def content_digest(*arrays: np.ndarray) -> str:
-    """SHA-256 of the arrays' content, as little-endian float64 in row order."""
+    """Return the SHA-256 of the arrays' content, as little-endian float64 in row order."""
     import numpy as np
 
     digest = hashlib.sha256()
@@ -285,7 +285,7 @@ def content_digest(*arrays: np.ndarray) -> str:
 def chosen_classes(
     where: str, candidates: np.ndarray, labels: np.ndarray, rule: Literal["all", "present", "frequent"]
 ) -> np.ndarray:
-    """Columns in use, ascending. Rows whose true label is in no other column are left out by the caller.
+    """Return the columns in use, ascending. The caller drops rows whose true label is in no other column.
 
     "present": classes with a true example. "frequent": as many as cover 99 % of the true labels, but those that are
     candidates most often (the released code of Fuchs and Kalinke, UAI 2025).
@@ -313,7 +313,7 @@ def chosen_classes(
 def scale_features(
     data: np.ndarray, train_rows: np.ndarray, test_rows: np.ndarray, scaling: str, scaling_from: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Training and test features. Both sources of min-max leave columns out that are constant over the whole set."""
+    """Scale training and test features. Min-max leaves out columns that are constant over the whole set."""
     import numpy as np
 
     reference = data if scaling_from == "all" else data[train_rows]
@@ -327,7 +327,7 @@ def scale_features(
 
 
 def stored_folds(path: Path, count: int) -> tuple[np.ndarray, ...]:
-    """Test rows of the folds that a file may bring as `te`: a list of row numbers from 1 for each."""
+    """Return the test rows of the folds in a file's `te`: a list of row numbers from 1 for each."""
     import numpy as np
     from scipy.io import whosmat
 
@@ -336,7 +336,7 @@ def stored_folds(path: Path, count: int) -> tuple[np.ndarray, ...]:
     cells = read_mat(path, "te", squeeze=True)[0]
     folds = tuple(np.sort(np.atleast_1d(cell).astype(np.int64).ravel()) - 1 for cell in cells)
     if not np.array_equal(np.sort(np.concatenate(folds)), np.arange(count)):
-        raise DataError(f"{path}: the folds in `te` do not hold every one of the {count:,} rows once.")
+        raise DataError(f"{path}: the folds in `te` do not contain each of the {count:,} rows exactly once.")
     return folds
 
 
@@ -346,7 +346,7 @@ def _how(table: Table) -> str:
 
 
 def find(table: Table, root: Path) -> Availability:
-    """Found when the file is there; its content is checked on loading."""
+    """Report the file as found if it exists; its content is checked on loading."""
     path = locate(table, root)
     if path is None:
         return Availability("missing", f"no {table.stems[0]}.mat in {Path(root) / table.name}", _how(table))

@@ -10,7 +10,7 @@ Partial-Label Learning, TPAMI 2023 (online; arXiv 2106.06152).
 All candidates count alike and nothing is stored. A bounded loss pulls by p_j ([j=k] − p_k): a candidate on which the
 network puts nothing is left alone, where the logarithm would pull hardest. The price: with C classes the first
 gradients are about C times (GCE: C^q times) smaller than those of the cross-entropy. On a hundred classes MAE may
-hardly leave its start; that is the method, and only a larger learning rate helps.
+hardly train; this is a property of the method, and only a larger learning rate helps.
 
 No code of the authors was found. Equations and q follow PLENCH, a third-party benchmark; what is said of the paper is
 from memory. PLENCH expands MAE to (B, C, C) and takes powers of the softmax; the closed form and exp(q log p) agree

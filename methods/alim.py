@@ -1,7 +1,7 @@
 """ALIM — adjusting the label importance mechanism, for candidate sets that may miss the true label.
 
 M. Xu, Z. Lian, L. Feng, B. Liu, J. Tao: ALIM: Adjusting Label Importance Mechanism for Noisy Partial Label Learning,
-NeurIPS 2023 (arXiv 2301.12077). The paper was not at hand; where it is not known, the released code decides.
+NeurIPS 2023 (arXiv 2301.12077). The paper was not available; where it is not known, the released code decides.
 
 PiCO whose candidate mask Y becomes a weight, W = Y + λ(1 − Y): non-candidates count with a prior λ. λ = 0 trusts the
 sets, λ = 1 ignores them.

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 ViewName = Literal["weak", "strong", "distill", "plain"]
 T = TypeVar("T")
-# `field: Added[int] = 0` in a Config: it came after runs were recorded. At its default it is left out of a run's
-# identity, so those runs keep theirs.
+# `field: Added[int] = 0` in a Config: a field that is newer than recorded runs. At its default it is left out of a
+# run's identity, so the identities of those runs stay.
 Added = Annotated[T, "left out of the identity at its default"]
 
 

@@ -220,7 +220,7 @@ def second_forward(network: nn.Module, images: Tensor, bn: str = "update") -> Te
 def draw_mixing(images: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """Draw a mix-up of a batch: coefficient from Beta(α, α), (), and the partner of each row, (B,).
 
-    The coefficient stays on the CPU: a number there multiplies tensors of any device and nobody waits for it.
+    The coefficient stays on the CPU, where it multiplies tensors of any device without synchronisation.
     """
     coefficient = torch.distributions.Beta(alpha, alpha, validate_args=False).sample()
     return coefficient, torch.randperm(len(images), device=images.device)

@@ -10,7 +10,7 @@ Learning, ICLR 2022.
 Self-training with hard labels. v orders classes as the logits do, except for logits between 0 and (1 + √2)/2: it falls
 to 0 at o = 1. It reads the logits' absolute level, which softmax does not, so they may not be shifted.
 
-Of the paper only the abstract was at hand; the rest follows the released code, but for one thing: there v is
+Only the abstract of the paper was available; the rest follows the released code, but for one thing: there v is
 multiplied by the mask and the largest of ALL classes taken, so that a set whose logits are all negative gets a label
 outside itself. The abstract selects "the true label from candidate labels", and so does the default here.
 """

@@ -74,7 +74,7 @@ def class_associative_loss(h: Tensor, candidates: Tensor, gamma: float, variant:
 
 
 class Choice(NamedTuple):
-    """The class that stands for each sample."""
+    """Class that represents each sample."""
 
     classes: Tensor  # (B,) c_i
     counts: Tensor  # (B,) 1, or 0 for a sample that is skipped
@@ -84,7 +84,7 @@ def high_confidence_class(logits: Tensor, candidates: Tensor, selection: Selecti
     """Return arg max over the candidates of each sample. (B, C), (B, C) -> (B,), (B,).
 
     "masked_product" is the released arg max of logit × mask, which leaves the set when all candidate logits are
-    negative; "global" skips samples whose overall arg max is no candidate.
+    negative; "global" skips samples whose overall arg max is not a candidate.
     """
     logits = at_least_float32(logits.detach())
     if selection == "global":

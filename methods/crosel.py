@@ -21,7 +21,7 @@ only, so one optimiser on the sum of their losses trains both.
 
 The release draws a second batch from the selected samples. Here the labelled rows are the selected ones among the batch:
 L_l has the same expectation, but each selected sample is used once per epoch instead of 1/r times. Of the paper the
-abstract, the overview figure and Algorithm 1 were at hand; defaults follow the released code.
+abstract, the overview figure and Algorithm 1 were available; defaults follow the released code.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def selected_share(labels: Tensor) -> Tensor:
 
 
 def crossed_targets(logits: Tensor, candidates: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return the softmax over the candidates of [strong; weak], the targets of [weak; strong]. (2B, C), (B, C) -> (2B, C)."""
+    """Return the candidate softmax of [strong; weak], the targets of [weak; strong]. (2B, C), (B, C) -> (2B, C)."""
     return candidate_softmax(at_least_float32(logits) / temperature, candidates.repeat(2, 1))
 
 
@@ -122,7 +122,7 @@ class CroSel(Method):
 
         @property
         def temperature(self) -> float:
-            """T of the co-mix targets."""
+            """Return T of the co-mix targets."""
             return self.sharpen_T if self.sharpen == "power" else 1.0
 
     candidates: Tensor  # (N, C) bool

@@ -49,7 +49,7 @@ def rectify(logits: Tensor, candidates: Tensor) -> Tensor:
     """Eq. (R) in log space: a = sigmoid(x), so nothing is divided and nothing underflows. (B, C), (B, C) -> (B, C)."""
     v, inside = at_least_float32(logits), candidates.bool()
     sides = torch.where(torch.stack((inside, ~inside)), v, -torch.inf)  # (2, B, C)
-    ours, rest = torch.softmax(sides, 2)  # NaN where there is no non-candidate, of which nothing is used
+    ours, rest = torch.softmax(sides, 2)  # NaN without non-candidates, where it is not used
     worst_inside = torch.where(inside, torch.log_softmax(v, 1), torch.inf).amin(1, keepdim=True)
     x = rest.amax(1, keepdim=True).log() - worst_inside  # log of max n̂ over min p
     x = torch.where(inside.all(1, keepdim=True), torch.inf, x)  # no non-candidate: a = 1
@@ -57,7 +57,7 @@ def rectify(logits: Tensor, candidates: Tensor) -> Tensor:
 
 
 def positive_pairs(confidence: Tensor, candidates: Tensor, all_confidence: Tensor, all_candidates: Tensor) -> Tensor:
-    """Return the pairs that share a candidate and the arg max of their confidence. (B, C) twice, (M, C) twice -> (B, M) bool."""
+    """Return pairs that share a candidate and the arg max of confidence. (B, C) twice, (M, C) twice -> (B, M) bool."""
     overlap = candidates.to(confidence.dtype) @ all_candidates.to(confidence.dtype).T > 0
     return overlap & (confidence.argmax(1)[:, None] == all_confidence.argmax(1))
 
@@ -84,7 +84,7 @@ def weighted_contrastive_loss(
         directions = unit(all_confidence)
         alike = directions[: len(students)] @ directions.T / dist_temp
         positives = positive_pairs(confidence, candidates, all_confidence, all_candidates)
-        positives.fill_diagonal_(False)  # a student is no column of its own row
+        positives.fill_diagonal_(False)  # a student is not its own positive
         weights = masked_softmax(alike, positives)  # sums to 1: the own key is always a positive
         others = torch.cat((keys, queue_features))
         loss = contrastive_loss(students, others, weights, feat_temp, all_candidates.any(1), log_eps)
@@ -115,7 +115,7 @@ class DIRK(Method):
         contrastive_start: int = 1  # first epoch of (W); released code (a queue that is not full is harmless)
         projection_length: int = 128  # released code
         teacher_init: Literal["copy", "independent"] = "copy"  # released: independent
-        always_three_views: bool = False  # released: with λ = 0 the contrastive passes are still made, for nothing
+        always_three_views: bool = False  # released: with λ = 0 the contrastive passes are still made, without effect
 
     queue_features: Tensor  # (K, d) past teacher features, unit rows
     queue_confidence: Tensor  # (K, C) their R

@@ -35,7 +35,7 @@ class Entry:
     state: str = "none"
     config: dict[str, Setting] = field(default_factory=dict)
 
-    @functools.cached_property  # asked once per run of a plan, and resolving a path asks the disk
+    @functools.cached_property  # resolving a path reads the disk, and a plan asks once per run
     def built_in(self) -> bool:
         return self.file.resolve().parent in FOLDERS
 
@@ -53,7 +53,7 @@ def scan(path: Path) -> list[Entry]:
     return entries
 
 
-@functools.lru_cache(maxsize=256)  # most files import from a few, and every search reads all of them
+@functools.lru_cache(maxsize=256)  # files import from each other, and every search reads all of them
 def _parsed(text: str, file: str = "") -> ast.Module:
     return ast.parse(text, filename=file)
 

@@ -1,7 +1,7 @@
 """FREDIS — fusion of refinement and disambiguation, for candidate sets that may miss the true label.
 
 C. Qiao, N. Xu, J. Lv, Y. Ren, X. Geng: FREDIS: A Fusion Framework of Refinement and Disambiguation for Unreliable
-Partial Label Learning, ICML 2023. The paper was not at hand; the released code decides, but for the fields below.
+Partial Label Learning, ICML 2023. The paper was not available; the released code decides, but for the fields below.
 
 Weights C on the labels of the current sets S, a complementary loss on all others, over three views v with
 p^v = softmax(z^v / T):
@@ -62,7 +62,7 @@ def lower_threshold(delta: float, distances: Tensor, count: int, dec: float) -> 
     """Lower δ in steps of `dec` until `count` of the distances (M,) exceed it; it ends at 0."""
     if count == 0:
         return delta
-    at_most = -1.0  # if there are fewer than wanted
+    at_most = -1.0  # if there are fewer than `count`
     if count <= len(distances):
         at_most = float(distances.topk(count).values[-1])
     while delta > 0 and at_most <= delta:

@@ -11,10 +11,10 @@ S. Xia, J. Lv, N. Xu, G. Niu, X. Geng: Towards Effective Visual Representations 
     μ_c ← γ μ_c + (1−γ) v_i  for arg max_{j∈S_i} o_ij = c             both unmixed views, rows then scaled to length 1
     L = L_cls + ψ L_al
 
-PiCO turned round: the linear classifier finds the labels by itself and teaches the prototypes and, through the shared
+PiCO reversed: the linear classifier finds the labels by itself and teaches the prototypes and, through the shared
 encoder, the representation. φ and γ fall linearly over training, ψ rises from 0 over its first epochs.
 
-Of the paper the abstract and the overview figure were at hand; where the rest is known from memory only, defaults
+Of the paper, the abstract and the overview figure were available; where the rest is known from memory only, defaults
 follow the released code.
 """
 

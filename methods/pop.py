@@ -53,7 +53,7 @@ def purify_by_difference(probabilities: Tensor, candidates: Tensor, e: float | T
 
 
 def purified_weights(weights: Tensor, candidates: Tensor) -> Tensor:
-    """Return the averaged weights on the remaining labels, rows summing to 1; uniform where there are none. (N, C) -> same."""
+    """Average the weights on the remaining labels, rows summing to 1; uniform where there are none. (N, C) -> same."""
     weights_inside = weights * candidates.to(weights.dtype)
     total = weights_inside.sum(1, keepdim=True)
     return torch.where(total > 0, weights_inside / total, uniform_confidence(candidates, weights.dtype))
@@ -66,7 +66,7 @@ class Purification(Method):
     class Config:
         warm_up: float = 0.04  # released: no purification in the first 20 of 500 epochs
         roll_window: int = 5  # released: epochs averaged, and distance between rounds
-        short_run: int = 50  # shorter trainings have no room for windows of five: then 1 % of the epochs, at least one
+        short_run: int = 50  # in short trainings 1 % of the epochs, at least one
         theta: float = 1e-3  # released: start of the ratio threshold
         inc: float = 1e-3  # released: its relative growth
         theta_max: float = 0.4  # released: no growth from here on

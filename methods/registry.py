@@ -57,7 +57,7 @@ def discover(plugins: tuple[str | Path, ...] = (), tolerant: bool = False) -> Ca
     """
     catalogue = Catalogue()
     for path in built_in_files():
-        _add(catalogue, path, required=False, reader=methods_in)  # a file without @register is what methods share
+        _add(catalogue, path, required=False, reader=methods_in)  # files without @register hold shared code
     for plugin in plugins:
         _add(catalogue, Path(plugin), required=not tolerant)
     for point in importlib.metadata.entry_points(group="candid.methods"):

@@ -15,7 +15,7 @@ class Setting:
 
     annotation: str
     default: Any
-    added: bool = False  # marked `Added[…]`: younger than recorded runs, so left out of identities at its default
+    added: bool = False  # marked `Added[…]`: newer than recorded runs, so left out of identities at its default
 
     def parse(self, text: str) -> Any:
         """Return a value given as text (`--set`) in the type of the annotation; ValueError says what would fit."""
@@ -30,7 +30,7 @@ class Setting:
 
 def _from_text(text: str, annotation: str) -> Any:
     try:
-        # A choice that is spelled out in the annotation is text, also where it reads like a value ("none").
+        # A choice of the annotation is text, even if it reads like a value ("none").
         return text if annotation == "str" or repr(text) in annotation else ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return {"true": True, "false": False, "none": None}.get(text.lower(), text)

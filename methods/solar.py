@@ -1,7 +1,7 @@
 """SoLar — Sinkhorn label refinery, for long-tailed classes.
 
 H. Wang, M. Xia, Y. Li, Y. Mao, L. Feng, G. Chen, J. Zhao: SoLar: Sinkhorn Label Refinery for Imbalanced Partial-Label
-Learning, NeurIPS 2022 (arXiv 2209.10365). The paper was not at hand; the released code decides.
+Learning, NeurIPS 2022 (arXiv 2209.10365). The paper was not available; the released code decides.
 
 Pseudo-labels T solve an optimal-transport problem: the predictions M = p∘Y of the batch, and of a queue of past ones,
 are scaled so that every sample has mass one and the classes get the shares of an estimated prior r:

@@ -1,4 +1,4 @@
-"""Candidate sets: the draw by a generator's rule, what the sets look like, and the files that all methods share.
+"""Draw candidate sets by a generator's rule, describe them, and store them for all methods.
 
 A matrix depends on (dataset, generator, rate, seed, noise) and on nothing else; it is drawn once and stored with its
 SHA-256.
@@ -26,12 +26,12 @@ from datasets.storage.files import atomic_write, file_name, locked
 from datasets.views import counter
 
 FORMAT = 1
-ROWS = 4096  # worked on at a time, so that memory does not grow with the dataset
+ROWS = 4096  # processed at a time, so that memory does not grow with the dataset
 BISECTION_ROUNDS = 50
-DELETE = "delete it and it is made again"  # how errors about stored files end
-TEMPERATURES = (1e-4, 1e4)  # from all wrong mass on one label to all labels alike
-NEAR_BOUND = 10.0  # factor: so close to these, calibration has found no temperature that means anything
-NEAR_CHANCE = 0.05  # of the way from chance to no mistake
+DELETE = "delete it to draw it again"  # how errors about stored files end
+TEMPERATURES = (1e-4, 1e4)  # from one wrong label to a uniform distribution
+NEAR_BOUND = 10.0  # factor: closer to these, the calibrated temperature is meaningless
+NEAR_CHANCE = 0.05  # of the way from chance to perfect accuracy
 
 
 # Calibration and draw -------------------------------------------------------------------------------------------------
@@ -47,18 +47,18 @@ class Calibration:
 
 
 def expected_size(probabilities: Tensor) -> Tensor:
-    """(N,) expected number of candidates, the true label included."""
+    """Return the expected number of candidates (N,), the true label included."""
     return 1 + probabilities.sum(1)
 
 
 def mean_size(rule: Rule, rows: Rows, rate: float, temperature: float = 1.0) -> float:
-    """Mean of the expected set sizes under a rule with tempered logits."""
+    """Return the mean of the expected set sizes under a rule with tempered logits."""
     parts = _parts(rows, temperature)
     return sum(expected_size(rule(part, rate)).sum().item() for _, part in parts) / len(rows.labels)
 
 
 def calibrate_temperature(rule: Rule, rows: Rows, rate: float, target: float) -> Calibration:
-    """The temperature at which the mean expected size is `target`, by bisection.
+    """Find the temperature at which the mean expected size is `target`, by bisection.
 
     For a rule whose sizes do not fall as the temperature rises. VALEN's do not: a hotter softmax is flatter, and
     Σ min(1, κ r_j) grows with flatness.
@@ -67,8 +67,8 @@ def calibrate_temperature(rule: Rule, rows: Rows, rate: float, target: float) ->
     smallest, largest = (mean_size(rule, rows, rate, temperature) for temperature in TEMPERATURES)
     if not smallest - 1e-6 <= target <= largest + 1e-6:
         raise DataError(
-            f"An average of {target:g} candidates cannot be reached at rate {rate:g}: with these annotator outputs any "
-            f"temperature gives between {smallest:.2f} and {largest:.2f}; change the rate or the target."
+            f"An average of {target:g} candidates cannot be reached at rate {rate:g}: with these annotator outputs "
+            f"temperatures give between {smallest:.2f} and {largest:.2f}; change the rate or the target."
         )
     for _ in range(BISECTION_ROUNDS):
         middle = (low + high) / 2
@@ -81,7 +81,7 @@ def calibrate_temperature(rule: Rule, rows: Rows, rate: float, target: float) ->
 
 
 def reachable(rule: Rule, classes: int, rate: float) -> tuple[float, float]:
-    """Smallest and largest mean size that any annotator can give: sure of one wrong label, or of none."""
+    """Return the smallest and largest mean size for any annotator: certain of one wrong label, or of none."""
     logits = torch.zeros(2, classes, dtype=torch.float64)
     logits[0, -1] = 1e6
     rows = Rows(torch.zeros(2, dtype=torch.int64), classes, logits=logits)
@@ -90,7 +90,7 @@ def reachable(rule: Rule, classes: int, rate: float) -> tuple[float, float]:
 
 
 def draw(probabilities: Tensor, labels: Tensor, seed: int, stream: str, start: int = 0) -> Tensor:
-    """Candidate sets (N, C) bool; every label is drawn on its own and the true one is always in.
+    """Draw candidate sets (N, C) bool; every label is drawn independently and the true one is always included.
 
     The draw of row i is a function of (seed, stream, start + i): sets of a higher rate contain those of a lower one.
     """
@@ -100,7 +100,7 @@ def draw(probabilities: Tensor, labels: Tensor, seed: int, stream: str, start: i
 
 
 def replace_truth(matrix: Tensor, labels: Tensor, noise: float, seed: int, stream: str, start: int = 0) -> Tensor:
-    """Candidate sets (N, C) of the same sizes: with probability `noise` a wrong label stands where the true one was.
+    """Replace the true label by a wrong one with probability `noise`; sizes of the sets (N, C) stay.
 
     The wrong label is one from outside the set. The draw of row i is a function of (seed, stream, start + i): the rows
     of a higher noise contain those of a lower one.
@@ -110,8 +110,8 @@ def replace_truth(matrix: Tensor, labels: Tensor, noise: float, seed: int, strea
     noisy = chance[:, 0] < noise
     if (noisy & matrix.all(1)).any():
         raise DataError(
-            f"Noise {noise:g} meets rows whose candidates are all classes already, so that no wrong label is left to "
-            f"take the true one's place; lower the rate."
+            f"Noise {noise:g} meets rows whose candidates are all classes already, so that no wrong label can "
+            f"replace the true one; lower the rate."
         )
     wrong_labels = chance[:, 1:].masked_fill(matrix, -1.0).argmax(1, keepdim=True)
     noisy_sets = matrix.scatter(1, labels[:, None], False).scatter(1, wrong_labels, True)
@@ -119,7 +119,7 @@ def replace_truth(matrix: Tensor, labels: Tensor, noise: float, seed: int, strea
 
 
 def _parts(rows: Rows, temperature: float) -> Iterator[tuple[int, Rows]]:
-    """First row and rows of every block, logits tempered."""
+    """Yield first row and rows of every block, logits tempered."""
     for block in _row_slices(len(rows.labels)):
         logits = None if rows.logits is None else rows.logits[block].double() / temperature
         yield block.start, replace(rows, labels=rows.labels[block], logits=logits)
@@ -129,7 +129,7 @@ def _row_slices(count: int) -> Iterator[slice]:
     return (slice(start, min(start + ROWS, count)) for start in range(0, count, ROWS))
 
 
-# Candidate sets and what they look like -------------------------------------------------------------------------------
+# Candidate sets and their statistics -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Statistics:
 
 
 def statistics(matrix: Tensor, labels: Tensor, most: int = 20) -> Statistics:
-    """Sizes and confusions of candidate sets (N, C) with true labels (N,), confusions where they are known."""
+    """Return sizes of candidate sets (N, C), and confusions where the true labels (N,) are known."""
     sizes, has_label = matrix.sum(1), labels != UNKNOWN
     counts, share = _confusion_counts(matrix[has_label], labels[has_label])
     pairs = counts.flatten().argsort(descending=True, stable=True)[:most]
@@ -209,7 +209,7 @@ def annotator_in_words(candidates: CandidateSet) -> str:
     words = []
     if meta.get("test_accuracy") is not None:
         train, test = 100 * meta["train_accuracy"], 100 * meta["test_accuracy"]
-        words.append(f"{train:.1f} % right in training, {test:.1f} % on the test set")
+        words.append(f"{train:.1f} % accuracy in training, {test:.1f} % on the test set")
     if "temperature" in meta:
         words.append(f"temperature {meta['temperature']:.4g}")
     return ", ".join(words)
@@ -235,7 +235,7 @@ def quality_warnings(candidates: CandidateSet) -> list[str]:
 
 
 def _confusion_counts(matrix: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """(C, C) images of class y (row) whose set holds j ≠ y (column), and that as a share of class y."""
+    """Return (C, C) images of class y (row) whose set contains j ≠ y (column), and their share of class y."""
     classes = matrix.shape[1]
     counts = torch.zeros(classes, classes, dtype=torch.float64)
     for rows in _row_slices(len(labels)):
@@ -249,21 +249,21 @@ def _confusion_counts(matrix: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def checksum(matrix: np.ndarray) -> str:
-    """SHA-256 of a boolean matrix: its shape and its bits."""
+    """Return the SHA-256 of a boolean matrix: its shape and its bits."""
     digest = hashlib.sha256(f"{matrix.shape[0]}x{matrix.shape[1]}:".encode())
     digest.update(np.packbits(matrix, axis=1).tobytes())
     return digest.hexdigest()
 
 
 def digest_of(content: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical JSON form of a description."""
+    """Return the SHA-256 of the canonical JSON form of a description."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def fingerprint(dataset: Dataset) -> str:
-    """SHA-256 of what candidate labels and annotators depend on: all labels, and training images spread over the set.
+    """Return the SHA-256 of what candidate labels depend on: all labels, and a sample of the training images.
 
-    2,000 images stand for all of them, so that a set of many gigabytes is not read at every start.
+    At most 2,000 images are read, because a set may have many gigabytes.
     """
     superclass = None if dataset.superclass is None else dataset.superclass.tolist()
     digest = hashlib.sha256(json.dumps([dataset.num_classes, superclass, len(dataset.test)]).encode())
@@ -276,7 +276,7 @@ def fingerprint(dataset: Dataset) -> str:
 
 
 def write_arrays(path: Path, **arrays: np.ndarray) -> None:
-    """An `.npz` file that is complete or not there."""
+    """Write an `.npz` file atomically."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     try:
@@ -286,13 +286,13 @@ def write_arrays(path: Path, **arrays: np.ndarray) -> None:
 
 
 def read_arrays(path: Path, what: str, *names: str) -> list[np.ndarray]:
-    """The named arrays of an `.npz` file, without pickle."""
+    """Read the named arrays of an `.npz` file, without pickle."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return [arrays[name] for name in names]
     except Exception as error:  # for a damaged file zlib, zipfile and NumPy raise errors of many kinds
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"The {what} file {path} is damaged or not one ({reason}); {DELETE}.") from None
+        raise DataError(f"The {what} file {path} is damaged or has another format ({reason}); {DELETE}.") from None
 
 
 def as_bytes(meta: Mapping[str, Any]) -> np.ndarray:
@@ -324,7 +324,7 @@ def read(path: Path) -> CandidateSet:
         matrix = np.unpackbits(bits, axis=1, count=columns).astype(bool)
         sha256, version = meta.pop("sha256"), meta.pop("format")
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        raise DataError(f"The candidate file {path} is damaged or not one; {DELETE}.") from None
+        raise DataError(f"The candidate file {path} is damaged or has another format; {DELETE}.") from None
     if version != FORMAT:
         raise DataError(f"The candidate file {path} has format {version}, not {FORMAT}; {DELETE}.")
     if checksum(matrix) != sha256:
@@ -332,7 +332,7 @@ def read(path: Path) -> CandidateSet:
     return CandidateSet(torch.from_numpy(matrix), sha256, meta)
 
 
-# The whole way --------------------------------------------------------------------------------------------------------
+# Drawing or loading ----------------------------------------------------------------------------------------------------
 
 
 def build(
@@ -363,12 +363,12 @@ def build(
         "target_size": target_size,
         "annotator": annotator.identity if entry.annotator and annotator is not None else None,
     }
-    if noise:  # sets stored before there was noise keep their names
+    if noise:  # sets without noise keep the names of earlier versions
         request["noise"] = noise
     setting = f"{generator}-rate{rate:g}" + (f"-noise{noise:g}" if noise else "")
     path = Path(folder) / file_name(dataset.name) / f"{setting}-seed{seed}-{digest_of(request)[:8]}.npz"
     if not path.exists():
-        # The annotator takes its own lock, so it is asked before this one: locks are never nested.
+        # The annotator takes a lock of its own; locks must not be nested.
         annotation = annotator.annotate() if entry.annotator and annotator is not None else None
         with locked(path.with_suffix(".lock")):
             if not path.exists():  # another process may have drawn it while this one waited
@@ -421,7 +421,7 @@ def _check_request(
 def _make(
     dataset: Dataset, rule: Rule, request: Mapping[str, Any], annotation: Annotation | None
 ) -> tuple[Tensor, dict[str, Any]]:
-    """The matrix (N, C), and what is noted beside the request: annotator and temperature."""
+    """Return the matrix (N, C), and what is stored beside the request: annotator and temperature."""
     labels, rate, target = dataset.train.labels, request["rate"], request["target_size"]
     rows = Rows(labels, dataset.num_classes, dataset.superclass, None if annotation is None else annotation.logits)
     details: dict[str, Any] = {}
@@ -445,10 +445,10 @@ def _own(dataset: Dataset, noise: float) -> CandidateSet:
     if dataset.candidates is None:
         others = ", ".join(name for name, entry in generators.GENERATORS.items() if entry.rule is not None)
         raise DataError(
-            f"{dataset.name} brings no candidate sets; add them, or make them with --set data.generator=NAME ({others})."
+            f"{dataset.name} has no candidate sets; add them, or generate them with --set data.generator=NAME ({others})."
         )
     if noise:
-        raise DataError(f"{dataset.name}: noise is for candidate sets that are made; these come with the data.")
+        raise DataError(f"{dataset.name}: noise is for generated candidate sets; these are part of the data.")
     matrix, labels = dataset.candidates.bool(), dataset.train.labels
     check_candidates(
         dataset.name, matrix.numpy(), labels.numpy(), dataset.num_classes, may_lack_truth=dataset.may_lack_truth

@@ -32,7 +32,7 @@ Rule = Callable[[Rows, float], "Tensor"]  # rows, rate -> (B, C) probability tha
 
 @dataclass(frozen=True)
 class Generator:
-    """One way to make candidate sets. Without a rule, the sets are those that the data bring with them."""
+    """A way to make candidate sets. Without a rule, the sets are those of the dataset."""
 
     name: str
     sentence: str  # for `list generators`
@@ -42,7 +42,7 @@ class Generator:
 
 
 def flip_probabilities(logits: Tensor, labels: Tensor, rate: float) -> Tensor:
-    """VALEN's rule (Xu et al., NeurIPS 2021) from annotator logits (B, C) and true labels (B,): min(1, rate·C·r_j).
+    """Return VALEN's (NeurIPS 2021) min(1, rate·C·r_j) from annotator logits (B, C) and true labels (B,).
 
     r is the softmax over the wrong labels. The true label is masked before the softmax, not zeroed after it: a sure
     annotator would leave 0/0.
@@ -52,13 +52,13 @@ def flip_probabilities(logits: Tensor, labels: Tensor, rate: float) -> Tensor:
 
 
 def hierarchical_probabilities(superclass: Tensor, labels: Tensor, rate: float) -> Tensor:
-    """`rate` for the other classes of the same superclass (C,), 0 elsewhere: CIFAR-100H, as in PiCO."""
+    """Return `rate` for the other classes of the same superclass (C,), else 0: CIFAR-100H, as in PiCO."""
     same = superclass[labels][:, None] == superclass
     return (same.double() * rate).scatter(1, labels[:, None], 0.0)
 
 
 def uniform_probabilities(labels: Tensor, classes: int, rate: float) -> Tensor:
-    """`rate` for every other class."""
+    """Return `rate` for every other class."""
     import torch
 
     full = torch.full((len(labels), classes), rate, dtype=torch.float64, device=labels.device)
@@ -83,7 +83,7 @@ _ENTRIES = (
         "every other class with probability `rate`",
         lambda rows, rate: uniform_probabilities(rows.labels, rows.num_classes, rate),
     ),
-    Generator("own", "the data bring their own candidate sets", None),
+    Generator("own", "the candidate sets of the dataset", None),
 )
 GENERATORS = {entry.name: entry for entry in _ENTRIES}
 

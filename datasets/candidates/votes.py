@@ -1,4 +1,4 @@
-"""Candidate sets from the answers of several people."""
+"""Make candidate sets from the answers of several people."""
 
 from __future__ import annotations
 

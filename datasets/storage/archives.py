@@ -17,7 +17,7 @@ class Archive:
     listing: str = ""  # address of a commit's list of files (GitHub's JSON), which names the file and its git_blob
     size: int | None = None
     origin: str = ""
-    terms: str = ""  # what its provider allows, said before the download
+    terms: str = ""  # its provider's terms of use, printed before the download
     folder: str = ""  # below <root>/<name>, where it is unpacked
     unpack: bool = True
 
@@ -27,7 +27,7 @@ _COMMIT = "the repository's commit"
 
 
 def _table(file: str, sha256: str = "", git_blob: str = "") -> tuple[Archive]:
-    """A `.mat` file of a public repository that publishes results on it, at the commit of those results."""
+    """Describe a `.mat` file of a public repository that publishes results on it, at the commit of those results."""
     where = "mathefuchs/pll-with-conformal-candidate-cleaning/0bc1124707aa902bfb4faad872b34abebea07d21"
     url = f"https://raw.githubusercontent.com/{where}/data/realworld-datasets/{file}"
     return (
@@ -36,7 +36,7 @@ def _table(file: str, sha256: str = "", git_blob: str = "") -> tuple[Archive]:
 
 
 def _listed(file: str) -> tuple[Archive]:
-    """A `.mat` file of a public repository whose files we know by the commit alone: its own list says the rest."""
+    """Describe a `.mat` file that is known by its repository's commit alone: size and hash come from the file list."""
     repository, commit = "pruirui/partial_label_realworld_dataset", "a43c823f1cf2575e7fc74bcdfc307463e0bd44bd"
     listing_url = f"https://api.github.com/repos/{repository}/git/trees/{commit}"
     folder = f"https://raw.githubusercontent.com/{repository}/{commit}/"

@@ -1,4 +1,4 @@
-"""Images decoded once: RGB, short side resized, stored one after the other in a memory-mapped file.
+"""Decode images once: RGB, short side resized, one after the other in a memory-mapped file.
 
 A store is two files, `<part>-<side>px-<hash>.pixels` and `.npz` (sizes), the hash being that of the recipe and of the
 file list. The index is written last, by rename, so a store with an index is complete whatever was killed before. One
@@ -30,12 +30,12 @@ ENVIRONMENT = "CANDID_CACHE"  # another folder for the stores, e.g. when the dat
 
 
 def folder(root: Path, name: str) -> Path:
-    """Paths of the stores of one dataset."""
+    """Return the folder of one dataset's stores."""
     return Path(os.environ.get(ENVIRONMENT) or Path(root) / "cache") / name
 
 
 def decode(path: Path, short_side: int) -> np.ndarray:
-    """One image as (3, h, w) uint8: any mode to RGB, short side resized (bilinear, antialiased) as torchvision does."""
+    """Decode one image to (3, h, w) uint8: RGB, short side resized (bilinear, antialiased) as torchvision does."""
     import numpy as np
     from PIL import Image
 
@@ -54,7 +54,7 @@ def decode(path: Path, short_side: int) -> np.ndarray:
 
 
 def recipe_hash(files: Sequence[Path], base: Path, short_side: int) -> str:
-    """Hash of how and from what a store is built. File sizes stand for contents; times are left out, copies keep it."""
+    """Hash what a store depends on. File sizes represent contents; times are left out, so copies have the same hash."""
     import PIL
 
     recipe = {"format": FORMAT, "short_side": short_side, "resize": "bilinear", "pillow": PIL.__version__}
@@ -70,14 +70,14 @@ def recipe_hash(files: Sequence[Path], base: Path, short_side: int) -> str:
 def open_images(
     files: Sequence[Path], labels: Sequence[int], base: Path, store: Path, part: str, short_side: int = SHORT_SIDE
 ) -> Split:
-    """The images `files` as a split read from the store in folder `store`, which is built first when it is not there.
+    """Open the images `files` as a split from the store in folder `store`; it is built first if it does not exist.
 
     `base` is the folder that the file names in the hash are relative to, so that a moved data folder keeps its store.
     """
     import torch
 
     if not files:
-        raise DataError(f"{base}: there is no image in the part '{part}'.")
+        raise DataError(f"{base}: the part '{part}' has no images.")
     stem = f"{part}-{short_side}px"
     pixels = store / f"{stem}-{recipe_hash(files, base, short_side)}.pixels"
     sizes = _read_sizes(pixels, len(files))
@@ -95,7 +95,7 @@ def open_images(
                 f"{store} cannot be written ({reason}); {ENVIRONMENT} names another folder for it."
             ) from None
     if sizes is None:
-        raise DataError(f"The image store {pixels} cannot be read back; is the disk in order?")
+        raise DataError(f"The image store {pixels} cannot be read back; check the disk.")
     sizes_tensor = torch.from_numpy(sizes)
     lengths = 3 * sizes_tensor.prod(1)
     flat = torch.from_file(str(pixels), shared=False, size=int(lengths.sum()), dtype=torch.uint8)
@@ -103,7 +103,7 @@ def open_images(
 
 
 def _read_sizes(pixels: Path, count: int) -> np.ndarray | None:
-    """Sizes (N, 2) of a complete store, or None when there is none or it is damaged."""
+    """Return the sizes (N, 2) of a complete store; None if it does not exist or is damaged."""
     import numpy as np
 
     try:
@@ -119,10 +119,10 @@ def _build(files: Sequence[Path], pixels: Path, short_side: int) -> None:
     import numpy as np
 
     for leftover in pixels.parent.glob(f".{pixels.name.split('-')[0]}-*.partial"):
-        leftover.unlink(missing_ok=True)  # of a killed build: the lock is ours, so nobody is writing it
+        leftover.unlink(missing_ok=True)  # of a killed build: this process has the lock
     sizes: list[tuple[int, int]] = []
     queue = iter(files)
-    # Pillow decodes and resizes outside the interpreter lock. By the piece, so that memory stays small.
+    # Pillow decodes and resizes outside the interpreter lock. In pieces, so that memory stays small.
     with atomic(pixels) as stream, ThreadPoolExecutor(os.cpu_count()) as pool:
         while piece := list(itertools.islice(queue, 256)):
             for image in pool.map(decode, piece, itertools.repeat(short_side)):
@@ -134,7 +134,7 @@ def _build(files: Sequence[Path], pixels: Path, short_side: int) -> None:
 
 
 def _remove_stale(store: Path, stem: str, keep: Path) -> None:
-    """Stores of the same part and size from an older list or recipe. Whoever has one mapped keeps it until the end."""
+    """Remove stores of the same part and size from an older list or recipe; open maps of them stay valid."""
     for path in store.glob(f"{stem}-*"):
         if path.stem != keep.stem:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Downloading a dataset: fetch, resume, verify, unpack without trust, check, and only then move into place.
+"""Download a dataset: fetch, resume, verify, unpack safely, check, and only then move into place.
 
 Everything happens in `<root>/.fetch-<name>/`; `<root>/<name>` changes by rename at the end, so a command that is killed
 leaves either the old state or the new one, and downloads where they stopped when it is run again.
@@ -38,7 +38,7 @@ Check = Callable[[Path], Availability]
 
 
 def show(what: str, size: int, total: int | None) -> None:
-    """The default progress: one line on a terminal, nothing in a log."""
+    """Print progress on one line of a terminal; print nothing to a log."""
     if sys.stderr.isatty():
         of = f" of {total / 1e6:,.1f}" if total else ""
         print(f"\r{what}: {size / 1e6:,.1f}{of} MB", end="\n" if size == total else "", file=sys.stderr, flush=True)
@@ -55,7 +55,7 @@ def fetch(
     """Bring a dataset into `<root>/<name>` and return that folder.
 
     `sources` replaces the table of archives (mirrors); `check` replaces the dataset's own test for completeness.
-    `pause` is the wait in seconds before a broken transfer is taken up again, doubled each time.
+    `pause` is the wait in seconds before an interrupted transfer is resumed, doubled each time.
     """
     root, name = Path(root), SAME_FILES.get(name, name)
     source = get(name)
@@ -81,7 +81,7 @@ def fetch(
             result = check(unpack_folder)
             if result.status != "found":
                 detail = result.detail.replace(str(unpack_folder), str(root))
-                raise DataError(f"{name}: what was unpacked is {result.status}: {detail.rstrip('.')}.")
+                raise DataError(f"{name}: the unpacked set is {result.status}: {detail.rstrip('.')}.")
             _move_in(unpack_folder / name, target)
             shutil.rmtree(work)
     except OSError as error:
@@ -90,7 +90,7 @@ def fetch(
 
 
 def _obtain(name: str, archive: Archive, target: Path, work: Path, progress: Progress, pause: float) -> Path:
-    """The verified file: one that the user has put there, one from an earlier attempt, or a fresh download."""
+    """Return the verified file: the user's, one from an earlier attempt, or a fresh download."""
     for file in (target / archive.file, target.parent / archive.file, work / archive.file):
         if file.is_file():
             problem = _mismatch(file, archive)
@@ -102,7 +102,7 @@ def _obtain(name: str, archive: Archive, target: Path, work: Path, progress: Pro
     if not archive.urls:
         names = ", ".join(a.file for a in ARCHIVES.get(name, (archive,)))
         raise DataError(
-            f"{name}: the publisher's server no longer hands out {archive.file}; put {names} into {target} and run this "
+            f"{name}: the publisher's server no longer provides {archive.file}; put {names} into {target} and run this "
             f"command again, or put the unpacked folders there, {PAGES}."
         )
     work.mkdir(parents=True, exist_ok=True)
@@ -112,23 +112,23 @@ def _obtain(name: str, archive: Archive, target: Path, work: Path, progress: Pro
     problems: list[str] = []
     for url in archive.urls:
         if part.exists() and problems and not (archive.sha256 or archive.md5 or archive.git_blob):
-            part.unlink()  # nothing would show that the halves of two sources do not fit
+            part.unlink()  # without a hash, parts of two sources cannot be told apart
         went_on = part.exists()
         problem = _attempt(url, part, archive, progress, pause)
-        if problem and went_on and not part.exists():  # the old half was to blame: once more from the start
+        if problem and went_on and not part.exists():  # the old part was damaged: start again
             problem = _attempt(url, part, archive, progress, pause)
         if not problem:
             os.replace(part, work / archive.file)
             return work / archive.file
         problems.append(f"{urllib.parse.urlsplit(url).netloc}: {problem}")
     raise DataError(
-        f"{name}: {archive.file} could not be downloaded ({'; '.join(problems)}); run the command again to go on, "
+        f"{name}: {archive.file} could not be downloaded ({'; '.join(problems)}); run the command again to resume, "
         f"or put the file into {target}, {PAGES}."
     )
 
 
 def _attempt(url: str, part: Path, archive: Archive, progress: Progress, pause: float) -> str:
-    """Download and verify; the reason when it failed. Bytes that are not the wanted file are not built upon."""
+    """Download and verify; return the reason of a failure. A file with another hash is deleted."""
     problem = _download(url, part, archive, progress, pause)
     if not problem:
         problem = _mismatch(part, archive)
@@ -139,7 +139,7 @@ def _attempt(url: str, part: Path, archive: Archive, progress: Progress, pause: 
 
 
 def _as_listed(name: str, archive: Archive, target: Path, work: Path, progress: Progress, pause: float) -> Archive:
-    """The archive with address, size and git_blob from its commit's list; spelling is as the list has it."""
+    """Return the archive with address, size and git_blob from its commit's list of files."""
     part = work / "listing.json"
     part.unlink(missing_ok=True)
     reason = _download(archive.listing, part, archive, progress, pause)
@@ -152,7 +152,7 @@ def _as_listed(name: str, archive: Archive, target: Path, work: Path, progress: 
         except StopIteration:
             reason = f"it does not name {archive.file}"
         except (ValueError, KeyError, TypeError):
-            reason = "it is no list of files"
+            reason = "it is not a list of files"
     where = urllib.parse.urlsplit(archive.listing).netloc
     raise DataError(
         f"{name}: the list of files at {where} could not be used ({reason}); run the command again, or put "
@@ -161,7 +161,7 @@ def _as_listed(name: str, archive: Archive, target: Path, work: Path, progress: 
 
 
 def _letters(file: str) -> str:
-    """A file's name without case and signs: FG-NET.mat and fgnet.mat are one."""
+    """Return a file's name without case and punctuation: FG-NET.mat and fgnet.mat are one."""
     return "".join(filter(str.isalnum, file.lower()))
 
 
@@ -198,7 +198,7 @@ def _mismatch(path: Path, archive: Archive) -> str:
 
 
 def _download(url: str, part: Path, archive: Archive, progress: Progress, pause: float) -> str:
-    """Fill `part` from a URL, going on where it stops; the reason when it cannot be completed."""
+    """Fill `part` from a URL, resuming where it stops; return the reason if it cannot be completed."""
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         return "is not an http address"
     failures, reason = 0, ""
@@ -223,7 +223,7 @@ def _download(url: str, part: Path, archive: Archive, progress: Progress, pause:
 
 
 def _transfer(url: str, part: Path, what: str, progress: Progress) -> bool:
-    """One request; whether the file is complete afterwards."""
+    """Send one request; return whether the file is complete afterwards."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "candid-fetch", "Accept-Encoding": "identity"})
     if have:
@@ -240,7 +240,7 @@ def _transfer(url: str, part: Path, what: str, progress: Progress) -> bool:
     with response:
         is_partial = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         if response.status == 206 and not is_partial:
-            raise http.client.HTTPException("the server sent another range than asked for")
+            raise http.client.HTTPException("the server sent another range than requested")
         have = have if is_partial else 0
         length = response.headers.get("Content-Length")
         total = have + int(length) if length is not None and length.isdecimal() else None
@@ -282,7 +282,7 @@ def extract(file: Path, into: Path, label: str | None = None) -> None:
                     continue
                 room -= member.size
                 if room < 0:
-                    raise DataError(f"{label} unpacks to more than the disk has room for.")
+                    raise DataError(f"{label} needs more disk space than is free.")
                 archive.extract(member, into, filter="data")
     except (tarfile.TarError, zlib.error, EOFError) as error:
         reason = str(error).splitlines()[0].rstrip(":")
@@ -294,7 +294,7 @@ def extract(file: Path, into: Path, label: str | None = None) -> None:
 
 
 def _refuse_hostile(member: tarfile.TarInfo, into: Path, label: str) -> None:
-    """Refuse what leads outside, devices and pipes. The filter alone would strip a leading slash and go on."""
+    """Refuse paths outside the folder, devices and pipes. The filter alone would strip a leading slash and continue."""
     parts = member.name.split("/")
     problem = "leads outside its folder" if not parts[0] or ".." in parts or "\\" in member.name else ""
     try:
@@ -308,7 +308,7 @@ def _refuse_hostile(member: tarfile.TarInfo, into: Path, label: str) -> None:
 
 
 def _move_in(folder: Path, target: Path) -> None:
-    """Rename into place: the whole folder when there is none, else entry by entry; a folder in the way is set aside."""
+    """Rename into place: the whole folder if there is none, else entry by entry; existing folders are renamed."""
     if not target.exists():
         os.replace(folder, target)
         return

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, locks that die with their process, and names that any folder can hold."""
+"""Write files atomically, lock files until the process ends, and make safe file names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import IO
 
 
 def file_name(text: str) -> str:
-    """Text as the name of one file or folder: no blank, no separator, no leading dot, so neither `..` nor hidden."""
+    """Return text as the name of one file or folder: no blank, no separator, no leading dot."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._") or "data"
 
 
@@ -26,12 +26,12 @@ def file_name(text: str) -> str:
 
 @contextlib.contextmanager
 def atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name when it is complete and on disk: a kill leaves the old file or the new one."""
+    """Open a file that appears under its name once it is complete and on disk: a kill leaves the old or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            os.fchmod(descriptor, 0o644)  # mkstemp makes files private; data and results are for all who may enter
+            os.fchmod(descriptor, 0o644)  # mkstemp makes files private; data and results may be shared
             yield stream
             stream.flush()
             os.fsync(descriptor)
@@ -43,7 +43,7 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
 
 
 def atomic_write(path: str | Path, content: bytes | str) -> None:
-    """`atomic` for content that is at hand."""
+    """Write content atomically."""
     with atomic(Path(path)) as stream:
         stream.write(content.encode("utf-8") if isinstance(content, str) else content)
 
@@ -93,7 +93,7 @@ class Lock:
 
 
 class Busy(Exception):
-    """Another process holds the lock, and the caller has something better to do than to wait for it."""
+    """Another process holds the lock, and the caller does not want to wait."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
@@ -106,7 +106,7 @@ _waits: ContextVar[bool] = ContextVar("waits", default=True)
 
 @contextlib.contextmanager
 def without_waiting() -> Iterator[None]:
-    """Inside, `locked` raises Busy where it would wait."""
+    """Make `locked` raise Busy instead of waiting, inside this context."""
     token = _waits.set(False)
     try:
         yield
@@ -134,7 +134,7 @@ def locked(path: Path) -> Iterator[None]:
 def is_locked(path: Path) -> bool:
     """Return whether another process holds the lock. A missing or unreadable file counts as free.
 
-    Linux is asked who has it; taking it to find out would make a worker that comes at that moment believe it is taken.
+    On Linux `fcntl` reports the owner; acquiring the lock to find out could turn away a worker that starts just then.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -62,7 +62,7 @@ def _parse(text: str) -> list[tuple[Step, Step]]:
 
 
 def sub_policies(kind: Literal["cifar", "imagenet"], reading: Literal["v2", "extended"]) -> list[tuple[Step, Step]]:
-    """Pairs of (operation, probability, magnitude index)."""
+    """Return pairs of (operation, probability, magnitude index)."""
     if reading == "v2":
         return _parse(_CIFAR if kind == "cifar" else _IMAGENET)
     # the released CIFAR list has .8 where torchvision has .6
@@ -71,7 +71,7 @@ def sub_policies(kind: Literal["cifar", "imagenet"], reading: Literal["v2", "ext
 
 
 def operations(reading: Literal["v2", "extended"]) -> Mapping[str, ops.Operation]:
-    """By the names of the tables; "Ide" leaves the image alone."""
+    """Return the operations by the names of the tables; "Ide" leaves the image unchanged."""
     is_extended = reading == "extended"
 
     def grey(warp: ops.Warp) -> ops.Warp:
@@ -98,7 +98,7 @@ def operations(reading: Literal["v2", "extended"]) -> Mapping[str, ops.Operation
 
 
 def _ramp(name: str, reading: str, size: int) -> tuple[list[float], bool]:
-    """Magnitude of the indices 0…9, and whether its sign (for enhancements: the side of 1) is random."""
+    """Return the magnitude of the indices 0…9, and whether its sign (for enhancements: the side of 1) is random."""
     share = [level / (LEVELS - 1) for level in range(LEVELS)]
     if name in ("ShX", "ShY"):
         return [0.3 * s for s in share], True
@@ -133,7 +133,7 @@ class Tables:
 def tables(
     kind: Literal["cifar", "imagenet"], reading: Literal["v2", "extended"], size: int, device: torch.device
 ) -> Tables:
-    """For square images of side `size`."""
+    """Return the tables for square images of side `size`."""
     by_name = operations(reading)
     names = list(by_name)
     policies = sub_policies(kind, reading)
@@ -154,7 +154,7 @@ def tables(
 
 
 def draw(table: Tables, policy: Tensor, happens: Tensor, sign: Tensor) -> tuple[Tensor, Tensor]:
-    """Uniforms (B,), (B, 2), (B, 2) -> (B, 2) index of the operation (0: none) and (B, 2) its magnitude."""
+    """Return (B, 2) indices of the operation (0: none) and (B, 2) magnitudes from uniforms (B,), (B, 2), (B, 2)."""
     entry = (policy * table.choice.shape[0]).to(torch.int64)
     choice = torch.where(happens < table.probability[entry], table.choice[entry], 0)
     magnitude = table.ramp[choice, table.level[entry]]

@@ -1,4 +1,4 @@
-"""Random numbers as a pure function of where they are used, not of what was drawn before.
+"""Random numbers as a pure function of where they are used, not of earlier draws.
 
 A number depends on (seed, epoch, stream, index, slot) alone. Hence a resumed run, another batch size, another order or
 another device sees the same numbers, and no generator state needs to be saved. The hash is the finaliser of SplitMix64
@@ -18,7 +18,7 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def _signed(value: int) -> int:
-    """The int64 with the same bits as an unsigned 64-bit value."""
+    """Return the int64 with the same bits as an unsigned 64-bit value."""
     value &= _MASK
     return value - (1 << 64) if value >> 63 else value
 
@@ -35,13 +35,13 @@ def _mix(z: Tensor) -> Tensor:
 
 
 def _key(seed: int, epoch: int, stream: int | str) -> int:
-    """64 bits for one (seed, epoch, stream); text keeps the parts apart, so no two triples meet by arithmetic."""
+    """Return 64 bits for one (seed, epoch, stream), hashed from text, so that no two triples collide by arithmetic."""
     text = f"{seed}/{epoch}/{type(stream).__name__}:{stream}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def uniforms(seed: int, epoch: int, stream: int | str, index: Tensor, n: int) -> Tensor:
-    """(B, n) float64 in [0, 1) for the rows `index` (B,) of a data set, on the device of `index`."""
+    """Return (B, n) float64 in [0, 1) for the rows `index` (B,) of a dataset, on the device of `index`."""
     rows = _mix(_mix(index.to(torch.int64) * _signed(_STEP) + _signed(_key(seed, epoch, stream))))
     slots = torch.arange(1, n + 1, device=index.device) * _signed(_STEP)
     bits = _mix(rows.unsqueeze(1) + slots)

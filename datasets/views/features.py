@@ -1,4 +1,4 @@
-"""Augmented views of feature rows, the counterpart of `views.py` for data that are no images."""
+"""Augmented views of feature rows, the counterpart of `views.py` for data other than images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datasets.views.views import check_name
 def feature_views(
     features: Tensor, view: str, *, seed: int, epoch: int, index: Tensor, strong: Noise | None = None
 ) -> Tensor:
-    """One view of features (B, d) of the rows `index` (B,): a function of (seed, epoch, index, view) alone.
+    """Return one view of features (B, d) of the rows `index` (B,): a function of (seed, epoch, index, view) alone.
 
     `strong` replaces the noise of that view.
     """

@@ -45,12 +45,12 @@ def _levels(x: Tensor) -> Tensor:
 
 
 def _where(comparison: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
-    """1.0 where the comparison holds, else 0.0. On a CPU several times faster than `torch.where` on a bool tensor."""
+    """Return 1.0 where the comparison holds, else 0.0; on a CPU several times faster than `torch.where` on a bool tensor."""
     return comparison(a, b, out=torch.empty_like(a))
 
 
 def at_once(images: Tensor) -> int:
-    """How many of these images to work on at once: on a CPU, few enough that they stay in the cache."""
+    """Return how many of these images to process at once: on a CPU, few enough to stay in the cache."""
     return max(_CACHE_ELEMENTS // images[0].numel(), 1) if images.device.type == "cpu" else len(images)
 
 
@@ -58,14 +58,14 @@ def at_once(images: Tensor) -> int:
 
 
 def tap_count(length: Tensor, total: Tensor) -> int:
-    """How many source pixels one pixel of a result needs at most, when `length` of them become `total`."""
+    """Return how many source pixels one pixel of a result needs at most, when `length` of them become `total`."""
     return int((2 * (length.to(torch.float64) / total).clamp(min=1.0)).ceil().max())
 
 
 def taps(
     start: Tensor, length: Tensor, total: Tensor, offset: Tensor, size: int, mirror: Tensor, count: int
 ) -> tuple[Tensor, Tensor]:
-    """Source positions and weights that resize `length` pixels from `start` to `total`, and keep `size` from `offset`.
+    """Return source positions and weights that resize `length` pixels from `start` to `total`, and keep `size` from `offset`.
 
     All but `size` and `count`, the `tap_count`, are (B,). A triangle filter, widened when shrinking ("antialias"). Where `mirror` is set the result
     runs backwards. Returns (B, size, count) int64 positions and float32 weights, multiples of 2^-16.
@@ -86,12 +86,12 @@ def taps(
 
 
 def as_columns(images: Tensor) -> Tensor:
-    """uint8 (N, C, H, W) -> float32 (N, C, W, H), contiguous: the form `resample` reads."""
+    """Convert uint8 (N, C, H, W) to float32 (N, C, W, H), contiguous: the form `resample` reads."""
     return images.transpose(2, 3).to(torch.float32, memory_format=torch.contiguous_format)
 
 
 def _weighted_rows(table: Tensor, position: Tensor, weight: Tensor) -> Tensor:
-    """Rows of `table` (B, C, L, M), mixed: rows position[b] of image b with weight[b] -> (B, C, size, M)."""
+    """Mix rows position[b] of `table` (B, C, L, M) with weight[b] for every image b -> (B, C, size, M)."""
     batch, channels, rows, width = table.shape
     size, count = position.shape[1:]
     first_row = torch.arange(0, batch * channels * rows, rows, device=table.device)
@@ -102,7 +102,7 @@ def _weighted_rows(table: Tensor, position: Tensor, weight: Tensor) -> Tensor:
 
 
 def resample(columns: Tensor, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:
-    """Separable resampling, first along x, then along y, rounded to whole levels after each as Pillow does.
+    """Resample separably, first along x, then along y, rounded to whole levels after each as Pillow does.
 
     columns: (B, C, W, H) from `as_columns`; x, y: `taps` of both axes. Returns (B, C, size, size).
     """
@@ -112,7 +112,7 @@ def resample(columns: Tensor, x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]
 
 @functools.lru_cache(maxsize=8)
 def tap_table(longest: int, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """`taps` that resize 1 … longest pixels to `size`: (2·longest, size, K), the second half mirrored."""
+    """Return the `taps` that resize 1 … longest pixels to `size`: (2·longest, size, K), the second half mirrored."""
     length = torch.arange(1, longest + 1, device=device).repeat(2)
     zero = torch.zeros_like(length)
     mirror = torch.arange(2 * longest, device=device) >= longest
@@ -121,13 +121,13 @@ def tap_table(longest: int, size: int, device: torch.device) -> tuple[Tensor, Te
 
 @functools.lru_cache(maxsize=4)
 def crop_matrices(longest: int, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Every crop of `longest` pixels along y, (longest², size, longest), and along x, (2·longest², longest, size).
+    """Return every crop of `longest` pixels along y, (longest², size, longest), and x, (2·longest², longest, size).
 
     The one for `length` pixels from `start` has the number (length − 1)·longest + start, mirrored longest² more.
     """
     position, weight = tap_table(longest, size, device)
     start = torch.arange(longest, device=device).view(1, -1, 1, 1)
-    column = (position.unsqueeze(1) + start).clamp(max=longest - 1)  # crops beyond the border are never asked for
+    column = (position.unsqueeze(1) + start).clamp(max=longest - 1)  # crops beyond the border are never used
     matrices = torch.zeros(2 * longest, longest, size, longest, device=device)
     matrices.scatter_add_(3, column, weight.unsqueeze(1).expand_as(column))
     # Only x is ever mirrored. Its matrices are the right factor of a product, so they are stored transposed.
@@ -135,7 +135,7 @@ def crop_matrices(longest: int, size: int, device: torch.device) -> tuple[Tensor
 
 
 def crop_by_products(images: Tensor, start: Tensor, length: Tensor, mirror: Tensor, size: int) -> Tensor:
-    """`resample` of crops of small images as two matrix products: the same levels in about half the time.
+    """Crop and resize small images by two matrix products: the levels of `resample` in about half the time.
 
     images: (B, C, H, W) uint8; start, length: (B, 2) along y and x; mirror: (B,) bool. Returns (B, C, size, size)
     uint8. The sums are exact: levels of 8 bits times weights of 17 bits fit into float32's mantissa.
@@ -157,7 +157,7 @@ def crop_by_products(images: Tensor, start: Tensor, length: Tensor, mirror: Tens
 
 
 def crop_one_by_one(images: Tensor, start: Tensor, length: Tensor, mirror: Tensor, out: Tensor) -> Tensor:
-    """Crops resized by torch's 8-bit kernel: (B, 3 or 1, H, W) uint8 -> (B, 3, size, size) whole levels, in `out`.
+    """Crop and resize with torch's 8-bit kernel: (B, 3 or 1, H, W) uint8 -> (B, 3, size, size) whole levels, in `out`.
 
     start, length: (B, 2) along y and x; mirror: (B,) bool. For large images on a CPU, where the kernel takes far
     longer than a turn of the loop.
@@ -174,13 +174,13 @@ def crop_one_by_one(images: Tensor, start: Tensor, length: Tensor, mirror: Tenso
 
 
 def _luma(x: Tensor) -> Tensor:
-    """(B, 1, H, W) whole grey levels."""
+    """Return (B, 1, H, W) whole grey levels."""
     red, green, blue = x.chunk(3, dim=1)
     return (red * _LUMA[0]).add_(green * _LUMA[1]).add_(blue * _LUMA[2]).floor_()
 
 
 def _blend(x: Tensor, other: Tensor, factor: Tensor) -> Tensor:
-    """factor·x + (1 − factor)·other, clipped."""
+    """Return factor·x + (1 − factor)·other, clipped."""
     return _levels(x.mul_(_per_sample(factor)).add_(other * _per_sample(1 - factor)))
 
 
@@ -210,7 +210,7 @@ def contrast(x: Tensor, factor: Tensor) -> Tensor:
 
 @functools.cache
 def _opposite(device: torch.device) -> Tensor:
-    """The points opposite red, green and blue on a circle of six sixths, for `hue`."""
+    """Return the points opposite red, green and blue on a circle of six sixths, for `hue`."""
     return torch.tensor([-3.0, 1.0, -1.0], device=device).view(1, 3, 1, 1)
 
 
@@ -223,7 +223,7 @@ def hue(x: Tensor, shift: Tensor) -> Tensor:
     red, green, blue = x.chunk(3, dim=1)
     largest = torch.maximum(torch.maximum(red, green), blue)
     chroma = largest - torch.minimum(torch.minimum(red, green), blue)
-    # chroma times the hue in sixths, if blue is the largest, then put right where green or red is
+    # chroma times the hue in sixths, if blue is the largest, then corrected where green or red is
     angle = (red - green).add_(chroma, alpha=4)
     angle.addcmul_((blue - red).add_(chroma, alpha=2).sub_(angle), _where(torch.eq, largest, green))
     angle.addcmul_((green - blue).sub_(angle), _where(torch.eq, largest, red)).div_(chroma.clamp(min=1))
@@ -260,7 +260,7 @@ def autocontrast(x: Tensor, _: Tensor) -> Tensor:
 
 
 def _counted(cells: Tensor, count: int) -> Tensor:
-    """How often each of 0 … count − 1 is among the cells. `bincount` makes the host wait for a device twice."""
+    """Count each of 0 … count − 1 among the cells. `bincount` makes the host wait for a device twice."""
     if cells.device.type == "cpu":
         return torch.bincount(cells, minlength=count)
     return torch.zeros(count, dtype=torch.int32, device=cells.device).index_add_(0, cells, torch.ones_like(cells))
@@ -301,13 +301,13 @@ def invert(x: Tensor, _: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=8)
 def _centred(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Positions of columns (W,) and rows (H, 1) about the centre, and half of the width and the height (1, 2, 1)."""
+    """Return positions of columns (W,) and rows (H, 1) about the centre, and half of width and height (1, 2, 1)."""
     column, row = (torch.arange(side, device=device) + 0.5 * (1 - side) for side in (width, height))
     return column, row.view(-1, 1), torch.tensor([0.5 * width, 0.5 * height], device=device).view(1, 2, 1)
 
 
 def affine(x: Tensor, matrix: Tensor, fill: float = 0.0) -> Tensor:
-    """Nearest-neighbour affine map; `fill` outside.
+    """Apply a nearest-neighbour affine map; `fill` outside.
 
     matrix: (B, 6) rows (a, b, c, d, e, f): the source of (x, y) is (ax + by + c, dx + ey + f), in pixels about the
     image's centre.
@@ -342,13 +342,13 @@ class Warp:
 
 @functools.lru_cache(maxsize=32)
 def _warp_numbers(operations: tuple[Operation, ...], height: int, width: int, device: torch.device) -> Tensor:
-    """(O, 7) float64: turn and direction of each operation, zeros for one that is not a warp."""
+    """Return (O, 7) float64: turn and direction of each operation, zeros for one that is not a warp."""
     rows = [(o.turn, *o.direction(height, width)) if isinstance(o, Warp) else (0.0,) * 7 for o in operations]
     return torch.tensor(rows, dtype=torch.float64, device=device)
 
 
 def _warp_matrices(numbers: Tensor, magnitude: Tensor) -> Tensor:
-    """(…, 7) and (…) -> (…, 6), as `affine` takes them."""
+    """Convert (…, 7) and (…) to (…, 6), as `affine` takes them."""
     angle = torch.deg2rad(numbers[..., 0] * magnitude)
     cos, sin, zero = torch.cos(angle), torch.sin(angle), torch.zeros_like(angle)
     return torch.stack((cos, -sin, zero, sin, cos, zero), -1) + numbers[..., 1:] * magnitude.unsqueeze(-1)
@@ -365,7 +365,7 @@ translate_y = Warp(lambda height, width: (0, 0, 0, 0, 0, height))
 
 
 def shear_x_bicubic(x: Tensor, slope: Tensor, fill: float = 0.0) -> Tensor:
-    """`shear_x` with the bicubic filter of Pillow's `transform` (a = −1).
+    """Shear like `shear_x`, with the bicubic filter of Pillow's `transform` (a = −1).
 
     Rows move as wholes, so four taps along the row suffice.
     """
@@ -406,7 +406,7 @@ def erase(x: Tensor, box: Sequence[Tensor], fill: Sequence[float]) -> Tensor:
 
 
 def _groups(operations: Sequence[Operation], counts: Sequence[int], most: int) -> Iterator[tuple[Operation, int]]:
-    """Which operation takes how many of the next samples; adjacent warps with one fill go together."""
+    """Return which operation takes how many of the next samples; adjacent warps with one fill are grouped."""
     work = zip(operations, counts, strict=True)
     for _, run in itertools.groupby(work, key=lambda pair: pair[0].fill if isinstance(pair[0], Warp) else pair[0]):
         same, sizes = zip(*run, strict=True)
@@ -416,7 +416,7 @@ def _groups(operations: Sequence[Operation], counts: Sequence[int], most: int) -
 
 
 def apply_in_rounds(x: Tensor, choice: Tensor, magnitude: Tensor, operations: tuple[Operation, ...]) -> Tensor:
-    """For each column r in turn: operations[choice[b, r]] with magnitude[b, r] on sample b. In place.
+    """Apply operations[choice[b, r]] with magnitude[b, r] to sample b, for each column r in turn. In place.
 
     x: (B, 3, H, W) uint8; choice: (B, R) int64; magnitude: (B, R), both of the host. Each operation copies its samples
     to float32, as many at once as the cache holds, and writes them back as uint8.
@@ -446,7 +446,7 @@ def apply_in_rounds(x: Tensor, choice: Tensor, magnitude: Tensor, operations: tu
 def _apply_on_device(
     x: Tensor, groups: Sequence[Sequence[tuple[Operation, int]]], orders: Tensor, magnitude: Tensor, matrix: Tensor
 ) -> Tensor:
-    """The rounds with as few launches as they can do with: samples stay sorted by operation from round to round.
+    """Apply the rounds with few kernel launches: samples stay sorted by operation from round to round.
 
     orders, magnitude (B, R) and matrix (B, R, 6) are of the host and sorted; one copy takes them to the device.
     """
@@ -469,18 +469,18 @@ def _apply_on_device(
 
 
 def as_bytes(x: Tensor) -> Tensor:
-    """Levels as uint8, fractions cut off. By way of int16: the CPU's cast from float32 to uint8 is not vectorised."""
+    """Convert levels to uint8, fractions cut off; via int16, because a CPU's cast to uint8 is not vectorised."""
     return x.to(torch.int16).to(torch.uint8)
 
 
 def _words(x: Tensor) -> Tensor:
-    """(B, …) uint8 -> (B, n) of the same memory as int64, if eight bytes divide it: fewer elements to copy."""
+    """View (B, …) uint8 as (B, n) int64 of the same memory, if eight bytes divide it: fewer elements to copy."""
     flat = x.view(len(x), -1)
     return flat if flat.shape[1] % 8 else flat.view(torch.int64)
 
 
 def apply_one_by_one(x: Tensor, choice: Tensor, magnitude: Tensor, operations: Sequence[Operation]) -> Tensor:
-    """What `apply_in_rounds` does, image by image on float32 levels: one large image fills the cache."""
+    """Apply the operations like `apply_in_rounds`, image by image on float32 levels: one large image fills the cache."""
     for row, operation_numbers in enumerate(choice.tolist()):
         part = x[row : row + 1]
         for r, pick in enumerate(operation_numbers):

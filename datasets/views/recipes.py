@@ -1,4 +1,4 @@
-"""How images and feature rows of one kind of data are augmented. Needs no torch: a data set's file may state its own recipe."""
+"""Settings of the augmentation of images and feature rows. Needs no torch: a dataset's file may define its own recipe."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 RGB = tuple[float, float, float]
-# What a method gets where it asks for a weak and for a strong view; the first of each is CEL's, and the default.
+# Choices for the weak and the strong view; the first of each is CEL's and the default.
 WEAK = ("simclr", "crop-flip", "plain")
 STRONG = ("randaugment", "autoaugment")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How images of one kind of data are augmented."""
+    """Augmentation of the images of one kind of data."""
 
     size: int  # side of the result
     scale: tuple[float, float]  # share of the area that a crop covers
@@ -28,12 +28,12 @@ class Recipe:
     distill: Literal["cifar", "imagenet", "strong"] = "cifar"  # AutoAugment's policy, or the operations of `strong`
     test_resize: int | None = None  # shorter side before the centre crop; None: the whole image becomes size × size
     autoaugment: Literal["v2", "extended"] = "v2"
-    weak: str = WEAK[0]  # what the view of this name is; see views.py
+    weak: str = WEAK[0]  # operations of the view of this name; see views.py
     strong: str = STRONG[0]
 
 
 def with_normalisation(recipe: Recipe, how: str) -> Recipe:
-    """The recipe with the mean and deviation of "mean/std", one number or three each; empty: as it is."""
+    """Return the recipe with the mean and deviation of "mean/std", one number or three each; empty: unchanged."""
     if not how:
         return recipe
     mean, std = (_rgb(part) for part in how.split("/"))
@@ -41,7 +41,7 @@ def with_normalisation(recipe: Recipe, how: str) -> Recipe:
 
 
 def is_normalisation(how: str) -> bool:
-    """Whether `with_normalisation` can read it."""
+    """Return whether `with_normalisation` can read the text."""
     try:
         return not how or all(value > 0 for value in [_rgb(part) for part in how.split("/", 1)][1])
     except (ValueError, IndexError):
@@ -67,7 +67,7 @@ FINE_GRAINED = Recipe(
     test_resize=256,
 )
 # Digits change their meaning when mirrored, and half of one is no longer readable: AutoAugment's shifts of up to 45 % of
-# the side push them out of the image, so that DIRK's student would never see some of them.
+# the side push them out of the image, so DIRK's student would never see some of them.
 DIGITS = Recipe(
     size=16,
     scale=(0.8, 1.0),
@@ -81,12 +81,12 @@ DIGITS = Recipe(
 
 @dataclass(frozen=True)
 class Noise:
-    """What a view of feature rows adds."""
+    """Noise that a view adds to feature rows."""
 
     deviation: float  # of the Gaussian noise added, in units of the scaled feature
     dropped: float  # share of features set to 0, their mean
     fixed: bool = False  # one noisy copy for the whole training instead of one per epoch
 
 
-# Our choice: no augmentation is published for feature tables. Every other view is the features themselves.
+# Our choice, because no augmentation is published for feature tables. Other views are the unchanged features.
 NOISE = {"strong": Noise(0.1, 0.2), "distill": Noise(0.2, 0.0)}

@@ -1,4 +1,4 @@
-"""Small tensors of the host sent to a device without waiting for it."""
+"""Send small tensors from the host to a device without waiting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ALIGN = 16  # bytes, so that a part of the buffer can be read as any type
 
 
 def to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """The tensors on the device, by one copy from pinned memory; on a CPU they are there already.
+    """Return the tensors on the device, by one copy from pinned memory; on a CPU they are there already.
 
     torch keeps pinned memory for later calls, and does not reuse it before the copy is done.
     """

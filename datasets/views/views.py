@@ -1,4 +1,4 @@
-"""Augmented views of a batch of images, on the device the images are on; what to do with each is decided on the host.
+"""Augmented views of a batch of images, on the images' device; random decisions are made on the host.
 
 A view is a function of (seed, epoch, index, name) and the image: the same image in another batch, another order or
 a resumed run gets the same view. All samples of a batch are worked on at once, each with its own draws; see
@@ -66,7 +66,7 @@ WEAK_OPERATIONS: tuple[ops.Operation, ...] = (
 )
 _GRAY, _NOTHING = 4, 5
 _CPU_ELEMENTS = 3 << 20  # of a view made at once on a CPU: 3 MB as uint8, which the cache holds
-_LARGE = 128  # side of a view from which on a CPU takes images one by one: a turn of the loop costs little beside one
+_LARGE = 128  # side of a view from which a CPU processes images one by one: the loop then costs little
 _SMALL = 32  # side of images and views up to which a CPU keeps all crops as matrices (8 MB)
 
 
@@ -78,14 +78,14 @@ class Draws:
         self._used = 0
 
     def take(self, columns: int) -> Tensor:
-        """(B, columns) in [0, 1)."""
+        """Return the next numbers (B, columns) in [0, 1)."""
         self._used += columns
         if self._used > self._uniforms.shape[1]:
             raise ValueError(f"a view draws {self._used} numbers per image; only {self._uniforms.shape[1]} were made")
         return self._uniforms[:, self._used - columns : self._used]
 
     def one(self) -> Tensor:
-        """(B,) in [0, 1)."""
+        """Return the next number (B,) in [0, 1)."""
         return self.take(1).squeeze(1)
 
 
@@ -103,7 +103,7 @@ class Box:
 
 
 def draw_crop(draws: Draws, sizes: Tensor, scale: tuple[float, float], ratio: tuple[float, float]) -> Box:
-    """RandomResizedCrop's rectangle inside (h, w) = sizes (B, 2): ten tries, then the largest central crop."""
+    """Draw RandomResizedCrop's rectangle inside (h, w) = sizes (B, 2): ten tries, then the largest central crop."""
     height, width = sizes.to(torch.float64).unbind(1)
     area = (height * width).unsqueeze(1) * (scale[0] + (scale[1] - scale[0]) * draws.take(CROP_TRIES))
     low, high = math.log(ratio[0]), math.log(ratio[1])
@@ -123,7 +123,7 @@ def draw_crop(draws: Draws, sizes: Tensor, scale: tuple[float, float], ratio: tu
 
 @dataclass(frozen=True)
 class Crop:
-    """What is cut out of each image, along y and x: (B, 2) int64 each; and whether it is mirrored, (B,) bool."""
+    """Cut-out of each image along y and x, (B, 2) int64 each, and whether it is mirrored, (B,) bool."""
 
     start: Tensor
     length: Tensor
@@ -134,7 +134,7 @@ class Crop:
 
 
 def draw_jitter(draws: Draws, recipe: Recipe) -> tuple[Tensor, Tensor]:
-    """(B, 5) indices into WEAK_OPERATIONS and their magnitudes: the jitters in a random order, then perhaps grey."""
+    """Draw (B, 5) indices into WEAK_OPERATIONS and magnitudes: the jitters in a random order, then perhaps grey."""
     happens = draws.one() < recipe.jitter_probability
     orders = torch.tensor(list(itertools.permutations(range(4))), device=happens.device)
     order = orders[(draws.one() * len(orders)).to(torch.int64)]  # (B, 4)
@@ -148,7 +148,7 @@ def draw_jitter(draws: Draws, recipe: Recipe) -> tuple[Tensor, Tensor]:
 
 
 def draw_rand_augment(draws: Draws) -> tuple[Tensor, Tensor]:
-    """(B, 3) indices into RAND_AUGMENT, with replacement, and (B, 3) magnitudes."""
+    """Draw (B, 3) indices into RAND_AUGMENT, with replacement, and (B, 3) magnitudes."""
     choice = (draws.take(RAND_AUGMENT_ROUNDS) * len(RAND_AUGMENT)).to(torch.int64)
     share = draws.take(RAND_AUGMENT_ROUNDS)
     ranges = torch.tensor([span for _, *span in RAND_AUGMENT], dtype=torch.float64, device=share.device)
@@ -157,7 +157,7 @@ def draw_rand_augment(draws: Draws) -> tuple[Tensor, Tensor]:
 
 
 def draw_cutout(draws: Draws, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Top, left, bottom, right (all included) of RandAugment's last square."""
+    """Draw top, left, bottom, right (all included) of RandAugment's last square."""
     side = draws.one() * (CUTOUT_LARGEST * size)
     left = (draws.one() * size - side / 2).clamp(min=0).floor()
     top = (draws.one() * size - side / 2).clamp(min=0).floor()
@@ -165,7 +165,7 @@ def draw_cutout(draws: Draws, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor
 
 
 def draw_hole(draws: Draws, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Top, left, bottom, right (all included) of DIRK's Cutout: a square about a pixel, cut at the border."""
+    """Draw top, left, bottom, right (all included) of DIRK's Cutout: a square about a pixel, cut at the border."""
     row, column = (draws.take(2) * size).floor().unbind(1)
     half = int(DISTILL_HOLE * size) // 2
     return row - half, column - half, row + half - 1, column + half - 1
@@ -185,16 +185,16 @@ class Views:
     def __call__(
         self, images: Tensor, index: Tensor, names: Sequence[str], epoch: int, sizes: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """One float32 batch (B, 3, size, size), normalised, per name; a repeated name gives independent draws.
+        """Return one normalised float32 batch (B, 3, size, size) per name; a repeated name gives independent draws.
 
         images: uint8 (B, 3 or 1, H, W). sizes: (B, 2) height and width of each image, if the storage is padded at
-        the bottom and the right. index: (B,) rows in the data set.
+        the bottom and the right. index: (B,) rows in the dataset.
         """
         for name in names:
             check_name(name)
         _check(images)
         padded, sizes = sizes is not None, _sizes(images, sizes)
-        index = index.cpu()  # decisions are made on the host: a device would be waited for at every one of them
+        index = index.cpu()  # decisions are made on the host; on a device each would synchronise
         works = []
         for i, name in enumerate(names):
             if name == "plain" or (name == "weak" and self.recipe.weak == "plain"):
@@ -206,19 +206,19 @@ class Views:
         return self._rendered(images, works)
 
     def test(self, images: Tensor, sizes: Tensor | None = None) -> Tensor:
-        """The test transform: (B, 3, size, size) float32, normalised."""
+        """Return the test transform: (B, 3, size, size) float32, normalised."""
         _check(images)
         return self._rendered(images, [self._plain(_sizes(images, sizes), sizes is not None)])[0]
 
     def test_levels(self, images: Tensor, sizes: Tensor | None = None) -> Tensor:
-        """The test transform before it is normalised: (B, 3, size, size) uint8."""
+        """Return the test transform before it is normalised: (B, 3, size, size) uint8."""
         _check(images)
         levels = self._plain_levels(_sizes(images, sizes), sizes is not None)
         with torch.no_grad():
             return levels(_Source(images, self.recipe.size), slice(None)).to(torch.uint8)
 
     def normalised(self, levels: Tensor) -> Tensor:
-        """(B, 3, size, size) float32 of whole levels."""
+        """Return whole levels as normalised (B, 3, size, size) float32."""
         result = torch.empty(levels.shape, device=levels.device)
         with torch.no_grad():
             self._normalised(levels, result)
@@ -319,7 +319,7 @@ class Views:
         return work
 
     def _plain_levels(self, sizes: Tensor, padded: bool) -> Callable[[_Source, slice], Tensor]:
-        """What gives the plain view of a chunk before it is normalised."""
+        """Return a function that gives the plain view of a chunk before it is normalised."""
         size = self.recipe.size
         total = self._resized(sizes)
         # halves of the centre crop's offset are rounded to the even number, as in torchvision
@@ -328,7 +328,7 @@ class Views:
 
         def levels(source: _Source, rows: slice) -> Tensor:
             if not padded and self.recipe.test_resize is None and source.images.shape[2:] == (size, size):
-                return _three_channels(source.images)  # of the right size already
+                return _three_channels(source.images)  # already of the right size
             no_flip = zero[rows, 0] > 0
             y, x = source.taps(zero[rows], sizes[rows], total[rows], offset[rows], no_flip)
             return source.resampled(y, x)
@@ -337,16 +337,16 @@ class Views:
 
     makers = {"weak": _weak, "strong": _strong, "distill": _distill}  # by name; "plain" draws nothing
 
-    # steps they share -------------------------------------------------------------------------------------------------
+    # common steps ----------------------------------------------------------------------------------------------------
 
     def _resized(self, sizes: Tensor) -> Tensor:
-        """(B, 2) height and width after the resizing of the test transform."""
+        """Return (B, 2) height and width after the resizing of the test transform."""
         if self.recipe.test_resize is None:
             return torch.full_like(sizes, self.recipe.size)
         return self.recipe.test_resize * sizes // sizes.amin(1, keepdim=True)  # the longer side rounded down
 
     def _flipped(self, draws: Draws) -> Tensor:
-        """(B,) bool. The number is drawn even where nothing is flipped, so that recipes draw alike."""
+        """Return (B,) bool. The number is drawn even where nothing is flipped, so that all recipes draw alike."""
         return (draws.one() < 0.5) & self.recipe.flip
 
     def _crop(self, sizes: Tensor, draws: Draws) -> Crop:
@@ -355,7 +355,7 @@ class Views:
         return Crop(start, length, self._flipped(draws))
 
     def _shifted(self, source: _Source, sizes: Tensor, flip: Tensor, shift: Tensor) -> Tensor:
-        """The whole image, flipped half of the time, then shifted by up to 4 pixels with reflected borders."""
+        """Flip the whole image half of the time, then shift it by up to 4 pixels with reflected borders."""
         size = self.recipe.size
         zero, total = torch.zeros_like(sizes), torch.full_like(sizes, size)
         where = torch.arange(size, device=shift.device) + shift.unsqueeze(2)  # (B, 2, size)
@@ -369,7 +369,7 @@ class Views:
         return source.resampled(y, x)
 
     def _normalised(self, x: Tensor, out: Tensor, box: Sequence[Tensor] = ()) -> None:
-        """Whole levels, with the box painted over, -> mean 0, standard deviation 1 over the training set, in `out`."""
+        """Paint the box over whole levels and normalise them into `out`."""
         factor, offset = _scaling(self.recipe.mean, self.recipe.std, x.device)
         box = to_device(box, x.device) if box else ()
         for part, target, *edges in zip(*(v.split(ops.at_once(x)) for v in (x, out, *box)), strict=True):
@@ -389,7 +389,7 @@ def check_name(view: str) -> None:
 
 @cache
 def _scaling(mean: RGB, std: RGB, device: torch.device) -> tuple[Tensor, Tensor]:
-    """What levels are multiplied with, and what is added then."""
+    """Return factor and offset that normalise levels."""
     centre, width = (torch.tensor(v, dtype=torch.float64).view(1, 3, 1, 1) for v in (mean, std))
     return (1 / (255 * width)).float().to(device), (-centre / width).float().to(device)
 
@@ -400,7 +400,7 @@ def _check(images: Tensor) -> None:
 
 
 def _sizes(images: Tensor, sizes: Tensor | None) -> Tensor:
-    """(B, 2) int64 height and width; without padding, those of the storage."""
+    """Return (B, 2) int64 height and width; without padding, those of the storage."""
     if sizes is not None:
         return sizes.to("cpu", torch.int64)
     return torch.tensor(images.shape[2:]).expand(images.shape[0], 2)
@@ -414,11 +414,11 @@ class _Source:
 
     @cached_property
     def columns(self) -> Tensor:
-        """The images in the form that resampling reads."""
+        """Return the images in the form that resampling reads."""
         return ops.as_columns(self.images)
 
     def augmented(self, crop: Crop, choice: Tensor, magnitude: Tensor, operations: tuple[ops.Operation, ...]) -> Tensor:
-        """The crops after all rounds of operations: (B, 3, size, size) whole levels, uint8 or float32."""
+        """Return the crops after all rounds of operations: (B, 3, size, size) whole levels, uint8 or float32."""
         if self.size >= _LARGE and self.images.device.type == "cpu":
             crops = torch.empty(self.images.shape[0], 3, self.size, self.size)
             ops.crop_one_by_one(self.images, crop.start, crop.length, crop.mirror, crops)
@@ -426,7 +426,7 @@ class _Source:
         return ops.apply_in_rounds(self.cropped(crop), choice, magnitude, operations)
 
     def cropped(self, crop: Crop) -> Tensor:
-        """(B, 3, size, size) uint8."""
+        """Return the crops, (B, 3, size, size) uint8."""
         if max(self.images.shape[2:]) <= _SMALL and self.size <= _SMALL and self.images.device.type == "cpu":
             crops = ops.crop_by_products(self.images, crop.start, crop.length, crop.mirror, self.size)
             return _three_channels(crops)
@@ -435,7 +435,7 @@ class _Source:
         return ops.as_bytes(self.resampled(y, x))
 
     def taps(self, start: Tensor, length: Tensor, total: Tensor, offset: Tensor, flip: Tensor) -> tuple[Taps, Taps]:
-        """`ops.taps` along y and x, on the device of the images; all (B, 2), flip (B,) bool for x."""
+        """Return `ops.taps` along y and x, on the device of the images; all (B, 2), flip (B,) bool for x."""
         mirror = torch.stack((torch.zeros_like(flip), flip), 1)
         flat = [v.T.reshape(-1) for v in (start, length, total, offset, mirror)]
         count = ops.tap_count(flat[1], flat[2])
@@ -445,12 +445,12 @@ class _Source:
         return (y, weight_y), (x, weight_x)
 
     def resampled(self, y: Taps, x: Taps) -> Tensor:
-        """(B, 3, size, size) whole levels."""
+        """Return (B, 3, size, size) whole levels."""
         return _three_channels(ops.resample(self.columns, x, y))
 
 
 def _three_channels(x: Tensor) -> Tensor:
-    """One grey channel becomes three."""
+    """Repeat one grey channel three times."""
     return x.repeat(1, 3, 1, 1) if x.shape[1] == 1 else x
 
 

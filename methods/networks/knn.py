@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-BLOCK_ENTRIES = 2**26  # distances alive at once: 256 MB in float32
+BLOCK_ENTRIES = 2**26  # distances in memory at once: 256 MB in float32
 GROUP = 64  # columns that share one minimum in the search for the smallest distances
 SPARE = 8  # neighbours beyond k whose order is settled by exact differences, against rounding in the matrix product
 
@@ -26,8 +26,8 @@ def nearest_neighbours(features: Tensor, k: int, block_entries: int = BLOCK_ENTR
         return torch.empty(n, 0, dtype=torch.long, device=features.device)
     features = features if features.dtype == torch.float64 else features.float()
     centred = features - features.mean(0)  # distances stay; the cancellation in ‖x‖² + ‖y‖² − 2x·y shrinks
-    # ‖y‖² rides along as one more coordinate, so a block is one product; ‖x‖² is constant in a row and left out.
-    # Rows that fill up the last group are infinitely far.
+    # ‖y‖² is one more coordinate, so a block is one product; ‖x‖² is constant in a row and left out.
+    # Padding rows of the last group are infinitely far.
     width = -(-n // GROUP) * GROUP
     rows = torch.cat([centred, centred.new_ones(n, 1)], dim=1)
     columns = features.new_zeros(width, dim + 1)
@@ -44,7 +44,7 @@ def nearest_neighbours(features: Tensor, k: int, block_entries: int = BLOCK_ENTR
             torch.mm(rows[start:stop], columns.T, out=part)
             own = torch.arange(start, stop, device=features.device)
             part.scatter_(1, own.unsqueeze(1), torch.inf)
-            shortlist = smallest(part, min(k + SPARE, n - 1)).clamp_max(n - 1)  # NaN sorts behind the filling
+            shortlist = smallest(part, min(k + SPARE, n - 1)).clamp_max(n - 1)  # NaN sorts after the padding
             nearest[start:stop] = _rerank(features, own, shortlist, k)
     return nearest
 
@@ -76,9 +76,7 @@ def _rerank(features: Tensor, own: Tensor, shortlist: Tensor, k: int) -> Tensor:
 @contextmanager
 def _full_precision(device_type: str) -> Iterator[None]:
     """Switch autocast and TF32 off: three digits do not separate neighbours."""
-    products = (
-        torch.backends.cuda.matmul
-    )  # torch's switch for all devices cannot be mixed with this one, which runs set
+    products = torch.backends.cuda.matmul  # torch's newer switch cannot be combined with this one, which runs set
     before, products.allow_tf32 = products.allow_tf32, False
     try:
         with torch.autocast(device_type, enabled=False):

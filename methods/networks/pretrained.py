@@ -28,7 +28,7 @@ class PublishedWeights:
     hub: str  # repository on the hub; empty: there are none, or elsewhere
     mean: RGB
     std: RGB
-    filename: str = ""  # in the repository, where it is not the usual one
+    filename: str = ""  # in the repository, if not the usual one
     url: str = ""  # of weights that are not on the hub
     custom: bool = False  # read by code of the network's own
 
@@ -48,9 +48,9 @@ class Package:
         return next((path for folder in folders if (path := Path(folder) / self.file).is_file()), None)
 
 
-TIMM_NAMES = {"resnet34-imagenet": "resnet34.tv_in1k"}  # encoders with timm's weights under a name of their own
+TIMM_NAMES = {"resnet34-imagenet": "resnet34.tv_in1k"}  # encoders whose name is not timm's
 HALVES: RGB = (0.5, 0.5, 0.5)
-PUBLISHED = {  # those of profiles, so that planning needs no torch; a test holds them against timm's own list
+PUBLISHED = {  # of profiles, so that planning needs no torch; a test compares them with timm's list
     "resnet34.tv_in1k": PublishedWeights("resnet34.tv_in1k", "timm/resnet34.tv_in1k", *IMAGENET),
     "tf_efficientnet_lite0": PublishedWeights(
         "tf_efficientnet_lite0", "timm/tf_efficientnet_lite0.in1k", HALVES, HALVES
@@ -84,7 +84,7 @@ def published_weights(network: str) -> PublishedWeights | None:
 
     config: Any
     if not timm.is_model(name.split(".")[0]):
-        return None  # `backbones` says so, with a suggestion
+        return None  # `backbones` raises an error with a suggestion
     try:
         config = timm.models.get_pretrained_cfg(name)
     except RuntimeError:  # a tag that the model does not have
@@ -137,11 +137,11 @@ def why_no_hub() -> str:
             urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=HUB_SECONDS).close()
             answer[0] = ""
         except urllib.error.HTTPError:
-            answer[0] = ""  # an answer, whatever it says
+            answer[0] = ""  # any answer will do
         except (OSError, ValueError) as error:
             answer[0] = f"{address} cannot be reached ({getattr(error, 'reason', error)})"
 
-    # A name server that does not answer takes its own time, which no timeout of a request shortens.
+    # The request's timeout does not apply to a name server that does not answer.
     request = threading.Thread(target=ask, daemon=True)
     request.start()
     request.join(HUB_SECONDS)

@@ -330,7 +330,7 @@ def test_a_file_of_another_request_is_not_taken(dataset: Dataset, tmp_path: Path
         (("uniform", float("nan"), 0), "not a probability"),
         (("uniform", 0.3, -1), "negative"),
         (("instance", 0.3, 0), "needs an annotator"),
-        (("own", 0.3, 0), "brings no candidate sets"),
+        (("own", 0.3, 0), "has no candidate sets"),
     ],
 )
 def test_wrong_requests_get_one_sentence(

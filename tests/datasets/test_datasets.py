@@ -274,7 +274,7 @@ def test_wrong_labels_are_told(tmp_path):
     with pytest.raises(DataError, match="outside 0 … 1 for 2 classes"):
         load_cut("cub200", tmp_path)
     (base / "image_class_labels.txt").write_text("1 1\n2 1\n3 x\n4 3\n")
-    with pytest.raises(DataError, match=r"image_class_labels.txt: 'x' stands where a whole number"):
+    with pytest.raises(DataError, match=r"image_class_labels.txt: 'x' is not an integer"):
         load_cut("cub200", tmp_path)
 
 
@@ -479,12 +479,12 @@ def with_value(value: float):
     ("changes", "message"),
     [
         ({"data": with_value(np.nan)}, r"Lost\.mat: 1 feature value NaN or infinite, the first in row 2, column 3"),
-        ({"data": lambda x: x[:-1]}, r"Lost\.mat: `data` \(39, 5\).* no number of rows in common"),
+        ({"data": lambda x: x[:-1]}, r"Lost\.mat: `data` \(39, 5\).* the same number of rows"),
         ({"data": lambda x: cells("a", "b")}, r"Lost\.mat: `data` is not a numeric matrix"),
         ({"target": lambda t: t[:3]}, r"Lost\.mat: .*rows? of `target` without exactly one|Lost\.mat: .* 4 classes"),
         ({"target": lambda t: t * 0}, r"Lost\.mat: 40 rows of `target` without exactly one true label"),
         ({"target": lambda t: None}, r"Lost\.mat has no variable `target`"),
-        ({"partial_target": lambda p: p * 0.5}, r"Lost\.mat: `partial_target` holds other values than 0 and 1"),
+        ({"partial_target": lambda p: p * 0.5}, r"Lost\.mat: `partial_target` contains values other than 0 and 1"),
         ({"partial_target": lambda p: p * 0}, r"Lost\.mat: 40 rows without any candidate"),
         ({"partial_target": lambda p: 1 - p.toarray()}, r"Lost\.mat: .*(true label|without any candidate)"),
     ],

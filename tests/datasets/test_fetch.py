@@ -204,7 +204,7 @@ def test_a_truncated_archive_is_told(tmp_path, server):
 
 def test_what_is_unpacked_but_incomplete_never_reaches_the_data_folder(tmp_path, server):
     half = tar(("top/images/a.jpg", b"x"))
-    with pytest.raises(DataError, match=f"what was unpacked is incomplete: {tmp_path}/cub200 lacks top/list.txt"):
+    with pytest.raises(DataError, match=f"the unpacked set is incomplete: {tmp_path}/cub200 lacks top/list.txt"):
         run(tmp_path, archive(server, half, sha256=""))
     assert not (tmp_path / "cub200").exists()
 
@@ -230,7 +230,7 @@ def test_an_archive_put_there_by_hand_is_verified_and_used(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cars196", r"no longer hands out.*cars_test_annos_withlabels\.mat into .*cars196"),
+        ("cars196", r"no longer provides.*cars_test_annos_withlabels\.mat into .*cars196"),
         ("malagasy", "cannot be downloaded by this command; unpack Malagasy from https://palm"),
         ("nonsense", "Unknown dataset"),
     ],
@@ -308,7 +308,7 @@ def test_what_is_no_tar_file_or_too_large_for_the_disk_is_one_sentence(tmp_path,
         extract(path, inside)
     path.write_bytes(tar(("top/a.txt", b"x" * 2000)))
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1999))
-    with pytest.raises(DataError, match=r"a\.tar unpacks to more than the disk has room for"):
+    with pytest.raises(DataError, match=r"a\.tar needs more disk space"):
         extract(path, inside)
     monkeypatch.delattr("tarfile.data_filter")
     with pytest.raises(DataError, match=r"a\.tar cannot be unpacked safely by this Python; version 3\.11\.4"):
@@ -359,8 +359,8 @@ def test_a_commit_s_list_names_the_file_and_verifies_it(server, tmp_path):
     ("tree", "reason"),
     [
         ({"tree": []}, "it does not name fgnet.mat"),
-        ({"message": "Not Found"}, "it is no list of files"),
-        ({"tree": [3]}, "it is no list of files"),
+        ({"message": "Not Found"}, "it is not a list of files"),
+        ({"tree": [3]}, "it is not a list of files"),
     ],
 )
 def test_a_list_without_the_file_is_one_sentence(server, tmp_path, tree, reason):

@@ -156,7 +156,7 @@ def test_a_broken_file_does_not_stop_the_others(bench):
     ("command", "names", "sentence"),
     [
         ("run", "{folder}/none.npz", "cannot be read (No such file or directory)"),
-        ("run", "{folder}/data", "holds no candidates.csv"),
+        ("run", "{folder}/data", "candidates.csv nor answers.csv"),
         ("run", "{folder}/mine.npz,{folder}/data/../mine.npz", "already is; rename it"),
         ("run", "{folder}/results/lost.npz", "would be called 'lost', as lost already is"),
         ("fig2", "{folder}/mine.npz", "brings its own candidate sets"),

@@ -82,7 +82,7 @@ def test_candidates_may_be_left_to_a_generator_but_not_without_labels(tmp_path):
     assert data.candidates is None and data.num_classes == CLASSES
     made = build(data, "uniform", 0.5, 0, tmp_path / "sets")
     assert made.matrix[torch.arange(len(data.train)), data.train.labels].all()
-    with pytest.raises(DataError, match=r"brings no candidate sets; add them, or make them with --set data.generator"):
+    with pytest.raises(DataError, match=r"has no candidate sets; add them, or generate them with --set data.generator"):
         build(data, "own", 0.5, 0, tmp_path / "sets")
     with pytest.raises(DataError, match="makes candidates from true labels, which 20 training rows lack"):
         build(load(npz(tmp_path / "mine.npz")), "uniform", 0.5, 0, tmp_path / "sets")

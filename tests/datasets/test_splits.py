@@ -125,7 +125,7 @@ def test_stored_folds_are_read_from_the_file(tmp_path: Path) -> None:
     data = load(tmp_path, 1, split="stored")
     assert (len(data.train), len(data.test)) == (160, 40)
     write(tmp_path)
-    with pytest.raises(DataError, match=r"lost: the split stored cannot be made: the file holds no folds .*k-fold\."):
+    with pytest.raises(DataError, match=r"lost: the split stored cannot be made: the file has no folds .*k-fold\."):
         load(tmp_path, split="stored")
 
 
@@ -212,8 +212,8 @@ def test_another_copy_of_a_known_set_is_noticed(tmp_path: Path, monkeypatch: pyt
     ("settings", "sentence"),
     [
         ({"split": "thirds"}, "the split 'thirds' is unknown; it is 'ten-fold' or 'k-fold'"),
-        ({"split": "k-fold", "folds": 1}, "1 folds are no split"),
-        ({"split": "k-fold", "folds": 201}, "201 folds of 200 rows would be empty; take fewer folds"),
+        ({"split": "k-fold", "folds": 1}, "at least 2 are needed"),
+        ({"split": "k-fold", "folds": 201}, "201 folds of 200 rows would be empty"),
         ({"test_share": 0.5, "validation_share": 0.5}, "leave no training rows"),
         ({"split": "stratified", "folds": 150}, "the split stratified cannot be made: n_splits=150 cannot be greater"),
     ],

@@ -163,17 +163,12 @@ def test_what_training_scripts_save_is_understood(tmp_path: Path, wrap: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("timm:resnet18", "a ResNet-18"),
-        ("timm:resnet50", "a ResNet-50"),
-        ("timm:mobilenetv3_small_050", "a network of 242 tensors from conv_stem.weight on"),
-    ],
+    ("name", "first"), [("timm:resnet50", r"layer1\.0\.conv1\.weight"), ("timm:mobilenetv3_small_050", "")]
 )
-def test_a_file_for_another_network_is_one_sentence_that_says_for_which(tmp_path: Path, name: str, kind: str) -> None:
+def test_a_file_for_another_network_names_the_first_difference(tmp_path: Path, name: str, first: str) -> None:
     file = tmp_path / "other.pth"
     torch.save(inside(name, pretrained=False), file)
-    with pytest.raises(BackboneError, match=rf"it seems to hold {kind}, and a ResNet-34 is needed \(first difference"):
+    with pytest.raises(BackboneError, match=rf"other\.pth is for another network: .* \(first difference: {first}"):
         factory("resnet34-imagenet", weights=str(file))()
 
 
@@ -181,7 +176,7 @@ def test_a_file_for_another_network_is_one_sentence_that_says_for_which(tmp_path
 def test_a_file_without_a_state_dict_is_one_sentence(tmp_path: Path, content: Any) -> None:
     path = tmp_path / "none.pth"
     path.write_text(content) if isinstance(content, str) else torch.save(content, path)
-    with pytest.raises(BackboneError, match="is no plain state dict"):
+    with pytest.raises(BackboneError, match="is not a plain state dict"):
         factory("resnet34-imagenet", weights=str(tmp_path / "none.pth"))()
 
 
@@ -205,7 +200,7 @@ def test_weights_of_a_package_are_found_without_importing_it(monkeypatch: pytest
     gone = sources.Package("no_such_package", "model.pth", "tf_efficientnet_lite0")
     monkeypatch.setitem(sources.PACKAGES, "efficientnet-lite0", gone)
     assert sources.whereabouts("efficientnet-lite0").words == "not here: pip install no_such_package"
-    with pytest.raises(BackboneError, match="Three ways: `pip install no_such_package`"):
+    with pytest.raises(BackboneError, match="`pip install no_such_package`"):
         factory("efficientnet-lite0")()
 
 

@@ -179,7 +179,7 @@ def test_ordinary_labels_as_candidates_are_said_and_a_generator_needs_no_candida
     assert outcome.status == "done", outcome.reason
     assert document["config"]["dataset"]["generator"] == "uniform"
     outcome, _ = run_one(bench, bench.folder / "plain.npz", "proden")
-    assert "plain brings no candidate sets; add them, or make them with" in outcome.reason
+    assert "plain has no candidate sets; add them, or generate them with" in outcome.reason
 
 
 def test_a_done_run_without_a_result_is_still_damaged(bench):
