@@ -20,12 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from methods.base import About, Batch, Clock, Method, Step, Task
-from methods.blocks import (
-    Classifier,
-    at_least_float32,
-    masked_softmax,
-    second_forward,
-)
+from methods.blocks import Classifier, at_least_float32, masked_softmax, second_forward
 from methods.registry import register
 
 

@@ -25,13 +25,7 @@ import torch
 from torch import Tensor
 
 from methods.base import About, Batch, Clock, Method, Step, Task, TrainingData, ViewName
-from methods.blocks import (
-    Classifier,
-    at_least_float32,
-    candidate_softmax,
-    soft_cross_entropy,
-    uniform_confidence,
-)
+from methods.blocks import Classifier, at_least_float32, candidate_softmax, soft_cross_entropy, uniform_confidence
 from methods.registry import register
 
 

@@ -20,13 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from methods.base import About, Batch, Clock, Method, Step, Task
-from methods.blocks import (
-    Classifier,
-    candidate_softmax,
-    masked_argmax,
-    soft_cross_entropy,
-    uniform_confidence,
-)
+from methods.blocks import Classifier, candidate_softmax, masked_argmax, soft_cross_entropy, uniform_confidence
 from methods.registry import register
 
 

@@ -11,14 +11,7 @@ from torch import Tensor, nn
 from benchmark.config import optimisation as schedules
 from methods import blocks
 from methods.base import Batch, Clock
-from methods.blocks import (
-    ema_update,
-    masked_argmax,
-    ring_write,
-    soft_cross_entropy,
-    uniform_confidence,
-    unit,
-)
+from methods.blocks import ema_update, masked_argmax, ring_write, soft_cross_entropy, uniform_confidence, unit
 from methods.pico import (
     PiCO,
     moved_targets,

@@ -20,7 +20,7 @@ def test_the_embedded_rows_are_standardised_and_cut():
         train.std(0), torch.ones(16), atol=1e-3
     )
     assert dataset.class_names[dataset.train.labels[0]] == "T"  # the first line of UCI's file: T,2,8,3,5,…
-    steps = (train[0] - train[1]) / torch.from_numpy(letter.embedded()[0][:4000].std(0)).float().reciprocal()
+    steps = (train[0] - train[1]) / torch.from_numpy(letter.load_arrays()[0][:4000].std(0)).float().reciprocal()
     assert steps[:4].tolist() == pytest.approx([2 - 5, 8 - 12, 3 - 3, 5 - 7], abs=1e-4)  # second line: I,5,12,3,7,…
     assert torch.bincount(dataset.train.labels, minlength=26).min() > 100
     assert registry.get("letter").find(Path()).status == "found"

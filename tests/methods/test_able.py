@@ -11,12 +11,7 @@ import torch
 from methods.able import ABLE, ambiguity_loss, positive_weights
 from methods.base import Clock
 from methods.blocks import unit
-from tests.support.tiny import (
-    TinyOptimiser,
-    tiny_batch,
-    tiny_task,
-    train,
-)
+from tests.support.tiny import TinyOptimiser, tiny_batch, tiny_task, train
 
 CONFIG = ABLE.Config(embed_dim=4)
 CLOCK = Clock(0, 0, 4, 5)

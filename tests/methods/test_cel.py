@@ -22,12 +22,7 @@ from methods.cel import (
     updated_prototypes,
 )
 from methods.networks.ml_decoder import ClassWiseEncoder
-from tests.support.tiny import (
-    TinyOptimiser,
-    assert_finite,
-    tiny_batch,
-    tiny_task,
-)
+from tests.support.tiny import TinyOptimiser, assert_finite, tiny_batch, tiny_task
 
 CONFIG = CEL.Config(embedding_length=8, heads=2, feed_forward=12)
 RELEASED = replace(

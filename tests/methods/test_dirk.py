@@ -11,11 +11,7 @@ from torch import Tensor
 from methods.base import Clock
 from methods.blocks import unit
 from methods.dirk import DIRK, DIRKPlain, rectify, weighted_contrastive_loss
-from tests.support.tiny import (
-    TinyOptimiser,
-    tiny_batch,
-    tiny_task,
-)
+from tests.support.tiny import TinyOptimiser, tiny_batch, tiny_task
 
 CONFIG = DIRK.Config(queue_length=16, projection_length=4)
 FIRST, LATER = Clock(0, 0, 4, 5), Clock(2, 10, 4, 5)

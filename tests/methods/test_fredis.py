@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from methods.base import Clock
 from methods.fredis import FREDIS, lower_threshold
 from tests.support.tiny import tiny_task
-from tests.support.tiny_epochs import (
-    TinyData,
-    run,
-    start,
-)
+from tests.support.tiny_epochs import TinyData, run, start
 
 EAGER = FREDIS.Config(warmup=0.25, update_interval=0.0, theta=0.05, delta=0.5, inc=0.05, dec=0.05, change_size=0.5)
 

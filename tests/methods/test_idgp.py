@@ -11,10 +11,7 @@ from methods import idgp
 from methods.base import Clock
 from methods.idgp import IDGP
 from tests.support.tiny import tiny_batch, tiny_task
-from tests.support.tiny_epochs import (
-    run,
-    start,
-)
+from tests.support.tiny_epochs import run, start
 
 NEUTRAL = IDGP.Config(alpha=1, beta=1, delta=1, theta_w=1, gamma=1, eta=1, T1=1, T2=1, warm_up=0.25, ramp=0.5)
 APART = replace(NEUTRAL, joint_warmup=False)

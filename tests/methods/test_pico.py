@@ -11,13 +11,7 @@ from torch import nn
 from methods.base import Clock
 from methods.blocks import ema_update, ring_write, unit
 from methods.pico import PiCO
-from tests.support.tiny import (
-    TinyOptimiser,
-    assert_finite,
-    tiny_batch,
-    tiny_task,
-    train,
-)
+from tests.support.tiny import TinyOptimiser, assert_finite, tiny_batch, tiny_task, train
 
 CONFIG = PiCO.Config(queue_size=16, embed_dim=4, warmup=0.25, gamma=0.9, key_momentum=0.9)
 WARM, LATER = Clock(0, 0, 4, 5), Clock(2, 10, 4, 5)

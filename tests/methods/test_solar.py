@@ -14,11 +14,7 @@ from methods.base import Clock
 from methods.blocks import uniform_confidence
 from methods.solar import SoLar, sinkhorn, trusted_in_turn, trusted_rows
 from tests.support.tiny import TinyOptimiser, tiny_task
-from tests.support.tiny_epochs import (
-    TinyData,
-    run,
-    start,
-)
+from tests.support.tiny_epochs import TinyData, run, start
 
 CONFIG = SoLar.Config(queue_size=16, warmup=0.5, gamma2=0.1)
 
