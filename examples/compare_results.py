@@ -2,9 +2,9 @@
 
     ./reproduce.sh python examples/compare_results.py results theirs/results
 
-Runs of one identity have the same configuration and candidate sets. On one kind of CPU they should be equal; elsewhere
-rounding can make them differ like two seeds. It prints differences per profile, dataset
-and method, and how many runs only one folder has.
+Prints the differences in accuracy per profile, dataset and method, and how many runs only one folder has. Runs of one
+identity have the same configuration and candidate sets. On one kind of CPU their weights are equal; elsewhere rounding
+can make them differ like two seeds.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     ./reproduce.sh python examples/curves_and_tables.py results/reference quick out
 
-It writes out/accuracy.csv, out/accuracy.md and out/curves.png.
+Writes out/accuracy.csv, out/accuracy.tex and out/curves.png.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import matplotlib
+import matplotlib.pyplot as plt
 import pandas as pd
 
 from benchmark import store
@@ -20,13 +20,11 @@ BEST = 3  # methods in a panel
 
 def accuracy_table(runs: pd.DataFrame) -> pd.DataFrame:
     """Return mean, standard deviation and number of seeds of every method (rows) on every dataset (columns)."""
-    return runs.pivot_table("accuracy", "label", "dataset", aggfunc=["mean", "std", "count"]).round(2)
+    return runs.pivot_table("accuracy", "label", "dataset", aggfunc=["mean", "std", "count"])
 
 
 def draw_curves(epochs: pd.DataFrame, path: Path) -> None:
     """Draw the mean test accuracy of the best methods of each dataset, with a band from min to max over seeds."""
-    import matplotlib.pyplot as plt
-
     evaluated = epochs.dropna(subset="test_accuracy")  # runs are not evaluated after every epoch
     datasets = sorted(evaluated.dataset.unique())
     figure, axes = plt.subplots(1, len(datasets), figsize=(5 * len(datasets), 4), squeeze=False)
@@ -44,18 +42,16 @@ def draw_curves(epochs: pd.DataFrame, path: Path) -> None:
 
 
 def main(results: str, profile: str, out: str) -> None:
-    matplotlib.use("Agg")
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    runs = store.runs(results, profile).query("status == 'done'")
+    plain = "label == method"  # runs of changed settings have a label such as cel[alpha=0.1]
+    runs = store.runs(results, profile).query(f"status == 'done' and {plain}")
     table = accuracy_table(runs)
     table.to_csv(folder / "accuracy.csv")
-    means = table["mean"]
-    lines = [["method", *means.columns], ["---", *["--:"] * len(means.columns)]]
-    lines += [[str(label), *(f"{value:.2f}" for value in row)] for label, row in zip(means.index, means.to_numpy())]
-    (folder / "accuracy.md").write_text("".join(f"| {' | '.join(line)} |\n" for line in lines), encoding="utf-8")
-    draw_curves(store.load(results, profile), folder / "curves.png")
-    print(means.to_string())
+    latex = table["mean"].style.format(precision=2, na_rep="--").format_index(escape="latex")
+    latex.to_latex(folder / "accuracy.tex", hrules=True)
+    draw_curves(store.load(results, profile).query(plain), folder / "curves.png")
+    print(table["mean"].round(2).to_string())
 
 
 if __name__ == "__main__":

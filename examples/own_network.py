@@ -1,7 +1,7 @@
 """A network of your own for any method: the class is named on the command line.
 
     ./reproduce.sh run --methods proden --datasets digits --seeds 0 --set backbone.name=examples/own_network.py:SmallResNet
-    ./reproduce.sh fit mine.csv --method proden --set backbone.name=examples/own_network.py:Table
+    ./reproduce.sh fit mine.csv --method proden --set backbone.name=examples/own_network.py:FeatureNetwork
 
 A network maps inputs to features; the methods add pooling and heads. It is called with the number of channels (3) or of
 features and needs an attribute `feature_dim` = D; its output is (B, D), or a map (B, D, h, w). The content of this file is
@@ -40,7 +40,7 @@ class SmallResNet(nn.Sequential):
         super().__init__(Block(inputs, 32), Block(32, self.feature_dim))
 
 
-class Table(nn.Sequential):
+class FeatureNetwork(nn.Sequential):
     """For rows of features: (B, d) -> (B, 128)."""
 
     feature_dim = 128

@@ -176,8 +176,9 @@ def methods_page() -> str:
     parts = [
         "# Methods",
         NOTICE,
-        "Every method is one file under `methods/`, which begins with reference and equations. The first thirteen are "
-        "those of the CEL paper, the eight after the references are extensions. See also [add a method](add-a-method.md).",
+        "Look up what a method does, what it costs and which settings it has. The first thirteen are those of the CEL "
+        "paper, the eight after the references are extensions. Every method is one file under `methods/`, which begins "
+        "with reference and equations. See also [add a method](add-a-method.md).",
         table(head, rows),
         "\n".join(columns),
         f"Losses, state updates, candidate rules and statistics match {numbers.total()} golden cases to a relative 1e-6: "
