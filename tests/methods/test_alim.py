@@ -10,8 +10,7 @@ import torch
 
 from methods.alim import ALIM, margins_of, points_outside, prior_at
 from methods.base import Clock
-from tests.support.tiny import tiny_task
-from tests.support.tiny_epochs import TinyData, run, start
+from tests.support.tiny import TinyData, start, tiny_task, train
 
 CONFIG = ALIM.Config(queue_size=16, embed_dim=4, gamma=0.9, key_momentum=0.9, prior_start=0.25)
 
@@ -47,5 +46,5 @@ def test_a_given_rate_or_prior_is_taken_as_it_is_from_its_epoch_on(changes: dict
     seen = []
     for epoch in range(4):
         seen.append(method.diagnostics()["prior"])
-        run(method, task, optimiser, range(2 * epoch, 2 * epoch + 2))
+        train(method, task, optimiser, range(2 * epoch, 2 * epoch + 2))
     assert seen == pytest.approx([0.0, 0.0, prior, prior])

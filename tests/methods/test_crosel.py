@@ -11,7 +11,7 @@ from torch import Tensor
 
 from methods.base import Clock, Task
 from methods.crosel import CroSel, push, select
-from tests.support import tiny, tiny_epochs
+from tests.support import tiny
 
 CONFIG = CroSel.Config(history=2, threshold=0.5)
 LATER = Clock(3, 15, 4, 5)
@@ -19,8 +19,8 @@ FULL = torch.ones(1, 3, dtype=torch.bool)
 
 
 def trained(task: Task, config: CroSel.Config = CONFIG) -> CroSel:
-    method, optimiser = tiny_epochs.start(CroSel, config, task)
-    for step in tiny_epochs.run(method, task, optimiser, tiny_epochs.all_steps(task)):
+    method, optimiser = tiny.start(CroSel, config, task)
+    for step in tiny.train(method, task, optimiser, tiny.all_steps(task)):
         tiny.assert_finite(method, step.loss)
     return method
 
@@ -34,19 +34,10 @@ def test_nothing_is_selected_from_a_bank_that_is_not_full() -> None:
 
 def test_the_warm_up_fills_the_banks_however_short_unless_it_is_switched_off() -> None:
     task, clocks = tiny.tiny_task(), [Clock(epoch, 5 * epoch, 4, 5) for epoch in range(4)]
-    assert [CroSel(replace(CONFIG, warmup=0.01), task).in_warmup(clock) for clock in clocks] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert [CroSel(replace(CONFIG, warmup=0.75), task).in_warmup(clock) for clock in clocks] == [
-        True,
-        True,
-        True,
-        False,
-    ]
-    assert not any(CroSel(replace(CONFIG, warmup=0.0), task).in_warmup(clock) for clock in clocks)
+    expected = {0.01: [True, True, False, False], 0.75: [True, True, True, False], 0.0: [False] * 4}
+    for warmup, phases in expected.items():
+        method = CroSel(replace(CONFIG, warmup=warmup), task)
+        assert [method.in_warmup(clock) for clock in clocks] == phases
 
 
 @pytest.mark.parametrize(("view", "at"), [("plain", 2), ("weak", 0)])

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from methods.base import Clock
 from methods.fredis import FREDIS, lower_threshold
-from tests.support.tiny import tiny_task
-from tests.support.tiny_epochs import TinyData, run, start
+from tests.support.tiny import TinyData, start, tiny_task, train
 
 EAGER = FREDIS.Config(warmup=0.25, update_interval=0.0, theta=0.05, delta=0.5, inc=0.05, dec=0.05, change_size=0.5)
 
@@ -68,6 +67,6 @@ def test_sets_stay_during_the_warm_up_and_rounds_lie_an_interval_apart() -> None
     changed = []
     for epoch in range(8):
         before = method.candidate_sets().clone()
-        run(method, task, optimiser, range(4 * epoch, 4 * epoch + 4))
+        train(method, task, optimiser, range(4 * epoch, 4 * epoch + 4))
         changed.append(not torch.equal(method.candidate_sets(), before))
     assert changed == [False, False, False, False, True, False, True, False]

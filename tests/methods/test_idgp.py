@@ -10,8 +10,7 @@ import torch
 from methods import idgp
 from methods.base import Clock
 from methods.idgp import IDGP
-from tests.support.tiny import tiny_batch, tiny_task
-from tests.support.tiny_epochs import run, start
+from tests.support.tiny import start, tiny_batch, tiny_task, train
 
 NEUTRAL = IDGP.Config(alpha=1, beta=1, delta=1, theta_w=1, gamma=1, eta=1, T1=1, T2=1, warm_up=0.25, ramp=0.5)
 APART = replace(NEUTRAL, joint_warmup=False)
@@ -53,8 +52,8 @@ def test_the_networks_warm_up_independently_of_each_other() -> None:
     joint, joint_sgd = start(IDGP, NEUTRAL, task)
     apart, apart_sgd = start(IDGP, APART, task)
     untouched = {key: value.clone() for key, value in apart.g.state_dict().items()}
-    run(joint, task, joint_sgd, range(2))
-    run(apart, task, apart_sgd, range(2))
+    train(joint, task, joint_sgd, range(2))
+    train(apart, task, apart_sgd, range(2))
     assert torch.equal(joint.d, apart.d)
     assert all(torch.equal(value, apart.f.state_dict()[key]) for key, value in joint.f.state_dict().items())
     assert all(torch.equal(value, apart.g.state_dict()[key]) for key, value in untouched.items())

@@ -13,8 +13,14 @@ from methods import nepll
 from methods.base import Backbone, Batch, Clock, Task
 from methods.nepll import NEPLL
 from tests.support import tiny
-from tests.support.tiny import tiny_batch, tiny_task
-from tests.support.tiny_epochs import TinyData, loss_and_gradients_are_finite, start, stays_finite_with_huge_logits
+from tests.support.tiny import (
+    TinyData,
+    loss_and_gradients_are_finite,
+    start,
+    stays_finite_with_huge_logits,
+    tiny_batch,
+    tiny_task,
+)
 
 CONFIG = NEPLL.Config(warmup=0.2, rampup=0.4, expand=0.6)
 READINGS = replace(CONFIG, class_threshold="class_mean", ud_ema="persistent", lam=0.5)

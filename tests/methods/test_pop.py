@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from methods.base import Clock
 from methods.pop import POP, purified_weights, purify_by_difference, purify_by_ratio
-from tests.support.tiny import tiny_task
-from tests.support.tiny_epochs import TinyData, start
+from tests.support.tiny import TinyData, start, tiny_task
 
 EAGER = POP.Config(warm_up=0.25, roll_window=2, short_run=0, theta=0.6, inc=0.5, theta_max=0.6)
 MARGIN = replace(EAGER, purify_rule="difference", e=0.05, e_end=0.01, e_step=0.01)

@@ -13,8 +13,7 @@ from methods.controls.pop_around import CCAndPOP, LWSAndPOP, RCAndPOP
 from methods.lws import LWS
 from methods.rc import RC
 from methods.registry import discover
-from tests.support.tiny import tiny_batch, tiny_task
-from tests.support.tiny_epochs import all_steps, run, start
+from tests.support.tiny import all_steps, start, tiny_batch, tiny_task, train
 
 PAIRS = ((RCAndPOP, RC), (CCAndPOP, CC), (LWSAndPOP, LWS))
 EAGER = {"warm_up": 0.25, "roll_window": 2, "short_run": 0, "theta": 0.6, "inc": 0.5, "theta_max": 0.6}
@@ -25,8 +24,8 @@ def test_without_a_round_it_is_the_base_method(around: type[Method], base: type[
     task = tiny_task(classes=5, epochs=4, steps=3)
     ours, ours_sgd = start(around, around.Config(warm_up=1.0), task)  # type: ignore[call-arg]
     plain, plain_sgd = start(base, base.Config(), task)
-    run(ours, task, ours_sgd, all_steps(task))
-    run(plain, task, plain_sgd, all_steps(task))
+    train(ours, task, ours_sgd, all_steps(task))
+    train(plain, task, plain_sgd, all_steps(task))
     for key, value in plain.state_dict().items():
         assert torch.equal(ours.state_dict()[key], value)
 
@@ -37,7 +36,7 @@ def test_removed_labels_never_return_and_reach_no_loss(around: type[Method], bas
     method, sgd = start(around, around.Config(**EAGER), task)  # type: ignore[call-arg]
     before = task.candidates
     for epoch in range(task.epochs):
-        run(method, task, sgd, range(epoch * 4, epoch * 4 + 4))
+        train(method, task, sgd, range(epoch * 4, epoch * 4 + 4))
         left = method.candidate_sets().clone()
         assert not (left & ~before).any() and left.any(1).all() and not method.confidence()[~left].any()
         before = left

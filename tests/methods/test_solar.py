@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from methods.base import Clock
 from methods.blocks import uniform_confidence
 from methods.solar import SoLar, sinkhorn, trusted_in_turn, trusted_rows
-from tests.support.tiny import TinyOptimiser, tiny_task
-from tests.support.tiny_epochs import TinyData, run, start
+from tests.support.tiny import TinyData, TinyOptimiser, start, tiny_task, train
 
 CONFIG = SoLar.Config(queue_size=16, warmup=0.5, gamma2=0.1)
 
@@ -74,7 +73,7 @@ def test_the_second_stage_starts_anew_but_for_the_prior() -> None:
     task = tiny_task(epochs=4, steps=2)
     method, optimiser = start(SoLar, replace(CONFIG, estimate=0.5, gamma1=0.5), task)
     first = {name: value.clone() for name, value in method.network.state_dict().items()}
-    run(method, task, optimiser, range(4))
+    train(method, task, optimiser, range(4))
     prior, data = method.class_prior.clone(), TinyData(task)
     assert not torch.equal(prior, torch.full_like(prior, 1 / 3))
     method.on_epoch_start(Clock(2, 4, 4, 2), data)
@@ -89,7 +88,7 @@ def test_the_copy_for_the_second_stage_is_saved() -> None:
     task = tiny_task(epochs=4, steps=2)
     config = replace(CONFIG, estimate=0.5)
     method, optimiser = start(SoLar, config, task)
-    run(method, task, optimiser, range(2))
+    train(method, task, optimiser, range(2))
     other, _ = start(SoLar, config, task, seed=9)
     other.load_state_dict(method.state_dict())
     for one in (method, other):

@@ -20,7 +20,7 @@ from methods.networks.backbones import MLP, Layers
 from methods.networks.knn import nearest_neighbours
 from methods.valen import Valen, ValenThreeViews
 from tests.support import tiny
-from tests.support.tiny_epochs import TinyData, run, start
+from tests.support.tiny import TinyData, start, train
 
 SMALL = Valen.Config(warmup=0.25, recon_side=4)  # one of four epochs
 FORMS: list[tuple[type[Method], Any]] = [
@@ -144,7 +144,7 @@ def test_warm_up_trains_the_classifier_only_and_the_transition_copies_it() -> No
     task = tiny.tiny_task()
     method, optimiser = start(Valen, SMALL, task)
     before = {key: value.clone() for key, value in method.encoder.state_dict().items()}
-    run(method, task, optimiser, range(5))
+    train(method, task, optimiser, range(5))
     assert all(torch.equal(value, before[key]) for key, value in method.encoder.state_dict().items())
     assert not torch.equal(method.network.head.weight, before["head.weight"])
     data = TinyData(task)
@@ -172,7 +172,7 @@ def test_a_double_softmax_is_of_the_warm_up_alone() -> None:
 def test_the_transition_happens_once_even_if_the_hook_is_called_again() -> None:
     task = tiny.tiny_task()
     method, optimiser = start(Valen, SMALL, task)
-    run(method, task, optimiser, range(8))
+    train(method, task, optimiser, range(8))
     before, data = {key: value.clone() for key, value in method.state_dict().items()}, TinyData(task)
     for clock in (SECOND_STAGE, Clock(2, 10, 4, 5)):
         method.on_epoch_start(clock, data)

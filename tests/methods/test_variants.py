@@ -41,8 +41,15 @@ from tests.methods import (
     test_solar,
     test_valen,
 )
-from tests.support.tiny import TinyOptimiser, tiny_batch, tiny_task
-from tests.support.tiny_epochs import TinyData, assert_stopping_changes_nothing, start, stays_finite_with_huge_logits
+from tests.support.tiny import (
+    TinyData,
+    TinyOptimiser,
+    assert_stopping_changes_nothing,
+    start,
+    stays_finite_with_huge_logits,
+    tiny_batch,
+    tiny_task,
+)
 
 SHORT = {"epochs": 4, "steps": 2}
 FIVE = {"epochs": 5, "steps": 2}

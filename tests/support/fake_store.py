@@ -1,7 +1,4 @@
-"""A results folder as real runs would leave it, without training: for tests of what reads results, and to time it.
-
-    python -m tests.support.fake_store DIR                           13 methods × 6 data sets × 3 seeds × 500 epochs, as `paper`
-    python -m tests.support.fake_store DIR --profile quick --seeds 5 --epochs 20
+"""Write a results folder as real runs would leave it, without training: for tests of what reads results.
 
 Layout (see benchmark/store.py): runs/<dataset>/<method>/seed<k>-<identity8>/{run.json, metrics.jsonl}. Configurations are
 those that the profile resolves to, so `table2`, `status` and the others take the runs for their own. Same arguments, same
@@ -10,7 +7,6 @@ bytes: every number follows from the run's key.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import hashlib
 import json
@@ -44,22 +40,19 @@ def write_store(
     overrides: Sequence[Override] = (),
     variant: dict[str, Any] | None = None,
     edit: Callable[[dict[str, Any]], None] | None = None,
-) -> int:
-    """Write one run per method, data set and seed; returns how many.
+) -> None:
+    """Write one run per method, dataset and seed.
 
     `epochs` shortens metrics.jsonl without changing the configuration, so the runs still belong to the profile. `edit`
     changes a run's document before it is written: another status, a reason, a foreign schema.
     """
     definition = load_profile(profile)
-    many = 0
     for dataset in datasets if datasets is not None else definition.datasets:
         for seed in seeds:
             checksum = hashlib.sha256(f"{dataset} {seed}".encode()).hexdigest()
             for method in methods if methods is not None else definition.methods:
                 spec = resolve(definition, known_methods()[method], dataset, seed, overrides, variant)
                 write_run(results, spec, checksum, epochs or spec.train.epochs, edit)
-                many += 1
-    return many
 
 
 def generator_of(*key: object) -> np.random.Generator:
@@ -156,14 +149,3 @@ def spoil(document: dict[str, Any]) -> None:
     }  # fmt: skip
     if key in ends:
         document["status"], document["reason"] = ends[key]
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Write a results folder as real runs would leave it.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--profile", default="paper")
-    parser.add_argument("--seeds", type=int, default=3, help="how many")
-    parser.add_argument("--epochs", type=int, help="lines per run (default: the profile's)")
-    options = parser.parse_args()
-    many = write_store(options.folder, profile=options.profile, seeds=range(options.seeds), epochs=options.epochs)
-    print(f"Written: {many} runs in {options.folder}")
