@@ -14,7 +14,7 @@ from methods import able
 from methods.able import ABLE, ambiguity_loss, anchor_confidence
 from methods.base import Batch, Clock, Task
 from methods.blocks import masked_argmax, masked_softmax, soft_cross_entropy, uniform_confidence, unit
-from tests.conformance.trajectory import Identity, Inputs, Params
+from tests.conformance.trajectory import Identity, Inputs, Params, with_gradient
 
 
 def stacked(features: Tensor) -> Tensor:
@@ -31,9 +31,8 @@ def init_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def cls_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    logits = x["logits_weak"].requires_grad_()
-    loss = soft_cross_entropy(logits, x["confidence"][x["index"]])
-    return {"loss": loss, "grad_logits_weak": torch.autograd.grad(loss, logits)[0]}
+    targets = x["confidence"][x["index"]]
+    return with_gradient(lambda z: soft_cross_entropy(z, targets), x, "logits_weak")
 
 
 def positive_weights(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -44,9 +43,8 @@ def positive_weights(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def con_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    features, weights = x["features"].requires_grad_(), positive_weights(params, x, variant)["weights"]
-    loss = ambiguity_loss(stacked(features), weights, params["temperature"], params["base_temperature"])
-    return {"loss": loss, "grad_features": torch.autograd.grad(loss, features)[0]}
+    rest = (positive_weights(params, x, variant)["weights"], params["temperature"], params["base_temperature"])
+    return with_gradient(lambda features: ambiguity_loss(stacked(features), *rest), x, "features")
 
 
 def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

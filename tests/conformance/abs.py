@@ -11,8 +11,8 @@ from tests.conformance.trajectory import Inputs, Params
 
 def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     if params["loss"] == "mae":
-        return trajectory.with_gradient(lambda z: average_mae(z, x["candidates"]), x["logits"])
-    return trajectory.with_gradient(lambda z: average_gce(z, x["candidates"], params["q"]), x["logits"])
+        return trajectory.with_gradient(lambda z: average_mae(z, x["candidates"]), x)
+    return trajectory.with_gradient(lambda z: average_gce(z, x["candidates"], params["q"]), x)
 
 
 def train_trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def label(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     weights = x["confidence"][x["index"]]
-    return trajectory.with_gradient(lambda z: soft_cross_entropy(z, weights), x["logits"])
+    return trajectory.with_gradient(lambda z: soft_cross_entropy(z, weights), x)
 
 
 def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

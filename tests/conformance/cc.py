@@ -11,7 +11,7 @@ from tests.conformance.trajectory import Inputs, Params
 
 def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     constant = params.get("include_constant", False)
-    return trajectory.with_gradient(lambda z: candidate_likelihood_loss(z, x["candidates"], constant), x["logits"])
+    return trajectory.with_gradient(lambda z: candidate_likelihood_loss(z, x["candidates"], constant), x)
 
 
 def train_trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

@@ -23,16 +23,16 @@ def conformal_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def supervised_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return with_gradient(lambda z: cr_dpll.supervised_loss(z, x["candidates"], params["eps"]), x["logits"])
+    return with_gradient(lambda z: cr_dpll.supervised_loss(z, x["candidates"], params["eps"]), x)
 
 
 def consistency_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    out = with_gradient(lambda z: cr_dpll.consistency_loss(z, x["target"]).sum(), x["logits"])
+    out = with_gradient(lambda z: cr_dpll.consistency_loss(z, x["target"]).sum(), x)
     return out | {"loss_per_view": cr_dpll.consistency_loss(x["logits"], x["target"])}
 
 
 def consistency_online(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    out = with_gradient(lambda z: cr_dpll.online_consistency_loss(z, x["candidates"]), x["logits"])
+    out = with_gradient(lambda z: cr_dpll.online_consistency_loss(z, x["candidates"]), x)
     return out | {"target": cr_dpll.conformal_target(x["logits"], x["candidates"])}
 
 

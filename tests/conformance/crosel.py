@@ -12,7 +12,7 @@ from methods.base import Batch, Clock, Task
 from methods.cc import candidate_likelihood_loss
 from methods.crosel import CroSel
 from tests.conformance.nepll import PlainData
-from tests.conformance.trajectory import Identity, Inputs, Params, PlainSGD, Scripted
+from tests.conformance.trajectory import Identity, Inputs, Params, PlainSGD, Scripted, with_gradient
 
 SWITCHES = ("sharpen", "sharpen_T", "lambda_cr")
 
@@ -32,9 +32,7 @@ def build(config: CroSel.Config, candidates: Tensor, dim: int, epochs: int, step
 
 
 def warmup_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    logits = x["logits_plain"].requires_grad_()
-    loss = candidate_likelihood_loss(logits, x["candidates"])
-    return {"loss": loss, "grad_logits_plain": torch.autograd.grad(loss, logits)[0]}
+    return with_gradient(lambda z: candidate_likelihood_loss(z, x["candidates"]), x, "logits_plain")
 
 
 def bank_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from methods.blocks import ring_write, soft_cross_entropy, unit
 from methods.dirk import DIRK, positive_pairs
 from tests.conformance.cel import lr_schedule as lr_schedule
 from tests.conformance.cel import needing_gradient, with_gradients
-from tests.conformance.trajectory import Identity, Inputs, Params
+from tests.conformance.trajectory import Identity, Inputs, Params, with_gradient
 
 TEMPERATURES = ("feat_temp", "dist_temp", "base_temp")
 RELEASED_EPS = 1e-12
@@ -25,8 +25,7 @@ def rectify(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def distill_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    needing_gradient(x, "logits")
-    return with_gradients(soft_cross_entropy(x["logits"], x["targets"]), x, "logits")
+    return with_gradient(lambda z: soft_cross_entropy(z, x["targets"]), x)
 
 
 def contrastive_mask(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -50,10 +49,8 @@ def weighted_contrastive_loss(params: Params, x: Inputs, variant: str) -> dict[s
 
 
 def moco_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    needing_gradient(x, "z_student")
-    return with_gradients(
-        blocks.moco_loss(unit(x["z_student"]), x["keys"], x["queue_features"], params["feat_temp"]), x, "z_student"
-    )
+    rest = (x["keys"], x["queue_features"], params["feat_temp"])
+    return with_gradient(lambda z: blocks.moco_loss(unit(z), *rest), x, "z_student")
 
 
 def queue_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

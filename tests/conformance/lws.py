@@ -22,7 +22,7 @@ def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     keys = ("lw", "lw0", "binary_loss", "eps", "zero_gradient_at_zero")
     settings = {k: params[k] for k in keys if k in params}
     out = trajectory.with_gradient(
-        lambda z: torch.stack(leveraged_terms(z, x["candidates"], weights, **settings)).sum(), x["logits"]
+        lambda z: torch.stack(leveraged_terms(z, x["candidates"], weights, **settings)).sum(), x
     )
     candidate, other = leveraged_terms(x["logits"], x["candidates"], weights, **settings)
     return out | {"candidate_term": candidate, "noncandidate_term": other}

@@ -14,7 +14,7 @@ from methods.base import Batch, Clock
 from methods.blocks import soft_cross_entropy, unit
 from methods.papi import PaPi, moved_targets, pseudo_labels
 from methods.pico import updated_prototypes
-from tests.conformance.trajectory import Inputs, Params, build, run_contrastive
+from tests.conformance.trajectory import Inputs, Params, build, run_contrastive, with_gradient
 
 SWITCHES = ("prototype_normalise", "alignment", "tau")
 RAMPS = ("alignment_weight", "phi_start", "phi_end", "gamma_start", "gamma_end", "ramp_lag", "before_first")
@@ -49,9 +49,7 @@ def prototype_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def cls_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    logits = x["logits_weak"].requires_grad_()
-    loss = soft_cross_entropy(logits, x["targets"])
-    return {"loss": loss, "grad_logits_weak": torch.autograd.grad(loss, logits)[0]}
+    return with_gradient(lambda z: soft_cross_entropy(z, x["targets"]), x, "logits_weak")
 
 
 def alignment_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from methods.pico import (
     supervised_contrastive_loss,
     updated_prototypes,
 )
-from tests.conformance.trajectory import Inputs, Params, build, run_contrastive
+from tests.conformance.trajectory import Inputs, Params, build, run_contrastive, with_gradient
 
 SWITCHES = ("prototype_normalise", "target_prototypes", "denominator_eps", "warmup_contrast")
 WEIGHTS = ("gamma", "contrast_weight", "tau", "queue_size")
@@ -58,23 +58,18 @@ def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]
 
 
 def cls_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    logits = x["logits"].requires_grad_()
-    loss = soft_cross_entropy(logits, x["confidence"])
-    return {"loss": loss, "grad_logits": torch.autograd.grad(loss, logits)[0]}
+    return with_gradient(lambda z: soft_cross_entropy(z, x["confidence"]), x)
 
 
 def supcon_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    queries = x["embed_q"].requires_grad_()
     positives = positive_pairs(x["labels"], x["queue_labels"])
-    eps = params["denominator_eps"]
-    loss = supervised_contrastive_loss(queries, x["embed_k"], x["queue"], positives, params["tau"], eps)
-    return {"loss": loss, "grad_embed_q": torch.autograd.grad(loss, queries)[0], "positives": positives.double()}
+    rest = (x["embed_k"], x["queue"], positives, params["tau"], params["denominator_eps"])
+    out = with_gradient(lambda queries: supervised_contrastive_loss(queries, *rest), x, "embed_q")
+    return out | {"positives": positives.double()}
 
 
 def moco_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    queries = x["embed_q"].requires_grad_()
-    loss = blocks.moco_loss(queries, x["embed_k"], x["queue"], params["tau"])
-    return {"loss": loss, "grad_embed_q": torch.autograd.grad(loss, queries)[0]}
+    return with_gradient(lambda q: blocks.moco_loss(q, x["embed_k"], x["queue"], params["tau"]), x, "embed_q")
 
 
 def queue_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def init_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return trajectory.with_gradient(lambda z: soft_cross_entropy(z, x["confidence"]), x["logits"])
+    return trajectory.with_gradient(lambda z: soft_cross_entropy(z, x["confidence"]), x)
 
 
 def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tests.conformance.trajectory import Inputs, Params
 
 def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     confidence = x["confidence"][x["index"]] if "index" in x else x["confidence"]
-    return trajectory.with_gradient(lambda z: risk(z, confidence, params.get("risk_scale", 1.0)), x["logits"])
+    return trajectory.with_gradient(lambda z: risk(z, confidence, params.get("risk_scale", 1.0)), x)
 
 
 def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

@@ -201,9 +201,8 @@ def run_contrastive(
     }
 
 
-def with_gradient(loss_of: Callable[[Tensor], Tensor], logits: Tensor) -> dict[str, Tensor]:
-    """Loss and its gradient with respect to the logits."""
-    logits = logits.clone().requires_grad_()
-    loss = loss_of(logits)
-    (gradient,) = torch.autograd.grad(loss, logits)
-    return {"loss": loss, "grad_logits": gradient}
+def with_gradient(loss_of: Callable[[Tensor], Tensor], x: Inputs, name: str = "logits") -> dict[str, Any]:
+    """Return a loss of one input and its gradient."""
+    value = x[name].clone().requires_grad_()
+    loss = loss_of(value)
+    return {"loss": loss, f"grad_{name}": torch.autograd.grad(loss, value)[0]}

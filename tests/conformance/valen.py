@@ -32,12 +32,12 @@ def init_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def partial_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    out = with_gradient(lambda z: soft_cross_entropy(z, x["target"]), x["logits"])
+    out = with_gradient(lambda z: soft_cross_entropy(z, x["target"]), x)
     return out | {"new_target": masked_softmax(x["logits"], x["target"] > 0)}
 
 
 def min_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return with_gradient(lambda z: valen.min_loss(z, x["candidates"]), x["logits"])
+    return with_gradient(lambda z: valen.min_loss(z, x["candidates"]), x)
 
 
 def dirichlet_concentration(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def train_step_three_views(params: Params, x: Inputs, variant: str) -> dict[str,
 
 
 def risk_estimator(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return with_gradient(lambda z: valen_paper.risk(z, x["d"], x["candidates"]), x["logits"])
+    return with_gradient(lambda z: valen_paper.risk(z, x["d"], x["candidates"]), x)
 
 
 def compatibility_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

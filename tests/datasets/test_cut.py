@@ -1,4 +1,4 @@
-"""`dataset.train = n` and `dataset.test = n`: a stratified part of any data set."""
+"""`dataset.train = n` and `dataset.test = n`: a stratified part of any dataset."""
 
 from __future__ import annotations
 

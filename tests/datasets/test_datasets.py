@@ -1,4 +1,4 @@
-"""Data sets: official layouts in miniature, tables, own data, the image store, and what bad input is told."""
+"""Datasets: official layouts in miniature, tables, own data, the image store, and what bad input is told."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ from datasets.views.recipes import CIFAR
 from datasets.views.views import NAMES
 from methods.base import ViewName
 from tests.conftest import ROOT
-
-PROJECT = ROOT
 
 
 def image(
@@ -123,7 +121,7 @@ def cifar(root: Path, train: int = 6, test: int = 3, folder: str = "cifar100/cif
 # The registry -------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_in_the_folder_is_a_data_set(tmp_path, monkeypatch):
+def test_a_file_in_the_folder_is_a_dataset(tmp_path, monkeypatch):
     (tmp_path / "dropped_in.py").write_text(
         "from datasets.base import Availability, Source\n"
         "def find(root): return Availability('found', 'here', '')\n"
@@ -385,7 +383,7 @@ print(cache.open_images(files, [0] * len(files), folder, folder / "store", "trai
 
 def start_builder(folder: Path, delay: float) -> subprocess.Popen:
     command = [sys.executable, "-c", BUILDER, str(folder), str(delay)]
-    return subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 def test_a_build_that_is_killed_leaves_nothing_that_could_be_taken_for_a_store(tmp_path):

@@ -1,4 +1,4 @@
-"""Fashion-MNIST: the pictures that ship, the publisher's files, and what damaged ones are told."""
+"""Fashion-MNIST: the images that ship, the publisher's files, and what damaged ones are told."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def idx_bytes(array: np.ndarray) -> bytes:
 
 
 def written(folder: Path, monkeypatch: pytest.MonkeyPatch, packed: bool = True) -> Path:
-    """A folder in the publisher's layout with the embedded pictures, and the hashes that belong to them."""
+    """A folder in the publisher's layout with the embedded images, and the hashes that belong to them."""
     content, hashes = fashion.load_arrays(), {}
     folder.mkdir(parents=True)
     for file in fashion.FILES:
@@ -33,7 +33,7 @@ def written(folder: Path, monkeypatch: pytest.MonkeyPatch, packed: bool = True) 
     return folder
 
 
-def test_the_embedded_pictures_are_balanced_in_any_number():
+def test_the_embedded_images_are_balanced_in_any_number():
     dataset = registry.get("fashion").load(Path(), train=2000, test=500)
     assert dataset.train.images.shape == (2000, 3, 28, 28) and dataset.test.images.shape == (500, 3, 28, 28)
     assert torch.bincount(dataset.train.labels).tolist() == [200] * 10

@@ -94,7 +94,7 @@ GOOD = tar(("top/images/a.jpg", os.urandom(200_000)), ("top/list.txt", b"a.jpg\n
 
 
 def check(root: Path) -> Availability:
-    """Stands for a data set's own test of completeness."""
+    """Stands for a dataset's own test of completeness."""
     if (root / "cub200" / "top" / "list.txt").is_file() and (root / "cub200" / "top" / "images" / "a.jpg").is_file():
         return Availability("found", "", "")
     return Availability("incomplete", f"{root / 'cub200'} lacks top/list.txt", "fetch it")
@@ -161,7 +161,7 @@ def test_a_passing_server_error_is_tried_again_and_a_final_one_is_not(tmp_path, 
     assert len(server.requests) == 3
     (tmp_path / "cub200").rename(tmp_path / "done")
     server.status, server.requests = [403], []
-    with pytest.raises(DataError, match="the server says 403"):
+    with pytest.raises(DataError, match="the server answers 403"):
         run(tmp_path, archive(server))
     assert len(server.requests) == 1
 

@@ -1,4 +1,4 @@
-"""The batched views against torchvision, picture by picture, and the laws their parameters follow."""
+"""The batched views against torchvision, image by image, and the laws their parameters follow."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def photograph() -> Tensor:
     return torch.from_numpy(np.array(Image.open(path).convert("RGB"))).permute(2, 0, 1).contiguous()
 
 
-def pictures(size: int, count: int = 12) -> Tensor:
-    """(count, 3, size, size) uint8: patches of a photograph, synthetic scenery, one flat and one two-level picture."""
+def sample_images(size: int, count: int = 12) -> Tensor:
+    """(count, 3, size, size) uint8: patches of a photograph, synthetic scenery, one flat and one two-level image."""
     photo = photograph()
     generator = torch.Generator().manual_seed(size)
     result = []
@@ -137,7 +137,7 @@ CASES: dict[str, tuple[ops.Operation, float, float, Reference, int, float]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_operations_agree_with_torchvision(name: str, size: int) -> None:
     operation, low, high, reference, levels, share = CASES[name]
-    images = pictures(size)
+    images = sample_images(size)
     v = magnitudes(low, high, len(images))
     ours = operation(images.to(torch.float32), v)
     theirs = torch.stack([reference(i, float(m)) for i, m in zip(images, v, strict=True)]).to(torch.float32)
@@ -147,7 +147,7 @@ def test_operations_agree_with_torchvision(name: str, size: int) -> None:
 
 
 def test_a_warp_fills_with_the_wanted_grey() -> None:
-    images = pictures(32)
+    images = sample_images(32)
     v = magnitudes(-30, 30, len(images))
     ours = autoaugment.operations("v2")["Rot"](images.float(), v)
     theirs = torch.stack([TF.rotate(i, float(m), NEAREST, fill=[128.0]) for i, m in zip(images, v, strict=True)])
@@ -156,14 +156,14 @@ def test_a_warp_fills_with_the_wanted_grey() -> None:
 
 @pytest.mark.parametrize("name", ["ShX", "ShY"])
 def test_the_bicubic_shear_agrees_with_pillow(name: str) -> None:
-    images = pictures(32)
+    images = sample_images(32)
     v = magnitudes(-0.3, 0.3, len(images))
     ours = autoaugment.operations("extended")[name](images.float(), v)
     for image, slope, got in zip(images, v.tolist(), ours, strict=True):
         matrix = (1, slope, 0, 0, 1, 0) if name == "ShX" else (1, 0, 0, slope, 1, 0)
-        picture = TF.to_pil_image(image)
-        theirs = picture.transform(
-            picture.size, Image.Transform.AFFINE, matrix, Image.Resampling.BICUBIC, fillcolor=(128,) * 3
+        pil_image = TF.to_pil_image(image)
+        theirs = pil_image.transform(
+            pil_image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BICUBIC, fillcolor=(128,) * 3
         )
         difference = (got - TF.pil_to_tensor(theirs)).abs()
         assert difference.max() <= 1
@@ -171,7 +171,7 @@ def test_the_bicubic_shear_agrees_with_pillow(name: str) -> None:
 
 @pytest.mark.parametrize(("size", "recipe"), [(32, CIFAR), (80, CIFAR), (256, FINE_GRAINED)])
 def test_crops_agree_with_torchvision_inside_the_valid_area(size: int, recipe: Recipe) -> None:
-    images = pictures(size)
+    images = sample_images(size)
     heights = torch.full((len(images),), size)
     sizes = torch.stack((heights, heights - torch.arange(len(images)) * size // 24), 1)
     box = views.draw_crop(draws_for(len(images)), sizes, recipe.scale, recipe.ratio)
@@ -197,7 +197,7 @@ def some_crops(images: Tensor, recipe: Recipe) -> views.Crop:
 
 @pytest.mark.parametrize("size", [32, 16])
 def test_crops_by_matrix_products_are_those_by_weighted_rows(size: int) -> None:
-    images = pictures(32, count=60)[:, :, :, :28]
+    images = sample_images(32, count=60)[:, :, :, :28]
     crop = some_crops(images, CIFAR)
     zero = torch.zeros_like(crop.start)
     y, x = views._Source(images, size).taps(crop.start, crop.length, zero + size, zero, crop.mirror)
@@ -208,7 +208,7 @@ def test_crops_by_matrix_products_are_those_by_weighted_rows(size: int) -> None:
 
 
 def test_crops_one_by_one_are_torchvisions() -> None:
-    images = pictures(256)
+    images = sample_images(256)
     crop = some_crops(images, FINE_GRAINED)
     ours = ops.crop_one_by_one(images, crop.start, crop.length, crop.mirror, torch.empty(len(images), 3, 224, 224))
     for image, got, start, length, mirrored in zip(
@@ -220,7 +220,7 @@ def test_crops_one_by_one_are_torchvisions() -> None:
 
 @pytest.mark.parametrize("size", [32, 13])
 def test_rounds_are_the_same_batched_and_one_by_one(size: int) -> None:
-    images = pictures(size, count=200)
+    images = sample_images(size, count=200)
     choice, magnitude = views.draw_rand_augment(draws_for(200))
     choice[:, 1] = torch.where(torch.arange(200) % 3 == 0, choice[:, 1], 5)  # a round in which most are left alone
     choice[:, 2] = torch.where(torch.arange(200) % 4 == 0, choice[:, 2], 2)  # one in which many get the same
@@ -280,7 +280,7 @@ def test_crops_follow_the_law_of_random_resized_crop() -> None:
         assert abs(ours.float().std() / reference.std() - 1) < 0.06
 
 
-def test_a_picture_too_narrow_for_any_crop_gets_the_central_one() -> None:
+def test_an_image_too_narrow_for_any_crop_gets_the_central_one() -> None:
     sizes = torch.tensor([[256, 20], [20, 256], [256, 20]])
     box = views.draw_crop(draws_for(3), sizes, (0.9, 1.0), (3 / 4, 4 / 3))
     assert box.width.tolist() == [20, 27, 20] and box.height.tolist() == [27, 20, 27]
@@ -301,7 +301,7 @@ def test_jitter_happens_in_80_percent_in_every_order_and_grey_in_20() -> None:
         assert drawn.min() >= low and drawn.max() <= high and drawn.max() - drawn.min() > 0.99 * (high - low)
 
 
-def test_half_of_the_pictures_are_flipped_and_digits_never() -> None:
+def test_half_of_the_images_are_flipped_and_digits_never() -> None:
     ramp = torch.arange(32, dtype=torch.uint8).mul(8).expand(2000, 3, 32, 32).contiguous()
     for recipe, share in ((CIFAR, 0.5), (DIGITS, 0.0)):
         plain_colour = replace(recipe, jitter_probability=0.0, gray=0.0)
@@ -363,7 +363,7 @@ CROP_FLIP = [replace(recipe, weak="crop-flip", strong="autoaugment") for recipe 
 
 @pytest.mark.parametrize("recipe", [CIFAR, *FINE, DIGITS, *CROP_FLIP])
 def test_a_view_does_not_depend_on_batch_order_or_neighbours(recipe: Recipe) -> None:
-    images = pictures(72 if recipe.size > 32 else recipe.size, count=40)
+    images = sample_images(72 if recipe.size > 32 else recipe.size, count=40)
     index = torch.arange(40) * 17
     make = Views(recipe, seed=3)
     together = make(images, index, ALL, epoch=2)
@@ -379,7 +379,7 @@ def test_a_view_does_not_depend_on_batch_order_or_neighbours(recipe: Recipe) -> 
 
 @pytest.mark.parametrize("size", [64, 128])  # batched, and one by one
 def test_padding_does_not_change_a_view(size: int) -> None:
-    images, index = pictures(72), torch.arange(12)
+    images, index = sample_images(72), torch.arange(12)
     padded = torch.full((12, 3, 80, 100), 255, dtype=torch.uint8)
     padded[:, :, :72, :72] = images
     make = Views(replace(FINE_GRAINED, size=size, test_resize=size + 6), seed=0)
@@ -389,7 +389,7 @@ def test_padding_does_not_change_a_view(size: int) -> None:
 
 
 def test_repeated_names_epochs_and_seeds_give_other_views() -> None:
-    images, index = pictures(32), torch.arange(12)
+    images, index = sample_images(32), torch.arange(12)
     make = Views(CIFAR, seed=0)
     first, second = make(images, index, ("strong", "strong"), 0)
     assert not torch.equal(first, second)
@@ -402,9 +402,9 @@ def levels_of(view: Tensor, recipe: Recipe) -> Tensor:
     return ((view * torch.tensor(recipe.std).view(3, 1, 1) + torch.tensor(recipe.mean).view(3, 1, 1)) * 255).round()
 
 
-def test_crop_flip_is_a_padded_crop_of_a_flipped_picture_and_every_shift_occurs() -> None:
+def test_crop_flip_is_a_padded_crop_of_a_flipped_image_and_every_shift_occurs() -> None:
     recipe = replace(CIFAR, weak="crop-flip")
-    image = pictures(32)[:1]
+    image = sample_images(32)[:1]
     made = levels_of(Views(recipe, 0)(image.expand(300, -1, -1, -1), torch.arange(300), ("weak",), 0)[0], recipe)
     padded = [v2.Pad(4, padding_mode="reflect")(side) for side in (image[0], image[0].flip(2))]
     crops = {(f, y, x): padded[f][:, y : y + 32, x : x + 32] for f in range(2) for y in range(9) for x in range(9)}
@@ -414,7 +414,7 @@ def test_crop_flip_is_a_padded_crop_of_a_flipped_picture_and_every_shift_occurs(
     assert [len(set(each)) for each in zip(*found, strict=True)] == [2, 9, 9]
 
 
-def test_crop_flip_of_a_photograph_is_a_crop_of_the_resized_picture() -> None:
+def test_crop_flip_of_a_photograph_is_a_crop_of_the_resized_image() -> None:
     recipe = replace(FINE_GRAINED, weak="crop-flip")
     photo = photograph()[:, :400, :300]
     made = levels_of(Views(recipe, 0)(photo[None].expand(6, -1, -1, -1), torch.arange(6), ("weak",), 0)[0], recipe)
@@ -433,7 +433,7 @@ def test_crop_flip_of_a_photograph_is_a_crop_of_the_resized_picture() -> None:
 
 
 def test_a_recipe_of_one_view_leaves_the_others_as_they_are() -> None:
-    images, index = pictures(32), torch.arange(12)
+    images, index = sample_images(32), torch.arange(12)
     usual = Views(CIFAR, 0)(images, index, ALL, 0)
     plain = Views(replace(CIFAR, weak="plain"), 0)(images, index, ALL, 0)
     assert torch.equal(plain[0], usual[-1]) and all(map(torch.equal, plain[1:], usual[1:]))
@@ -443,8 +443,8 @@ def test_a_recipe_of_one_view_leaves_the_others_as_they_are() -> None:
     assert torch.equal(digits[1], Views(DIGITS, 0)(images, index, ("strong",), 0)[0])  # digits get no AutoAugment
 
 
-def test_views_are_normalised_pictures_of_the_right_size() -> None:
-    images, index = pictures(32), torch.arange(12)
+def test_views_are_normalised_images_of_the_right_size() -> None:
+    images, index = sample_images(32), torch.arange(12)
     for view in Views(CIFAR, 0)(images, index, ALL, 0):
         assert view.shape == (12, 3, 32, 32) and view.dtype == torch.float32
         levels = (view * torch.tensor(CIFAR.std).view(3, 1, 1) + torch.tensor(CIFAR.mean).view(3, 1, 1)) * 255
@@ -453,15 +453,15 @@ def test_views_are_normalised_pictures_of_the_right_size() -> None:
     assert torch.equal(Views(CIFAR, 0).test(images), Views(CIFAR, 0)(images, index, ("plain",), 5)[0])
 
 
-def test_a_picture_of_the_right_size_is_left_as_it_is_by_the_test_transform() -> None:
+def test_an_image_of_the_right_size_is_left_as_it_is_by_the_test_transform() -> None:
     for channels in (1, 3):
-        images = pictures(32)[:, :channels]
+        images = sample_images(32)[:, :channels]
         resampled = Views(CIFAR, 0).test(images, sizes=torch.full((len(images), 2), 32))  # sizes might be smaller ones
         assert torch.equal(Views(CIFAR, 0).test(images), resampled)
 
 
 def test_one_grey_channel_becomes_three() -> None:
-    grey = pictures(32)[:, :1, :28, :28]
+    grey = sample_images(32)[:, :1, :28, :28]
     for view in Views(DIGITS, 0)(grey, torch.arange(12), ("strong", "plain"), 0):
         assert view.shape == (12, 3, DIGITS.size, DIGITS.size)
     plain = Views(DIGITS, 0).test(grey)
@@ -469,7 +469,7 @@ def test_one_grey_channel_becomes_three() -> None:
 
 
 def test_wrong_use_is_said_in_a_sentence() -> None:
-    images, index = pictures(32), torch.arange(12)
+    images, index = sample_images(32), torch.arange(12)
     with pytest.raises(ValueError, match="unknown view weaker"):
         Views(CIFAR, 0)(images, index, ("weaker",), 0)
     with pytest.raises(ValueError, match="uint8"):
