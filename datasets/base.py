@@ -81,7 +81,7 @@ class Dataset:
     test: Split
     recipe: Recipe | None  # how its images are augmented; None for feature rows
     superclass: Tensor | None = None  # (C,) int64
-    candidates: Tensor | None = None  # (N, C) bool, when the data bring their own
+    candidates: Tensor | None = None  # (N, C) bool, if the dataset has its own
     may_lack_truth: bool = False  # whether those sets may lack the true label
     backbone: str = "resnet18-cifar"
     annotator: str = ""  # network of its annotator; empty: the backbone
@@ -89,7 +89,7 @@ class Dataset:
     noise: Noise | None = None  # of the strong view of feature rows; None: the views' own
     root: Path = Path("data")  # data folder of the set, where files derived from it may be stored
     scaling: Scaling | None = None  # of the user's own features, for new rows
-    columns: tuple[str, ...] = ()  # names of the user's features, where they have some
+    columns: tuple[str, ...] = ()  # names of the user's features, if any
     train_names: tuple[str, ...] = ()  # of the user's training rows
 
     def with_training_rows(self, rows: Tensor) -> Dataset:
@@ -148,7 +148,7 @@ class Source:
     num_classes: int | None
     load: Callable[..., Dataset]
     find: Callable[[Path], Availability]
-    own_candidates: bool = False  # brings its candidate sets; they are used unless another generator is set
+    own_candidates: bool = False  # has its own candidate sets, used unless another generator is set
     split_by_seed: bool = False  # has no official split: every seed draws another
     backbone: str = ""  # of the loaded set, if it has published weights: a plan says whether they are on this machine
 

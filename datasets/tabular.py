@@ -1,6 +1,6 @@
 """Read real-world partial-label sets: features in `.mat` files, `data` n×d, `partial_target` and `target` q×n.
 
-These sets bring their own candidates. How rows are split, features scaled and rare classes left out are settings: the
+These sets have their own candidates. How rows are split, features scaled and rare classes left out are settings: the
 defaults are ours, the others are what publications did.
 """
 

@@ -1,4 +1,4 @@
-"""Methods, one file each, and what they are handed (`base`), find each other by (`registry`) and share (`blocks`, `parts`).
+"""Methods, one file each; their interface (`base`), registry, and shared code (`blocks`, `networks`).
 
 Imports nothing of `datasets` or `benchmark`. A new method is a new file here, or anywhere with `--plugin FILE`.
 """

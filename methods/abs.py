@@ -12,7 +12,7 @@ network puts nothing is left alone, where the logarithm would pull hardest. The 
 gradients are about C times (GCE: C^q times) smaller than those of the cross-entropy. On a hundred classes MAE may
 hardly train; this is a property of the method, and only a larger learning rate helps.
 
-No code of the authors was found. Equations and q follow PLENCH, a third-party benchmark; what is said of the paper is
+No code of the authors was found. Equations and q follow PLENCH, a third-party benchmark; statements about the paper are
 from memory. PLENCH expands MAE to (B, C, C) and takes powers of the softmax; the closed form and exp(q log p) agree
 with it and stay finite where probabilities underflow.
 """

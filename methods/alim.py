@@ -12,9 +12,9 @@ sets, λ = 1 ignores them.
     L   = CE(p, s) + 0.5 L_cont + CE(p(x̃), s̃),  x̃ = l x + (1−l) x_π,  s̃ = l s + (1−l) s_π   mix-up, l ≥ 1/2
     m_i = max_{j∈S_i} c_ij / max_{j∉S_i} c_ij,  λ ← min(1, the η-quantile of m)               after every epoch
 
-η is the share of sets without the true label. The release is told it (`noise_rate`), which reveals something of the
+η is the share of sets without the true label. The release gets it as a setting (`noise_rate`), which reveals something of the
 data. The default estimates it: η̂ is the share of the epoch's samples for which the classifier and the prototypes both
-find a class outside the set best, sets left aside. This estimate is ours. It asks two witnesses because the share by
+rank a class outside the set first. This estimate is ours. It needs both because the share by
 prototypes alone would make λ the first margin above 1, whatever the data. With η = 0, λ stays 0 and ALIM is PiCO with
 mix-up and without warm-up.
 """
@@ -237,7 +237,7 @@ class ALIM(Method):
         if config.prior_fixed is not None:
             self.prior.fill_(config.prior_fixed)
             return
-        if not visits.any():  # an epoch without a step says nothing new
+        if not visits.any():  # an epoch without a step
             return
         noise = float(self.doubted[visits].double().mean()) if config.noise_rate is None else config.noise_rate
         self.noise.fill_(noise)

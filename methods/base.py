@@ -1,6 +1,6 @@
 """The method interface: the objects that a method receives and the hooks that it may implement.
 
-A method sees candidate sets, never true labels: they are in no object of this file.
+A method gets candidate sets, never true labels: no object of this file contains them.
 """
 
 from __future__ import annotations

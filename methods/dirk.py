@@ -126,7 +126,7 @@ class DIRK(Method):
         super().__init__(config, task)
         self.contrastive = config.weight != 0 or config.always_three_views
         if self.contrastive and len(self.views) == 1:
-            raise ValueError(f"{self.name} sees the distillation view only; use dirk for a contrastive term.")
+            raise ValueError(f"{self.name} uses the distillation view only; use dirk for a contrastive term.")
         self.student = self._network(task)
         self.teacher = self._network(task).requires_grad_(False)
         if config.teacher_init == "copy":

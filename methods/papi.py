@@ -11,7 +11,7 @@ S. Xia, J. Lv, N. Xu, G. Niu, X. Geng: Towards Effective Visual Representations 
     μ_c ← γ μ_c + (1−γ) v_i  for arg max_{j∈S_i} o_ij = c             both unmixed views, rows then scaled to length 1
     L = L_cls + ψ L_al
 
-PiCO reversed: the linear classifier finds the labels by itself and teaches the prototypes and, through the shared
+PiCO reversed: the linear classifier finds the labels itself and trains the prototypes and, through the shared
 encoder, the representation. φ and γ fall linearly over training, ψ rises from 0 over its first epochs.
 
 Of the paper, the abstract and the overview figure were available; where the rest is known from memory only, defaults
@@ -103,7 +103,7 @@ class PaPi(Method):
         gamma_end: float = 0.5
         embed_dim: int = 128  # d; released
         # Paper, as remembered, against released code. Defaults: released.
-        ramp_lag: int = 1  # epochs by which φ and γ come late; paper: 0
+        ramp_lag: int = 1  # epochs by which φ and γ are delayed; paper: 0
         before_first: float = 0.99  # φ and γ of the epochs that the lag leaves without a value
         prototype_normalise: Literal["batch", "sample"] = "batch"  # paper: after every sample
         alignment: Alignment = "two_targets"  # paper: KL to the mixed target; another value, the same gradient

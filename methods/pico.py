@@ -154,7 +154,7 @@ class PiCO(Method):
     def losses(self, logits: Tensor, queries: Tensor, keys: Tensor, batch: Batch, clock: Clock) -> Step:
         """Return the step for the networks' output: logits (B, C), unit queries and keys (B, d). State stays as it is."""
         config = self.config
-        warm = clock.epoch < clock.warmup_epochs(config.warmup)  # until there are prototypes to follow, targets rest
+        warm = clock.epoch < clock.warmup_epochs(config.warmup)  # targets stay until there are prototypes
         with torch.no_grad():
             labels = masked_argmax(logits, batch.candidates)
             anchors = queries.detach()

@@ -1,7 +1,7 @@
 """Find methods: built-in files, `--plugin FILE`, and the entry-point group `candid.methods`.
 
 What the command line lists (name, about, views) is read from the source without running it, so listing needs no torch
-and a broken file is an entry with its error, never a crash of the rest. Running a method imports its one file.
+and a broken file is an entry with its error and does not affect the others. Running a method imports its one file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Supervised — the ceiling: ordinary cross-entropy on the true labels.
 
-The one entry that is handed true labels, through `reveal`, which the trainer calls for exactly this class
+The only method that gets true labels, through `reveal`, which the trainer calls for exactly this class
 (`sees_truth`) and for no other, not even a subclass. Tables set it apart.
 """
 

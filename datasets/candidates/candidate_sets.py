@@ -348,7 +348,7 @@ def build(
     """Return the candidate sets of a training set: those stored in `folder`, or new ones, which are stored there.
 
     `annotator` and `target_size` are for generators that need one; `noise` is the probability that the true label is
-    replaced by a wrong one. Two processes that ask at once get the same file.
+    replaced by a wrong one. Concurrent processes get the same file.
     """
     entry = generators.get(generator)
     if entry.rule is None:

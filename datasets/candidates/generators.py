@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rows:
-    """Training rows as a generator sees them."""
+    """Training rows, the input of a generator."""
 
     labels: Tensor  # (B,) int64, the true ones
     num_classes: int
     superclass: Any = None  # (C,) int64, where the dataset has them
-    logits: Any = None  # (B, C) outputs of the annotator, for a rule that asks for one
+    logits: Any = None  # (B, C) outputs of the annotator, for a rule that needs one
 
 
 Rule = Callable[[Rows, float], "Tensor"]  # rows, rate -> (B, C) probability that a label is added, 0 for the true one

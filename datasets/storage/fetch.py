@@ -210,8 +210,8 @@ def _download(url: str, part: Path, archive: Archive, progress: Progress, pause:
             reason = "the transfer broke off"
         except urllib.error.HTTPError as error:
             if error.code not in (408, 429, 500, 502, 503, 504):
-                return f"the server says {error.code} {error.reason}"
-            reason = f"the server says {error.code} {error.reason}"
+                return f"the server answers {error.code} {error.reason}"
+            reason = f"the server answers {error.code} {error.reason}"
         except urllib.error.URLError as error:
             return f"no connection ({getattr(error.reason, 'strerror', None) or error.reason})"
         except (http.client.HTTPException, ConnectionError, TimeoutError) as error:

@@ -411,7 +411,7 @@ def _groups(operations: Sequence[Operation], counts: Sequence[int], most: int) -
     for _, run in itertools.groupby(work, key=lambda pair: pair[0].fill if isinstance(pair[0], Warp) else pair[0]):
         same, sizes = zip(*run, strict=True)
         total = sum(sizes)
-        pieces = max(round(total / most), 1)  # of equal sizes: a small rest would cost as many calls
+        pieces = max(round(total / most), 1)  # of equal sizes: a small remainder would cost as many calls
         yield from ((same[0], total * (k + 1) // pieces - total * k // pieces) for k in range(pieces) if total)
 
 

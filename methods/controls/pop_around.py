@@ -1,7 +1,7 @@
 """POP around other losses — RC, CC and LWS on candidate sets that POP's rounds shrink.
 
 N. Xu, B. Liu, J. Lv, C. Qiao, X. Geng: Progressive Purification for Instance-Dependent Partial Label Learning, ICML
-2023, Table 4. No code for it is released: the base method is handed the shrunken sets instead of the given ones, and the
+2023, Table 4. No code for it is released: the base method gets the shrunken sets instead of the original ones, and the
 evidence of a round is the softmax over them, taken after every step, as in `pop.py`.
 """
 
