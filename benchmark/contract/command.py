@@ -1,4 +1,4 @@
-"""`check FILE`: all checks on every method of a file, in a process of its own with a time limit."""
+"""`check FILE`: run all checks on every method of a file, in a process of its own with a time limit per check."""
 
 from __future__ import annotations
 
@@ -11,37 +11,34 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from benchmark.errors import COMPLETE, FAILED, MethodDefect
 from benchmark.files import ROOT
 from methods.registry import discover, scan
 
-CHECK_SECONDS = 15.0  # for one check
-START_SECONDS = 60.0  # for the imports
-METHOD_SECONDS = 60.0  # for all checks of a method; none begins after that
+SECONDS = 15.0  # for one check
+Event = dict[str, str]  # method, check, mark and text
+BEGINS, END, OK, DEFECT, SKIPPED = "begins", "end", "ok", "DEFECT", "skipped"
 
 
 def check(file: Path) -> int:
     """Print one line per check and method; return the exit code."""
     discover((file,))  # a missing file, a syntax error or a name that is taken: one sentence
-    methods = len(scan(file))
     defects: list[str] = []  # repeated at the end
-    skipped, last = 0, ""
+    methods: list[str] = []
+    skipped = 0
     for event in events(file):
-        if event["method"] != last:
-            last = event["method"]
-            print(f"{last} ({file})", flush=True)
-        skipped += event["skipped"]
+        if event["method"] not in methods:
+            methods.append(event["method"])
+            print(f"{event['method']} ({file})", flush=True)
         line = f"  {event['mark']:7} {event['check']:16} {event['text']}"
         print(line, flush=True)
-        if event["mark"] == "DEFECT":
+        skipped += event["mark"] == SKIPPED
+        if event["mark"] == DEFECT:
             defects.append(line)
-    heading = f"{methods} method{'s' * (methods > 1)}: "
+    heading = f"{len(methods)} method{'s' * (len(methods) > 1)}: "
     if not defects:
         print(f"{heading}all checks pass.")
         return COMPLETE
@@ -52,47 +49,41 @@ def check(file: Path) -> int:
     return FAILED
 
 
-def events(
-    file: Path, seconds: float = CHECK_SECONDS, method_seconds: float = METHOD_SECONDS
-) -> Iterator[dict[str, Any]]:
-    """Yield the results from the process that runs the checks. If it dies or hangs, that is the last result."""
+def events(file: Path, seconds: float = SECONDS) -> Iterator[Event]:
+    """Yield the results of the process that runs the checks. If it dies or hangs, that is the last result."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    words = [sys.executable, "-m", "benchmark.contract.command", str(file.resolve()), str(seconds), str(method_seconds)]
-    limit = START_SECONDS + len(scan(file)) * (method_seconds + seconds)
+    path = str(file.resolve())
+    words = [sys.executable, "-m", "benchmark.contract.command", path, str(seconds)]
     with tempfile.TemporaryFile("w+", errors="replace") as stderr:
         process = subprocess.Popen(
             words, cwd=ROOT, env=environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
         )  # fmt: skip
-        current: dict[str, Any] = {"method": "", "check": "start", "where": str(file)}
-        timer = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))  # and what the plug-in has started
-        timer.start()
+        event: Event = {"method": file.stem, "check": "start"}
         try:
             for line in process.stdout or ():
-                current = json.loads(line)
-                if not current:
+                event = json.loads(line)
+                if event["mark"] == END:
                     return
-                if "mark" in current:
-                    yield current | {"text": current["text"].replace(str(file.resolve()), str(file))}
+                if event["mark"] != BEGINS:
+                    yield event | {"text": event["text"].replace(path, str(file))}
         finally:
-            too_late = not timer.is_alive()
-            timer.cancel()
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)  # and what the plug-in has started
             process.wait()
         stderr.seek(0)
         output = stderr.read()
-        line_number = re.search(rf'File "{re.escape(str(file.resolve()))}", line (\d+)', output)
-        where = f"{file}:{line_number[1]}" if line_number else current["where"].replace(str(file.resolve()), str(file))
-        if too_late or "Timeout (" in output:
-            cause = f"it did not end within {limit if too_late else seconds:.0f} s; is there an endless loop?"
-        else:
-            cause = cause_of_death(process.returncode)
-        yield current | {"mark": "DEFECT", "text": f"{where}: {cause}", "skipped": current.get("remaining", 0)}
+    line_number = re.search(rf'File "{re.escape(path)}", line (\d+)', output)
+    where = f"{file}:{line_number[1]}" if line_number else str(file)
+    if "Timeout (" in output:
+        cause = f"it did not end within {seconds:.0f} s; is there an endless loop?"
+    else:
+        cause = cause_of_death(process.returncode)
+    yield event | {"mark": DEFECT, "text": f"{where}: {cause}"}
 
 
 def cause_of_death(code: int) -> str:
-    """Return why a process ended that was not killed by a time limit."""
+    """Return why a process ended that did not reach a time limit."""
     if code == -signal.SIGKILL:
         return "the process was killed (SIGKILL) from outside, for example because memory ran out."
     if code < 0:
@@ -100,45 +91,42 @@ def cause_of_death(code: int) -> str:
     return f"it ended the process (exit code {code})."
 
 
-def run_checks(file: Path, seconds: float, method_seconds: float) -> None:
+def run_checks(file: Path, seconds: float) -> None:
     """Run every check on every method of the file and write one line of JSON before and after each."""
     report = os.fdopen(os.dup(sys.__stdout__.fileno()), "w", buffering=1)  # type: ignore[union-attr]
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     faulthandler.enable()
 
+    def write(mark: str, method: str = "", check: str = "", text: str = "") -> None:
+        print(json.dumps({"method": method, "check": check, "mark": mark, "text": text}), file=report)
+
     import torch
 
-    from benchmark.contract.checks import CHECKS, sentence, title
+    from benchmark.contract.checks import CHECKS, Check, sentence, title
     from benchmark.contract.subject import Subject, run_check
 
     torch.compiler.reset()  # imports the compiler, as optimisers do at their first step: not within a check's time
     for entry in scan(file):
-        subject, deadline = Subject(entry), time.monotonic() + method_seconds
-        failed: set[Any] = set()  # defects, and checks that were not tried because of them
-        for number, (one, needs) in enumerate(CHECKS.items(), 1):
-            result = {"method": entry.name, "check": title(one), "where": f"{file}:{entry.line}", "skipped": 0}
-            remaining = len(CHECKS) - number
-            if failed.intersection(needs):
-                failed.add(one)
-                cause = ", ".join(title(need) for need in needs if need in failed)
-                print(json.dumps(result | {"mark": "skipped", "text": f"needs {cause}", "skipped": 1}), file=report)
+        subject = Subject(entry)
+        failed: list[Check] = []  # defects, and checks that were not tried because of them
+        for one, requirements in CHECKS.items():
+            where = (entry.name, title(one))
+            missing = [title(requirement) for requirement in requirements if requirement in failed]
+            if missing:
+                failed.append(one)
+                write(SKIPPED, *where, f"needs {', '.join(missing)}")
                 continue
-            if time.monotonic() > deadline:
-                text = f"{result['where']}: the checks took more than {method_seconds:.0f} s; make its steps faster."
-                print(json.dumps(result | {"mark": "DEFECT", "text": text, "skipped": remaining}), file=report)
-                break
-            print(json.dumps(result | {"remaining": remaining}), file=report)
+            write(BEGINS, *where)
             faulthandler.dump_traceback_later(seconds, exit=True)
             try:
                 advice = run_check(one, subject)
-                result |= {"mark": "ok", "text": sentence(one) + (f" ({advice})" if advice else "")}
+                write(OK, *where, sentence(one) + (f" ({advice})" if advice else ""))
             except MethodDefect as defect:
-                result |= {"mark": "DEFECT", "text": f"{defect}."}
-                failed.add(one)
+                failed.append(one)
+                write(DEFECT, *where, f"{defect}.")
             faulthandler.cancel_dump_traceback_later()
-            print(json.dumps(result), file=report)
-    print(json.dumps({}), file=report)
+    write(END)
 
 
 if __name__ == "__main__":
-    run_checks(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
+    run_checks(Path(sys.argv[1]), float(sys.argv[2]))

@@ -79,9 +79,6 @@ class Pretend(Tensor):
     is_cpu = property(lambda self: False)  # type: ignore[assignment]
     is_meta = property(lambda self: False)  # type: ignore[assignment]
 
-    def get_device(self) -> int:
-        return active().place.index
-
     def tolist(self) -> Any:
         active().wait("tolist")
         return self.payload.detach().tolist()
@@ -148,12 +145,7 @@ class Stream:
 
     def wait_stream(self, *_: Any) -> None: ...
 
-    def wait_event(self, *_: Any) -> None: ...
-
     def record(self, *_: Any) -> None: ...
-
-    def record_event(self, *_: Any) -> Stream:
-        return self
 
     def query(self) -> bool:
         return True

@@ -120,11 +120,12 @@ class Subject:
         return trainer
 
     def train(self, relabelled: bool = False, **changes: Any) -> Training:
-        """Train to the end; more output than PRINT_LIMIT raises in the line that prints."""
+        """Train to the end; more output than PRINT_LIMIT is a defect."""
         trainer = self.trainer(relabelled, **changes)
-        output = LimitedOutput(self)
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(output):
             records = [trainer.train_epoch() for _ in range(trainer.epochs)]
+        if len(output.getvalue()) > PRINT_LIMIT:
+            raise self.defect(f"it prints more than {PRINT_LIMIT:,} characters; put numbers into Step.logs")
         return Training(trainer.method, records[-1]["result"]["test_accuracy"])
 
     @cached_property
@@ -167,22 +168,6 @@ class Subject:
         """Return the line of the innermost of these frames that lies in the method's own file, or 0."""
         lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == self.entry.file.resolve()]
         return (lines[-1] or 0) if lines else 0
-
-
-class LimitedOutput(io.TextIOBase):
-    """Discards what is printed and raises when it becomes too much."""
-
-    def __init__(self, subject: Subject) -> None:
-        self.subject, self.printed = subject, 0
-
-    def write(self, text: str) -> int:
-        self.printed += len(text)
-        if self.printed > PRINT_LIMIT:
-            line = self.subject.deepest(traceback.extract_stack())
-            raise self.subject.defect(
-                f"it prints more than {PRINT_LIMIT:,} characters in thirty steps; put numbers into Step.logs", line=line
-            )
-        return len(text)
 
 
 def run_check(check: Callable[[Subject], str | None], subject: Subject) -> str | None:

@@ -127,7 +127,7 @@ DEFECTS = (
     broken("tensor-in-list", "construction", "'queue' holds a tensor", init=init("self.queue = [torch.zeros(3)]  # HERE")),
     broken("lost-buffer", "construction", "not persistent",
            init=init('self.register_buffer("table", torch.zeros(3), persistent=False)  # HERE')),
-    broken("late-tensor", "memory", "'last' holds a tensor",
+    broken("late-tensor", "training", "'last' holds a tensor",
            step=step("logits = self.network(batch.views[0])", "self.last = logits.detach()  # HERE")),
     broken("device-literal", "source", "names a device",
            step=step("noise = torch.zeros(3, device='cuda')  # HERE")),
@@ -169,7 +169,8 @@ DEFECTS = (
     broken("writes-task", "inputs", "task.candidates",
            init=init("self.task = task"), step=DEF_STEP + "        self.task.candidates[:, 0] = True\n"
            f"        return Step({UNIFORM})"),
-    broken("talks", "training", "characters", step=step("print('x' * 100_000)  # HERE")),
+    broken("talks", "training", "characters", **{"class": "class Mine(Method):  # HERE"},
+           step=step("print('x' * 100_000)").replace("  # HERE", "")),
     broken("python-random", "determinism", "random.random", step=step("scale = random.random()  # HERE",
            loss="scale * " + UNIFORM)),
     broken("numpy-random", "determinism", "np.random", step=step("scale = float(np.random.rand())  # HERE",
