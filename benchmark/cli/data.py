@@ -200,7 +200,7 @@ def labels(folder: Path, out: Path) -> int:
 
 def read_beliefs(folder: Path) -> artifacts.Beliefs:
     """Return labels.npz of a model's folder, checked against the SHA-256 in run.json if there is one."""
-    from benchmark.trainer.model import recorded
+    from benchmark.trainer.model import recorded_digests
 
     path = folder / artifacts.LABELS
     try:
@@ -208,7 +208,7 @@ def read_beliefs(folder: Path) -> artifacts.Beliefs:
     except OSError as error:
         raise CandidError(f"{path} cannot be read ({error.strerror}); it is written where a model is kept.") from None
     digest = hashlib.sha256(content).hexdigest()
-    if digest != recorded(folder).get(artifacts.LABELS, digest):
+    if digest != recorded_digests(folder).get(artifacts.LABELS, digest):
         raise CandidError(f"{path} is not the file that the run wrote: its SHA-256 is not the one in run.json.")
     return artifacts.beliefs_of(path, content)
 

@@ -102,7 +102,7 @@ class Backbone:
     order: Literal["bn-relu", "relu-bn"] = setting("bn-relu", added=True)
     features: int = setting(0, NOT_NEGATIVE, added=True)
     xavier: bool = setting(False, added=True)
-    # A fixed encoder whose maps of every view are kept, and the adapter that is trained on them; see train/frozen.py.
+    # A fixed encoder whose maps of every view are stored, and the adapter that is trained on them; see trainer/frozen.py.
     frozen: bool = setting(False, added=True)
     draws: int = setting(4, AT_LEAST_ONE, added=True)  # stored draws of every random view
     cells: int = setting(3, AT_LEAST_ONE, added=True)  # maps are pooled to cells × cells

@@ -15,8 +15,7 @@ from benchmark.config.spec import RunSpec, digest_of, identity_of
 from benchmark.runner.log import sentence, silenced
 from benchmark.runner.options import RunOptions
 from benchmark.store import ANNOTATOR, run_folder
-from benchmark.trainer.annotator import annotator_run
-from benchmark.trainer.candidates import plausible_candidates
+from benchmark.trainer.candidates import annotator_run, plausible_candidates
 from benchmark.trainer.device import release
 from benchmark.trainer.frozen import BlankLoader, frozen_of
 from benchmark.trainer.guard import peak_memory_mb, reset_peak_memory

@@ -26,12 +26,11 @@ from benchmark.runner.provenance import environment, now
 from benchmark.runner.tracking import following
 from benchmark.store import ANNOTATOR, StoredRun, epochs_digest, run_folder
 from benchmark.trainer import checkpoint
-from benchmark.trainer.annotator import packed_annotation
-from benchmark.trainer.candidates import candidate_set
+from benchmark.trainer.candidates import candidate_set, packed_annotation
 from benchmark.trainer.device import check_global_state, ready, release
 from benchmark.trainer.guard import Diverged, peak_memory_mb
 from benchmark.trainer.loading import dataset_of, entry_of
-from benchmark.trainer.model import cannot_keep, model_files, write_model
+from benchmark.trainer.model import model_files, obstacle, write_model
 from benchmark.trainer.summary import cost_of, summarise
 from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, weights_digest
 from datasets.base import UNKNOWN, DataError, Dataset
@@ -246,7 +245,7 @@ class Attempt:
         files = {artifacts.PREDICTIONS: artifacts.write(self.folder.path / artifacts.PREDICTIONS, content)}
         is_annotator = self.spec.purpose == ANNOTATOR
         if self.options.keep_model or is_annotator:
-            reason = cannot_keep(trainer, self.dataset)
+            reason = obstacle(trainer, self.dataset)
             if not reason:
                 model = model_files(trainer, self.dataset, self.candidates.matrix)
                 files |= write_model(self.folder.path, model)

@@ -22,14 +22,12 @@ from benchmark.files import atomic_write, set_aside
 
 MAGIC = "candid-checkpoint-1"
 CURRENT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
-
-
 SHARE = 0.01  # of the time may go into checkpoints
-SECONDS = 20.0  # and never more often than this
+SECONDS = 20.0  # at least, between two checkpoints
 
 
 class SaveTimer:
-    """Says when to save: every `seconds`, or as rarely as the cost of saving demands."""
+    """Decide when to save: every `seconds`, or as rarely as the cost of saving demands."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
@@ -49,11 +47,11 @@ class SaveTimer:
 
 
 class DamagedCheckpoint(Exception):
-    """A file that is not a whole checkpoint of this run."""
+    """Raised for a file that is not a complete checkpoint of this run."""
 
 
 def save(folder: Path, identity: str, state: dict[str, Any]) -> None:
-    """Write the new generation, keeping the last one."""
+    """Write a new generation and keep the last one."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     payload = buffer.getvalue()
@@ -67,7 +65,7 @@ def save(folder: Path, identity: str, state: dict[str, Any]) -> None:
 
 
 def read(path: Path, identity: str) -> dict[str, Any]:
-    """One generation, or DamagedCheckpoint with the reason. The digest is checked before anything is decoded."""
+    """Return the state of one generation or raise DamagedCheckpoint; the digest is checked before decoding."""
     try:
         line, newline, payload = path.read_bytes().partition(b"\n")
     except FileNotFoundError:
@@ -80,7 +78,7 @@ def read(path: Path, identity: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise DamagedCheckpoint("its header cannot be read") from None
     if magic != MAGIC or not newline:
-        raise DamagedCheckpoint("it is no checkpoint of this program")
+        raise DamagedCheckpoint("it is not a checkpoint of this program")
     if owner != identity:
         raise DamagedCheckpoint("it belongs to another run")
     if hashlib.sha256(payload).hexdigest() != digest:
@@ -88,39 +86,36 @@ def read(path: Path, identity: str) -> dict[str, Any]:
     try:
         state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except Exception as error:
-        raise DamagedCheckpoint(f"it holds more than plain tensors ({type(error).__name__})") from None
+        raise DamagedCheckpoint(f"it contains more than plain tensors ({type(error).__name__})") from None
     if not isinstance(state, dict):
         raise DamagedCheckpoint("it is not a state")
     return state
 
 
 def load(
-    folder: Path, identity: str, misfit: Callable[[dict[str, Any]], str] = lambda state: ""
+    folder: Path, identity: str, check: Callable[[dict[str, Any]], None] = lambda state: None
 ) -> dict[str, Any] | None:
-    """The newest whole generation; damaged ones are set aside with one warning each.
+    """Return the newest complete generation; damaged ones are set aside with one warning each.
 
-    `misfit` says why a state does not fit the run that wants it, or nothing: it is asked before anything is changed.
+    `check` raises DamagedCheckpoint for a state that does not fit the run.
     """
     for name in (CURRENT, PREVIOUS):
         path = folder / name
         try:
             state = read(path, identity)
-            try:
-                reason = misfit(state)
-            except (KeyError, TypeError, AttributeError, IndexError):
-                reason = "its parts are not of the right kind"
-            if not reason:
-                return state
-            raise DamagedCheckpoint(reason)
+            check(state)
+            return state
         except FileNotFoundError:
             continue
         except DamagedCheckpoint as damage:
-            aside = set_aside(path)
-            warn(f"{path} was set aside as {aside.name}: {damage}.")
+            reason = str(damage)
+        except (KeyError, TypeError, AttributeError, IndexError):
+            reason = "its parts are not of the right kind"
+        warn(f"{path} was set aside as {set_aside(path).name}: {reason}.")
     return None
 
 
 def remove(folder: Path) -> None:
-    """After the run is done."""
+    """Delete the checkpoints of a finished run."""
     for name in (CURRENT, PREVIOUS, "checkpoint-new.pt"):
         (folder / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The device of a run, its settings, and its memory: the same run on the same device gives the same bits."""
+"""Device of a run, its settings and its memory: the same run on the same device gives the same bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmark.errors import CandidError
 # CUDA reads these when it starts: exact matrix products, and an allocator for batches of many sizes.
 ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
-pretended = False  # whether this process has used the pretend device, after which its forks cannot use autograd
+pretended = False  # whether this process has used the pretend device; its forks then cannot use autograd
 
 
 def set_environment() -> None:
@@ -23,10 +23,10 @@ def set_environment() -> None:
 
 
 def ready(name: str | torch.device, tf32: str = "conv") -> torch.device:
-    """The device that a run goes to, the first that its process touches. A CPU is left as it is.
+    """Return the device of a run, set up for exact results.
 
-    On CUDA it becomes the current device, algorithms become deterministic (an operation that has no such form raises),
-    attention takes its plain form, whose backward pass is exact, and `tf32` says where float32 may be shortened.
+    A GPU becomes the current device, algorithms become deterministic (an operation without such a form raises), attention
+    takes its plain form, whose backward pass is exact, and `tf32` says where TF32 may replace float32.
     """
     device = torch.device(name)
     torch.backends.cudnn.benchmark = False
@@ -34,7 +34,7 @@ def ready(name: str | torch.device, tf32: str = "conv") -> torch.device:
     if device.type != "cuda":
         return device
     set_environment()
-    if device.index is None:  # tensors name their card, and "cuda" is not equal to "cuda:0"
+    if device.index is None:  # tensors name their GPU, and "cuda" is not equal to "cuda:0"
         device = torch.device("cuda", torch.cuda.current_device())
     torch.cuda.set_device(device)
     torch.use_deterministic_algorithms(True)
@@ -63,7 +63,7 @@ SET_FOR_CUDA = ("torch.get_float32_matmul_precision()", "torch.are_deterministic
 
 
 class ChangedState(CandidError):
-    """Global settings of torch are not those that every run starts with."""
+    """Raised when global settings of torch are not those that every run starts with."""
 
 
 def changed_settings() -> dict[str, str]:
@@ -82,7 +82,7 @@ def check_global_state(device: torch.device) -> None:
 
 
 def release(device: str | torch.device) -> None:
-    """Give back what the last run held on a card; Python collects circles of references only now and then."""
+    """Free the GPU memory of the last run; Python collects reference cycles only occasionally."""
     if torch.device(device).type == "cuda":
         gc.collect()
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""The one place where true labels meet a method: accuracy on the test set, diagnostics, and selection without truth."""
+"""Evaluation of a method, the only use of true labels: test accuracy, diagnostics, and criteria on held-out rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from methods.blocks import masked_softmax
 
 
 class Evaluator:
-    """Evaluates in eval mode without gradients, over the whole test set."""
+    """Evaluate a method in eval mode without gradients, on the whole test set."""
 
     def __init__(self, dataset: Dataset, inputs: Inputs, candidates: Tensor, rows: Tensor, held_out: Tensor) -> None:
         device = inputs.device
@@ -29,11 +29,11 @@ class Evaluator:
         self.num_classes = dataset.num_classes
         self.test_labels = dataset.test.labels.to(device)
         self.train_labels = dataset.train.labels[rows].to(device)
-        self.known = known_rows(self.train_labels)
-        self.scored = known_rows(self.test_labels)
-        inside = candidates[rows].to(device).bool()[self.known]
-        self.held_truth = inside.gather(1, self.train_labels[self.known][:, None])  # (N, 1)
-        self.missing = percent(~self.held_truth) if len(self.held_truth) else 0.0
+        self.labelled_train, self.labelled_test = labelled_rows(self.train_labels), labelled_rows(self.test_labels)
+        self.truth = self.train_labels[self.labelled_train]
+        candidates_then = candidates[rows].to(device).bool()[self.labelled_train]
+        self.candidate_truth = candidates_then.gather(1, self.truth[:, None])  # (N, 1)
+        self.missing = percent(~self.candidate_truth) if len(self.candidate_truth) else 0.0
         self.held_out = held_out
         self.held_out_candidates = candidates[held_out].to(device)
         labels = dataset.train.labels[held_out]
@@ -46,7 +46,7 @@ class Evaluator:
         self.by_network = False  # whether training labels are the network's, not those of the method's belief
 
     def evaluate(self, method: Method, autocast: AbstractContextManager[Any]) -> dict[str, float]:
-        """Metrics of the method as it is now; accuracies in percent."""
+        """Return the metrics of the method as it is now; accuracies in percent."""
         was_training = method.training
         method.eval()
         with torch.inference_mode(), autocast:
@@ -70,20 +70,20 @@ class Evaluator:
                 f"one row of logits per image is needed.",
             )
         self.test_logits = logits
-        truth = self.test_labels[self.scored]
+        truth = self.test_labels[self.labelled_test]
         if not len(truth):
             return {}
-        result = {"test_accuracy": accuracy(logits[self.scored], truth)}
+        result = {"test_accuracy": accuracy(logits[self.labelled_test], truth)}
         if self.more:
-            found = measures(logits[self.scored].float().cpu().numpy(), truth.cpu().numpy())
-            result |= {f"test_{key}": value for key, value in found.items() if key != "accuracy"}
+            further = measures(logits[self.labelled_test].float().cpu().numpy(), truth.cpu().numpy())
+            result |= {f"test_{key}": value for key, value in further.items() if key != "accuracy"}
         if type(method).predictions is not Method.predictions:
             extra: dict[str, list[Tensor]] = {}
             for images in self.inputs.test_batches():
                 for name, value in method.predictions(images).items():
                     extra.setdefault(name, []).append(value)
             for name, parts in extra.items():
-                result[f"test_accuracy_{name}"] = accuracy(torch.cat(parts)[self.scored], truth)
+                result[f"test_accuracy_{name}"] = accuracy(torch.cat(parts)[self.labelled_test], truth)
         return result
 
     def predictions(self, method: Method) -> Predictions:
@@ -114,7 +114,7 @@ class Evaluator:
         return result
 
     def _logits(self, method: Method, rows: Tensor) -> Tensor:
-        """Of training rows as they are, without augmentation. (n,) -> (n, C)."""
+        """Return logits of training rows without augmentation. (n,) -> (n, C)."""
         predict: Callable[[Tensor], Tensor] = method.predict
         return torch.cat([predict(self.inputs.train_views(part, ("plain",), 0)[0]) for part in rows.split(256)])
 
@@ -123,23 +123,22 @@ class Evaluator:
         return masked_softmax(self._logits(method, self.rows), self.candidates[self.rows].to(self.inputs.device))
 
     def _belief(self, method: Method) -> Tensor | None:
-        """(N, C) over the labels of the training rows, if there is one."""
+        """Return label confidences (N, C) of the training rows, if there are any."""
         return self.network_belief if self.by_network else method.confidence()
 
     def _disambiguation(self, method: Method) -> dict[str, float]:
-        """Measure how well the label confidences find the true labels of the training set, and which ones they have lost.
+        """Measure how well the label confidences identify the true labels of the training set, and which ones were lost.
 
-        Labels that were missing from the start are said apart, and are not lost by the method. All of it is over the
-        rows whose true label is known.
+        True labels missing from the original candidate sets are reported separately and do not count as lost. Only rows
+        with a known true label count.
         """
         result = {"true_labels_missing": self.missing} if self.missing else {}
-        truth = self.train_labels[self.known]
         belief, sets = self._belief(method), method.candidate_sets()
-        if belief is not None and len(truth):
-            result["train_accuracy"] = accuracy(belief[self.known], truth)
-        if sets is not None and len(truth):
-            kept = sets.bool()[self.known].gather(1, truth[:, None])
-            result["true_labels_lost"] = percent(self.held_truth & ~kept)
+        if belief is not None and len(self.truth):
+            result["train_accuracy"] = accuracy(belief[self.labelled_train], self.truth)
+        if sets is not None and len(self.truth):
+            still_candidate = sets.bool()[self.labelled_train].gather(1, self.truth[:, None])
+            result["true_labels_lost"] = percent(self.candidate_truth & ~still_candidate)
         if sets is not None:
             result["average_set_size"] = float(sets.double().sum(1).mean())
         return result
@@ -151,10 +150,10 @@ def first_per_class(labels: Tensor, classes: int, most: int) -> Tensor:
     return torch.cat(positions).sort().values
 
 
-def known_rows(labels: Tensor) -> Tensor | slice:
+def labelled_rows(labels: Tensor) -> Tensor | slice:
     """Return the rows whose true label is known; all rows as a slice, which copies nothing."""
-    known = labels != UNKNOWN
-    return slice(None) if bool(known.all()) else known
+    labelled = labels != UNKNOWN
+    return slice(None) if bool(labelled.all()) else labelled
 
 
 def percent(flags: Tensor) -> float:
@@ -162,17 +161,17 @@ def percent(flags: Tensor) -> float:
 
 
 def accuracy(scores: Tensor, labels: Tensor) -> float:
-    """Percent of rows whose largest score is at the label. (N, C), (N,)."""
+    """Return the percentage of rows whose largest score is at the label. (N, C), (N,)."""
     return percent(scores.argmax(1) == labels)
 
 
 def covering_rate(logits: Tensor, candidates: Tensor) -> float:
-    """Percent of predictions that lie in the candidate set."""
+    """Return the percentage of predictions in the candidate set."""
     return percent(candidates.bool().gather(1, logits.argmax(1, keepdim=True)))
 
 
 def approximated_accuracy(logits: Tensor, candidates: Tensor) -> float:
-    """Mean probability, restricted to the candidates, of the predicted label (0 where it is no candidate); percent."""
+    """Return the mean probability among the candidates of the predicted label (0 outside them), in percent."""
     belief = masked_softmax(logits, candidates)
     return 100.0 * float(belief.gather(1, logits.argmax(1, keepdim=True)).double().mean())
 

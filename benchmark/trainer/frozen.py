@@ -1,9 +1,9 @@
-"""Frozen encoders: feature maps of every view computed once and kept; methods train an adapter and what stands on it.
+"""Frozen encoders: feature maps of every view, computed once and stored; methods train an adapter on them.
 
 A random view has `backbone.draws` stored draws. Row i takes draw f(seed, epoch, i) of them, so order, resume and other
-methods change nothing. The maps of one part and view are one file of float16, `<part>-<view>-<hash>.maps`, the hash being
-that of encoder, weights, recipe and pictures. It is built block by block under a lock: a killed build goes on at its last
-whole block, and the file gets its name when it is complete.
+methods change nothing. The maps of one part and view are one file of float16, `<part>-<view>-<hash>.maps`, with the hash
+of encoder, weights, recipe and images. It is built block by block under a lock: a killed build resumes at its last
+complete block, and the file is renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from methods.base import Backbone
 from methods.networks.backbones import Adapter, BackboneError, factory, normalisation
 
 FORMAT = 1  # raise when the layout of the files or the way they are made changes
-BLOCK = 32  # pictures that pass the encoder at once; part of the recipe, since sums may depend on it
+BLOCK = 32  # images that pass the encoder at once; part of the recipe, since sums may depend on it
 VIEW_SEED = 0  # of the stored draws: all runs share them
 TEST_BATCH = 1024
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """A fixed encoder with the recipe of its inputs, and where the maps of a data set lie."""
+    """Fixed encoder with the recipe of its inputs, and the place of a dataset's maps."""
 
     network: Backbone
     dataset: Dataset
@@ -55,12 +55,12 @@ class Frozen:
 
     @cached_property
     def key(self) -> str:
-        """Hash of all that the maps depend on but the view."""
+        """Hash of everything except the view that the maps depend on."""
         weights = hashlib.sha256()
         for name, value in self.network.state_dict().items():
             weights.update(f"{name}{tuple(value.shape)}".encode())
             weights.update(value.cpu().contiguous().numpy().tobytes())
-        described = {
+        content = {
             "format": FORMAT,
             "encoder": self.name,
             "weights": weights.hexdigest(),
@@ -74,7 +74,7 @@ class Frozen:
             "device": self.device.type,
             "pictures": fingerprint(self.dataset),
         }
-        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def folder(self) -> Path:
@@ -89,24 +89,24 @@ class Frozen:
         return Maps(self, part, view, draws)
 
     def encode(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) normalised -> (B, D, g, g) float16 on the CPU."""
+        """Encode normalised images (B, 3, H, W) as maps (B, D, g, g), float16 on the CPU."""
         with torch.no_grad():
-            found = self.network(images.contiguous(memory_format=torch.channels_last))
-        if found.dim() != 4:
+            maps = self.network(images.contiguous(memory_format=torch.channels_last))
+        if maps.dim() != 4:
             raise BackboneError(
-                f"{self.settings.name} gives {tuple(found.shape[1:])} per picture, which is no feature map; "
+                f"{self.settings.name} gives {tuple(maps.shape[1:])} per image, which is not a feature map; "
                 f"backbone.frozen needs an encoder that gives one."
             )
-        return F.adaptive_avg_pool2d(found.float(), self.settings.cells).half().cpu()
+        return F.adaptive_avg_pool2d(maps.float(), self.settings.cells).half().cpu()
 
     def adapter(self) -> Adapter:
         return Adapter(self.network.feature_dim, self.settings.adapter)
 
 
 def frozen_of(spec: RunSpec, dataset: Dataset, device: torch.device) -> Frozen:
-    """The frozen encoder of a run."""
+    """Return the frozen encoder of a run."""
     if dataset.recipe is None:
-        raise BackboneError(f"{dataset.name} has no pictures: backbone.frozen is for image data; leave it out.")
+        raise BackboneError(f"{dataset.name} has no images: backbone.frozen is for image data; leave it out.")
     settings = spec.backbone
     name = settings.name or dataset.backbone
     build = factory(name, 3, settings.pretrained, spec.weight_file(), asks=f"The frozen encoder on {dataset.name}")
@@ -123,7 +123,7 @@ def frozen_of(spec: RunSpec, dataset: Dataset, device: torch.device) -> Frozen:
 
 @dataclass(frozen=True)
 class Maps:
-    """The stored maps of one part ("train", "test") under one view, all draws one after the other."""
+    """Stored maps of one part ("train", "test") under one view, all draws one after the other."""
 
     encoder: Frozen
     part: str
@@ -142,7 +142,7 @@ class Maps:
 
     @property
     def numbers(self) -> int:
-        """Of one picture."""
+        """Numbers of one image."""
         channels, height, width = self.encoder.shape
         return channels * height * width
 
@@ -158,13 +158,13 @@ class Maps:
             return False
 
     def open(self) -> Tensor:
-        """(draws · N, D, g, g) float16, mapped: draw d of row i is d · N + i."""
+        """Map the file as (draws · N, D, g, g) float16: draw d of row i is d · N + i."""
         count = self.draws * len(self.split) * self.numbers
         flat = torch.from_file(str(self.path), shared=False, size=count, dtype=torch.float16)
         return flat.view(-1, *self.encoder.shape)
 
     def block(self, draw: int, rows: Tensor) -> Tensor:
-        """(B, D, g, g) float16 of one draw of these rows."""
+        """Return one draw of these rows, (B, D, g, g) float16."""
         views = Views(self.encoder.recipe, VIEW_SEED)
         images, sizes = self.split.batch(rows)
         images = images.to(self.encoder.device)
@@ -173,14 +173,14 @@ class Maps:
         return self.encoder.encode(views(images, rows, (self.view,), draw, sizes)[0])
 
     def build(self, progress: tqdm) -> None:
-        """Write what is missing; the lock is held."""
+        """Write what is missing; the caller has the lock."""
         partial, row_bytes = self.path.with_suffix(".partial"), 2 * self.numbers
         with open(partial, "ab") as stream:
             done, end = stream.tell(), 0
             for draw, rows in product(range(self.draws), torch.arange(len(self.split)).split(BLOCK)):
                 start, end = end, end + len(rows) * row_bytes
                 if end > done:
-                    if stream.tell() != start:  # a block that was cut off is computed again
+                    if stream.tell() != start:  # an incomplete block is computed again
                         stream.truncate(start)
                         stream.seek(start)
                     stream.write(self.block(draw, rows).numpy().tobytes())
@@ -191,7 +191,7 @@ class Maps:
 
 
 def ensure(maps: Iterable[Maps]) -> None:
-    """Build the maps that are missing. Several processes share the work; none builds a file twice."""
+    """Build the missing maps. Several processes share the work; none builds a file twice."""
     missing = [one for one in maps if not one.complete()]
     if not missing:
         return
@@ -210,7 +210,7 @@ def ensure(maps: Iterable[Maps]) -> None:
         title = f"{name}: frozen features, {needed / 1e9:.1f} GB"
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # sums of several threads may differ in the last bits
-        try:  # progress goes to the person, not to the log of the run
+        try:  # progress goes to the terminal, not to the log of the run
             with tqdm(total=images, desc=title, unit=" images", file=sys.__stderr__, mininterval=30.0) as progress:
                 while missing:
                     _build_one(missing, progress)
@@ -238,7 +238,7 @@ def _build_one(missing: Sequence[Maps], progress: tqdm) -> None:
 
 
 class FrozenLoader:
-    """Counterpart of `inputs.ViewLoader`: stored maps of the training rows' views and of the test set."""
+    """Load stored maps of the training rows' views and of the test set, as `inputs.ViewLoader` makes views."""
 
     def __init__(self, encoder: Frozen, seed: int, device: torch.device, names: Sequence[str]) -> None:
         self.encoder, self.seed, self.device = encoder, seed, device
@@ -256,7 +256,7 @@ class FrozenLoader:
         return self._open[part, view]
 
     def train_views(self, rows: Tensor, names: Sequence[str], epoch: int) -> tuple[Tensor, ...]:
-        """One float32 batch of maps per name for the training rows (B,); a repeated name gets another draw."""
+        """Return one float32 batch of maps per name for the training rows (B,); a repeated name gets another draw."""
         rows = rows.cpu()
         first = (counter.uniforms(self.seed, epoch, "draw", rows, 1).squeeze(1) * self.draws).long()
         views = []
@@ -269,7 +269,7 @@ class FrozenLoader:
         return 1
 
     def test_batches(self) -> Iterator[Tensor]:
-        """The whole test set, in order."""
+        """Yield the whole test set, in order."""
         for part in self._maps("test", "plain").split(TEST_BATCH):
             yield self._on_device(part)
 
@@ -280,7 +280,7 @@ class FrozenLoader:
 
 
 class BlankLoader(FrozenLoader):
-    """Maps of the right shapes without content, to time a run whose maps are not made yet."""
+    """Empty maps of the right shapes, to time a run whose maps do not exist yet."""
 
     def __init__(self, encoder: Frozen, seed: int, device: torch.device) -> None:
         self.encoder, self.seed, self.device = encoder, seed, device

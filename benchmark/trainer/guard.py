@@ -1,4 +1,4 @@
-"""Watch a run: means of what steps log, losses that are not finite, tensors that a checkpoint would miss, memory."""
+"""Watch a run: means of logged values, losses that are not finite, tensors that a checkpoint would miss, memory."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ GUARD_EVERY = 25  # steps between looks at the losses on an accelerator; on a CP
 
 
 class Diverged(Exception):
-    """A loss or weight that is not finite."""
+    """Raised for a loss or weight that is not finite."""
 
 
 class RunningMeans:
-    """Running means of what steps log, kept on the accelerator if there is one, so that logging never waits for it."""
+    """Running means of logged values, stored on the accelerator if there is one, so that logging never waits for it."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor | float] = {}
         self.counts: dict[str, int] = {}
 
     def add(self, name: str, value: Tensor) -> Tensor | float:
-        """Returns it as it is kept."""
+        """Add a value; return it as it is stored."""
         # On a CPU nothing waits, and adding numbers is cheaper than adding tensors.
         number = value.item() if value.device.type == "cpu" else value.detach().double()
         self.sums[name] = self.sums[name] + number if name in self.sums else number
@@ -49,7 +49,7 @@ class RunningMeans:
 
 @dataclass
 class Guard:
-    """Notices a loss that is not finite, and names the step and the rows."""
+    """Raise Diverged with the step and the rows when a loss is not finite."""
 
     every: int
     recent: list[tuple[int, Tensor | float, Tensor]] = field(default_factory=list)
@@ -66,12 +66,12 @@ class Guard:
             return
         losses = [loss for _, loss, _ in self.recent]
         tensors = [loss for loss in losses if isinstance(loss, Tensor)]
-        values = torch.stack(tensors).tolist() if tensors else losses  # one wait for all of them
+        values = torch.stack(tensors).tolist() if tensors else losses  # one wait for all losses
         for value, (step, _, rows) in zip(values, self.recent, strict=True):
             if not math.isfinite(value):
-                shown = ", ".join(str(row) for row in rows.tolist()[:8])
+                first = ", ".join(str(row) for row in rows.tolist()[:8])
                 more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
-                raise Diverged(f"the loss became {value} at step {step} (training rows {shown}{more})")
+                raise Diverged(f"the loss became {value} at step {step} (training rows {first}{more})")
         self.recent.clear()
 
 
@@ -114,7 +114,7 @@ def reset_peak_memory(device: torch.device) -> None:
 
 
 def peak_memory_mb(device: torch.device) -> float:
-    """High-water mark of the device, or of this process on a CPU."""
+    """Return the peak memory of the device, or of this process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     try:

@@ -1,4 +1,4 @@
-"""The data and the method of a run, loaded from what its specification names."""
+"""Load the data and the method that the specification of a run names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from methods.registry import Entry, discover, scan
 
 
 def dataset_of(spec: RunSpec, data: Path) -> Dataset:
-    """The data of a run; `data.split = -1` makes the split follow the data's seed."""
+    """Return the data of a run; with `data.split = -1` the split follows the data's seed."""
     split = spec.data_seed if spec.data.split < 0 else spec.data.split
     name = spec.paths.get("dataset") or spec.dataset
     settings = spec.config.dataset_settings
@@ -32,7 +32,7 @@ def _load_dataset(name: str, root: str, split: int, settings: str, imbalance: fl
         dataset = load_cut(registry.get(name), Path(root), split, **json.loads(settings))
         dataset = replace(dataset, root=Path(root))
     except TypeError as error:
-        raise DataError(f"{name}: {error}; see the data set's settings in docs/data.md.") from None
+        raise DataError(f"{name}: {error}; see the settings of the dataset in docs/data.md.") from None
     if imbalance == 1:
         return dataset
     if (dataset.train.labels == UNKNOWN).any():
@@ -43,7 +43,7 @@ def _load_dataset(name: str, root: str, split: int, settings: str, imbalance: fl
 
 
 def entry_of(spec: RunSpec) -> Entry:
-    """The method of a run from its one file."""
+    """Return the method of a run from its file."""
     plugin = spec.paths.get("plugin")
     if plugin:
         return next(e for e in scan(Path(plugin)) if e.name == spec.method)

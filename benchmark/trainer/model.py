@@ -1,8 +1,8 @@
 """A trained model as two files: `model.safetensors` with all tensors, `model.json` with what is needed to use them.
 
-Neither file is executed: the JSON names a method and a network of this program, the tensors are numbers. A network or a
-method of the user's own is loaded only from a file that the caller names. A third file, `labels.npz`, has what the model
-and the method believe of their own training rows.
+Neither file is executed: the JSON names a built-in method and network, the tensors are numbers. A user's network or method
+is loaded only from a file that the caller names. A third file, `labels.npz`, has the predictions for the training rows and
+the method's label confidences.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from methods.registry import Catalogue, MethodError, discover, load
 
 FORMAT = 1
 MOST_THREADS = 1024  # that a model may ask for; far beyond that the OpenMP library ends the process
-BATCH = 256  # rows that are predicted at once; as in an evaluation, so that the numbers are the same
+BATCH = 256  # rows that are predicted at once, as in an evaluation, so that the numbers are the same
 
 
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-def cannot_keep(trainer: Trainer, dataset: Dataset) -> str:
-    """Return why the model of a run cannot be stored, or an empty string."""
+def obstacle(trainer: Trainer, dataset: Dataset) -> str | None:
+    """Return why the model of a run cannot be stored; None if it can."""
     if trainer.frozen is not None:
         return "its encoder is frozen and not part of the trained tensors"
     if dataset.recipe is None and dataset.scaling is None:
-        return f"how the features of {dataset.name} are scaled is not known for new rows"
+        return f"the scaling of the features of {dataset.name} is not known for new rows"
     if not all(isinstance(value, Tensor) for value in trainer.method.state_dict().values()):
-        return "the method keeps state that is no tensor"
-    return ""
+        return "the method has state that is not a tensor"
+    return None
 
 
-def described(trainer: Trainer, dataset: Dataset) -> dict[str, Any]:
-    """model.json, but for the digest of the tensors."""
+def model_document(trainer: Trainer, dataset: Dataset) -> dict[str, Any]:
+    """Return the content of model.json except for the digest of the tensors."""
     spec, network, scaling = trainer.spec, trainer.spec.backbone, dataset.scaling
     inputs: dict[str, Any]
     if scaling is not None:
@@ -81,10 +81,10 @@ def described(trainer: Trainer, dataset: Dataset) -> dict[str, Any]:
 
 
 def model_files(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> dict[str, bytes]:
-    """The files of a trained model by name."""
+    """Return the files of a trained model by name."""
     state = trainer.method.state_dict()
     tensors = tensor_bytes({key: value.detach().cpu().contiguous().clone() for key, value in state.items()})
-    document = described(trainer, dataset) | {"tensors_sha256": hashlib.sha256(tensors).hexdigest()}
+    document = model_document(trainer, dataset) | {"tensors_sha256": hashlib.sha256(tensors).hexdigest()}
     text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     return {
         artifacts.TENSORS: tensors,
@@ -96,7 +96,7 @@ def model_files(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> dict[
 def beliefs(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> artifacts.Beliefs:
     """Return the model's predictions for every training row, and the method's label confidences where it has been trained.
 
-    Where a method keeps no belief, and for rows held out, the model's probabilities among the candidates stand for it.
+    Methods without label confidences, and held-out rows, have the model's probabilities among the candidates instead.
     """
     method = trainer.method
     was_training = method.training
@@ -107,11 +107,11 @@ def beliefs(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> artifacts
     method.train(was_training)
     logits = logits.float().cpu()
     belief = masked_softmax(logits, candidates)
-    own = method.confidence()
-    if own is not None:
-        own = own.detach().float().cpu().clamp(min=0)
-        mass = own.sum(1, keepdim=True)
-        belief[trainer.rows] = torch.where(mass > 0, own / mass.clamp(min=1e-30), belief[trainer.rows])
+    confidence = method.confidence()
+    if confidence is not None:
+        confidence = confidence.detach().float().cpu().clamp(min=0)
+        mass = confidence.sum(1, keepdim=True)
+        belief[trainer.rows] = torch.where(mass > 0, confidence / mass.clamp(min=1e-30), belief[trainer.rows])
     names = dataset.train_names or tuple(map(str, range(len(dataset.train))))
     return artifacts.Beliefs(
         np.array(names), candidates.numpy().astype(bool), artifacts.half(logits.numpy()), artifacts.half(belief.numpy())
@@ -119,7 +119,7 @@ def beliefs(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> artifacts
 
 
 def write_model(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
-    """The files in a folder, each whole or not there; their SHA-256 by name."""
+    """Write files into a folder, each atomically; return their SHA-256 by name."""
     return {name: artifacts.write(folder / name, content) for name, content in files.items()}
 
 
@@ -128,7 +128,7 @@ def write_model(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Model:
-    """A trained method that can predict rows as a user has them."""
+    """Trained method that predicts rows in the user's form."""
 
     method: Method
     document: dict[str, Any]
@@ -148,7 +148,7 @@ class Model:
         return len(self.document["input"]["mean"]) if self.document["input"]["kind"] == "features" else None
 
     def logits(self, x: np.ndarray | Split) -> np.ndarray:
-        """(N, C) float32 of features (N, d) as they come, or of images uint8."""
+        """Return logits (N, C), float32, of unscaled features (N, d) or of images uint8."""
         amp = self.document["config"]["train"]["amp"]
         autocast = nullcontext() if amp == "off" else torch.autocast(self.device.type, dtype=getattr(torch, amp))
         threads = torch.get_num_threads()
@@ -172,17 +172,17 @@ class Model:
         return softmax(self.logits(x).astype(np.float64), axis=1)
 
     def _batches(self, x: np.ndarray | Split) -> Iterator[Tensor]:
-        said = self.document["input"]
-        if said["kind"] == "features":
+        inputs = self.document["input"]
+        if inputs["kind"] == "features":
             assert isinstance(x, np.ndarray)
-            scaled = Scaling(np.array(said["mean"]), np.array(said["scale"]))(x)
+            scaled = Scaling(np.array(inputs["mean"]), np.array(inputs["scale"]))(x)
             yield from torch.from_numpy(scaled).split(BATCH)
             return
         if isinstance(x, np.ndarray):
             x = Split(torch.from_numpy(np.ascontiguousarray(x)), torch.full((len(x),), UNKNOWN))
         classes = self.classes
-        data = Dataset("new rows", len(classes), classes, x.rows(torch.arange(0)), x, recipe_of(said))
-        yield from ViewLoader(data, 0, self.device, said["channels_last"]).test_batches()
+        data = Dataset("new rows", len(classes), classes, x.rows(torch.arange(0)), x, recipe_of(inputs))
+        yield from ViewLoader(data, 0, self.device, inputs["channels_last"]).test_batches()
 
 
 def recipe_of(inputs: dict[str, Any]) -> Recipe:
@@ -192,7 +192,7 @@ def recipe_of(inputs: dict[str, Any]) -> Recipe:
 
 
 def read_model(folder: Path, plugins: Sequence[str] = (), device: str = "cpu") -> Model:
-    """The model of a run folder, or of one that `fit --out` or the estimator has written."""
+    """Read the model of a run folder, or of a folder that `fit --out` or the estimator has written."""
     document = read_document(folder)
     try:
         tensors = (folder / artifacts.TENSORS).read_bytes()
@@ -202,7 +202,7 @@ def read_model(folder: Path, plugins: Sequence[str] = (), device: str = "cpu") -
 
 
 def model_from(files: dict[str, bytes], plugins: Sequence[str] = (), device: str = "cpu") -> Model:
-    """A model from the content of its files."""
+    """Return a model from the content of its files."""
     return _model(Path(), json.loads(files[artifacts.MODEL]), files[artifacts.TENSORS], tuple(plugins), device)
 
 
@@ -215,7 +215,7 @@ def _model(folder: Path, document: dict[str, Any], tensors: bytes, plugins: tupl
     try:
         state = read_tensors(tensors)
     except SafetensorError as error:
-        raise CandidError(f"{folder / artifacts.TENSORS} is no safetensors file: {error}.") from None
+        raise CandidError(f"{folder / artifacts.TENSORS} is not a safetensors file: {error}.") from None
     method = _method(path, document, plugins)
     wrong = shapes(state).items() ^ shapes(method.state_dict()).items()
     if wrong:
@@ -231,7 +231,7 @@ def _model(folder: Path, document: dict[str, Any], tensors: bytes, plugins: tupl
 
 
 def read_document(folder: Path) -> dict[str, Any]:
-    """model.json, held to its form, and to its SHA-256 where run.json has it."""
+    """Read model.json; check its form, and its SHA-256 where run.json has it."""
     path = folder / artifacts.MODEL
     try:
         content = read_regular(path)
@@ -241,8 +241,8 @@ def read_document(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError) as error:
         raise CandidError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
-    wanted = recorded(folder).get(artifacts.MODEL)
-    if wanted is not None and hashlib.sha256(content).hexdigest() != wanted:
+    digest = recorded_digests(folder).get(artifacts.MODEL)
+    if digest is not None and hashlib.sha256(content).hexdigest() != digest:
         raise CandidError(f"{path} is not the file that the run wrote: its SHA-256 is not the one in run.json.")
     try:
         document = parse_json(content)
@@ -271,8 +271,8 @@ def read_document(folder: Path) -> dict[str, Any]:
     return document
 
 
-def recorded(folder: Path) -> dict[str, str]:
-    """SHA-256 of a run's files by name, from its run.json; nothing where there is none."""
+def recorded_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of a run's files by name, from its run.json; empty where there is none."""
     try:
         files = json.loads((folder / "run.json").read_text(encoding="utf-8")).get("files")
     except (OSError, ValueError, AttributeError, RecursionError):
@@ -281,22 +281,22 @@ def recorded(folder: Path) -> dict[str, str]:
 
 
 def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> Method:
-    """The method of a model with fresh weights."""
-    said, source = document["method"], document["method"].get("source", "")
+    """Return the method of a model with fresh weights."""
+    section, source = document["method"], document["method"].get("source", "")
     network, inputs = document["network"], document["input"]
     network_file, plugins = network_file_of(path, network["name"], plugins)
     catalogue: Catalogue = discover(plugins)
     try:
-        entry = catalogue.get(said["name"])
+        entry = catalogue.get(section["name"])
     except MethodError as error:
-        hint = " It is a method of your own: name its file with --plugin." if source else ""
+        hint = " It is a plug-in: name its file with --plugin." if source else ""
         raise CandidError(f"{path}: {error}{hint}") from None
     digest = "" if entry.built_in else hashlib.sha256(entry.file.read_bytes()).hexdigest()
     if digest != source:
         raise CandidError(
-            f"{path}: the model was trained with another version of {entry.file}; it can be used with that one only."
+            f"{path}: the model was trained with another version of {entry.file} and needs that version."
             if source
-            else f"{path}: the model is one of this program's own {said['name']}, not of {entry.file}; leave out --plugin."
+            else f"{path}: the model is of the built-in method {section['name']}, not of {entry.file}; leave out --plugin."
         )
     dim = len(inputs["mean"]) if inputs["kind"] == "features" else 3
     classes, rows = len(document["classes"]), document["task"]["rows"]
@@ -306,13 +306,13 @@ def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> M
         everything = torch.ones(rows, classes, dtype=torch.bool)
 
         def backbone() -> Backbone:
-            made = encoder()
-            made.input_features = dim if inputs["kind"] == "features" else None
-            return made
+            network = encoder()
+            network.input_features = dim if inputs["kind"] == "features" else None
+            return network
 
         task = Task(classes, everything, document["task"]["epochs"], document["task"]["steps_per_epoch"], backbone)
         with torch.random.fork_rng(devices=[]):  # fresh weights are drawn, and then replaced
-            return build(load(entry), said["config"], task)
+            return build(load(entry), section["config"], task)
     except MethodError as error:
         raise CandidError(f"{path}: {error}") from None
     except (TypeError, ValueError, RuntimeError) as error:
@@ -320,19 +320,19 @@ def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> M
 
 
 def network_file_of(path: Path, name: str, plugins: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Return `FILE.py:CLASS` of a user's network, found among the given files by its content, and the other files.
+    """Return `FILE.py:CLASS` of a user's network, identified among the given files by its content, and the other files.
 
-    The file is "" for a network of this program. The stored name alone never leads to a file.
+    The file is "" for a built-in network. The stored name alone never leads to a file.
     """
-    named = name.partition("#")[0]
-    own = own_file(named)
-    if own is None:
+    stored = own_file(name.partition("#")[0])
+    if stored is None:
         return "", plugins
+    file, class_name = stored
     digest = file_digest_of(name)
     for plugin in plugins:
         if digest and Path(plugin).is_file() and file_digest(plugin).startswith(digest):
-            return f"{plugin}:{own[1]}", tuple(other for other in plugins if other != plugin)
+            return f"{plugin}:{class_name}", tuple(other for other in plugins if other != plugin)
     raise CandidError(
-        f"{path}: the network {own[1]} is in the file {own[0]} of whoever trained the model; "
-        f"name that file, unchanged, with --plugin (in Python: plugin=)."
+        f"{path}: the network {class_name} was in the file {file} during training; name that file, unchanged, with --plugin "
+        f"(in Python: plugin=)."
     )

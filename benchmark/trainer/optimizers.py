@@ -10,11 +10,12 @@ from torch import Tensor
 
 from benchmark.config.optimisation import OPTIMIZERS, SCHEDULES
 from benchmark.config.sections import Train
+from benchmark.trainer.checkpoint import DamagedCheckpoint
 from methods.base import Method
 
 
 class Optimizer:
-    """torch's optimiser of `train.optimizer`, with its schedule, and gradient scaling where the precision needs it."""
+    """Optimiser of `train.optimizer` with its schedule, and gradient scaling for float16."""
 
     def __init__(self, method: Method, train: Train, device: torch.device) -> None:
         self.train = train
@@ -59,17 +60,16 @@ class Optimizer:
         self.torch.load_state_dict(state["torch"])
         self.scaler.load_state_dict(state["scaler"])
 
-    def misfit(self, state: Mapping[str, Any]) -> str:
-        """Return why a saved state does not fit this optimiser and these weights, or an empty string."""
-        saved, own = state.get("torch"), self.torch.state_dict()
-        if saved is None:
-            return "its optimiser is of another version"
-        groups = [[group["params"] for group in found["param_groups"]] for found in (saved, own)]
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise DamagedCheckpoint unless a saved state fits this optimiser and these weights."""
+        content = state.get("torch")
+        if content is None:
+            raise DamagedCheckpoint("its optimiser is of another version")
+        groups = [[group["params"] for group in d["param_groups"]] for d in (content, self.torch.state_dict())]
         if groups[0] != groups[1]:
-            return "its parameter groups are not those of this method"
+            raise DamagedCheckpoint("its parameter groups are not those of this method")
         weights = [weight for group in self.torch.param_groups for weight in group["params"]]
-        for key, slot in saved["state"].items():
+        for key, slot in content["state"].items():
             for name, value in slot.items():
                 if isinstance(value, Tensor) and value.dim() and value.shape != weights[key].shape:
-                    return f"its {name} does not fit this method"
-        return ""
+                    raise DamagedCheckpoint(f"its {name} does not fit this method")

@@ -1,4 +1,4 @@
-"""Every random number is a function of what it is for, never of what was drawn before it."""
+"""Seeds: every random number is a function of its purpose, never of earlier draws."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import hashlib
 
 
 def derive(*parts: object) -> int:
-    """A 63-bit seed from any parts, e.g. derive(seed, "order", epoch): the same on every machine and in every process."""
+    """Return a 63-bit seed from any parts, e.g. derive(seed, "order", epoch), the same on every machine."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -1,4 +1,4 @@
-"""From the records of all epochs to what run.json says of a run: its accuracies and its cost."""
+"""Summaries of a run for run.json: its accuracies and its cost, from the records of all epochs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ DIAGNOSTICS = ("train_accuracy", "true_labels_missing", "true_labels_lost", "ave
 
 
 def summarise(records: list[dict[str, Any]]) -> dict[str, float | None]:
-    """Summarise a run for tables: the last epoch is the result; other numbers are named for what they are.
+    """Summarise a run for tables: the last epoch is the result; the names of other numbers say what they are.
 
-    Without true labels of test rows there is no accuracy of any kind, only what the last epoch says without them.
+    Without true labels of test rows there is no accuracy, only the label-free metrics of the last epoch.
     """
     results = [r["result"] for r in records if r["result"].get("test_accuracy") is not None]
     if not results:
@@ -41,7 +41,7 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, float | None]:
 
 
 def cost_of(records: list[dict[str, Any]]) -> dict[str, float]:
-    """Time and memory of a run. An epoch costs its training, and its share of the evaluations: not every one has one."""
+    """Return time and memory of a run. An epoch costs its training and its share of the evaluations."""
     times = [record["time"] for record in records]
     evaluations = [
         t["seconds"] - t["train_seconds"]

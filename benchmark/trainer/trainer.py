@@ -1,7 +1,7 @@
-"""Trains one method on one data set: device, precision, schedule, seeding, checkpoints, evaluation, the NaN guard.
+"""Train one method on one dataset: device, precision, schedule, seeding, checkpoints, evaluation, the NaN guard.
 
 Order = f(seed, epoch), augmentation = f(seed, epoch, index, view), initialisation = f(seed), randomness inside a step
-= f(seed, step). So a checkpoint needs no generator state, and any step is a valid point to go on from.
+= f(seed, step). So a checkpoint needs no generator state, and training can resume from any step.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from methods.supervised import sees_truth
 
 
 class Interrupted(Exception):
-    """The run was asked to stop; its state is saved."""
+    """Raised when the run was asked to stop and has saved its state."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Hooks:
 
 
 class Compiled:
-    """A function compiled by torch, with the time that compiling took: what calls took beyond an ordinary one."""
+    """Compile a function with torch and measure compiling as the time of calls beyond an ordinary one."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = torch.compile(function)
@@ -73,15 +73,15 @@ class Compiled:
             self.seconds.append(time.perf_counter() - start)
 
     def compile_seconds(self) -> float:
-        """Of the calls since the last question: compiling makes a call many times as long."""
+        """Return the time spent compiling since the last call of this method; compiling makes a call many times as long."""
         ordinary = median(self.seconds) if self.seconds else 0.0
-        spent = sum(s - ordinary for s in self.seconds if s > 10 * ordinary)
+        total = sum(s - ordinary for s in self.seconds if s > 10 * ordinary)
         self.seconds.clear()
-        return spent
+        return total
 
 
 def compiled_parts(method: Method) -> list[Compiled]:
-    """The method's step and state update, compiled in its place."""
+    """Compile the method's step and state update in place."""
     torch.compiler.reset()  # torch stops compiling after some graphs per process; those of earlier runs would count
     names = ["training_step"] + ["after_step"] * (type(method).after_step is not Method.after_step)
     parts = [Compiled(getattr(method, name)) for name in names]
@@ -91,7 +91,7 @@ def compiled_parts(method: Method) -> list[Compiled]:
 
 
 class TrainingRows:
-    """The training set as epoch hooks see it (`methods.base.TrainingData`), which is without true labels."""
+    """Training set as epoch hooks see it (`methods.base.TrainingData`), without true labels."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -104,7 +104,7 @@ class TrainingRows:
 
 
 class Trainer:
-    """One run, from its first or its last saved step to its last."""
+    """Train one run from its first or its last saved step to its end."""
 
     def __init__(
         self,
@@ -126,12 +126,12 @@ class Trainer:
             raise DataError(f"train.few picks rows by their true labels, which {method_class.name} must not see.")
         self.candidates = candidates[self.rows].to(device)
         channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
-        seen = with_views(dataset, spec.config.views, spec.backbone.normalisation)
-        self.frozen = frozen_of(spec, seen, device) if spec.backbone.frozen else None
+        viewed = with_views(dataset, spec.config.views, spec.backbone.normalisation)
+        self.frozen = frozen_of(spec, viewed, device) if spec.backbone.frozen else None
         view_seed = derive(self.seed, "views")
         if self.frozen is not None:
             inputs = inputs or FrozenLoader(self.frozen, view_seed, device, method_class.views)
-        self.inputs = inputs or ViewLoader(seen, view_seed, device, channels_last)
+        self.inputs = inputs or ViewLoader(viewed, view_seed, device, channels_last)
         self.batch_size = min(self.settings.batch, len(self.rows))
         self.steps_per_epoch = steps_per_epoch(len(self.rows), self.batch_size, self.settings)
         self.epochs = self.settings.epochs
@@ -159,7 +159,7 @@ class Trainer:
         self.save_timer = checkpoint.SaveTimer(self.hooks.checkpoint_seconds)
 
     def _backbones(self, dataset: Dataset) -> Callable[[], Backbone]:
-        """The k-th encoder of every method starts from the same weights, whatever else the method builds."""
+        """Return the function that builds encoders: the k-th one of every method starts from the same weights."""
         network, images = self.spec.backbone, dataset.train.images
         width = None if images.dtype == torch.uint8 else images.shape[1]
         is_annotator = self.spec.purpose == ANNOTATOR
@@ -179,7 +179,10 @@ class Trainer:
                 else USE_A_FILE,
                 file=self.spec.network_file(),
             )
-        calls, seed = iter(range(1_000_000)), self.seed  # not `self`: a circle would keep the last run's memory
+        calls, seed = (
+            iter(range(1_000_000)),
+            self.seed,
+        )  # not `self`: a reference cycle would hold the last run's memory
 
         def backbone() -> Backbone:
             with torch.random.fork_rng(devices=[]):
@@ -191,7 +194,7 @@ class Trainer:
         return backbone
 
     def infer(self, fn: Callable[[Tensor], Any], view: str = "plain") -> Any:
-        """`fn` over one view of every training row, in order."""
+        """Apply `fn` to one view of every training row, in order."""
         parts = []
         with torch.no_grad(), self.autocast():
             for start in range(0, len(self.rows), 256):
@@ -210,12 +213,12 @@ class Trainer:
         return Clock(self.epoch, step, self.epochs, self.steps_per_epoch)
 
     def order(self, epoch: int) -> Tensor:
-        """Positions in the training rows, in the order of this epoch."""
+        """Return positions in the training rows, in the order of this epoch."""
         generator = torch.Generator().manual_seed(derive(self.seed, "order", epoch))
         return torch.randperm(len(self.rows), generator=generator)
 
     def begin_epoch(self) -> None:
-        """The method's hook before the first step of an epoch."""
+        """Call the method's hook before the first step of an epoch."""
         self.method.train()
         torch.manual_seed(derive(self.seed, "epoch start", self.epoch))
         with torch.no_grad():
@@ -224,7 +227,7 @@ class Trainer:
         self.means = RunningMeans()
 
     def end_epoch(self) -> None:
-        """The method's hook after the last step of an epoch, and a look at losses and weights."""
+        """Call the method's hook after the last step of an epoch, and check losses and weights."""
         self.guard.check()
         torch.manual_seed(derive(self.seed, "epoch end", self.epoch))
         with torch.no_grad():
@@ -234,7 +237,7 @@ class Trainer:
             raise Diverged(f"a weight became infinite or NaN in epoch {self.epoch}")
 
     def train_epoch(self, save: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """From the current step to the end of the epoch; returns its record."""
+        """Train from the current step to the end of the epoch; return its record."""
         method, started = self.method, time.perf_counter()
         method.train()
         if self.step_in_epoch == 0:
@@ -250,10 +253,10 @@ class Trainer:
                 self.guard.check()
                 save()
         self.end_epoch()
-        trained = time.perf_counter() - started
+        seconds = time.perf_counter() - started
         images = (self.step_in_epoch - first_step) * self.batch_size
         result: dict[str, Any] = {"lr": self.optimizer.lr, **self.means.read()}
-        result |= {f"{name}": float(value) for name, value in method.diagnostics().items()}
+        result |= {name: float(value) for name, value in method.diagnostics().items()}
         if evaluates(self.settings, self.epoch):
             result |= self.evaluator.evaluate(method, self.autocast())
         record: dict[str, Any] = {
@@ -261,8 +264,8 @@ class Trainer:
             "result": {key: plain(value) for key, value in result.items()},
             "time": {
                 "seconds": round(time.perf_counter() - started, 4),
-                "train_seconds": round(trained, 4),
-                "images_per_second": round(images / max(trained, 1e-9), 1),
+                "train_seconds": round(seconds, 4),
+                "images_per_second": round(images / max(seconds, 1e-9), 1),
                 "peak_memory_mb": round(peak_memory_mb(self.device), 1),
             },
         }
@@ -272,7 +275,7 @@ class Trainer:
         return record
 
     def batches(self, order: Tensor, first_step: int) -> Iterator[Batch]:
-        """The remaining batches of an epoch.
+        """Yield the remaining batches of an epoch.
 
         Views depend on the image alone, not on its batch, so small batches share the fixed cost of making them.
         """
@@ -285,13 +288,13 @@ class Trainer:
                 yield Batch(tuple(view[part] for view in block.views), block.candidates[part], block.index[part])
 
     def batch(self, positions: Tensor) -> Batch:
-        """Views and candidates of `positions` (B,) in the training rows."""
+        """Return views and candidates of `positions` (B,) in the training rows."""
         views = self.inputs.train_views(self.rows[positions], self.method.views, self.epoch)
         (index,) = to_device((positions,), self.device)
         return Batch(views, self.candidates[index], index)
 
     def step(self, batch: Batch) -> None:
-        """One update of the method, on the clock."""
+        """Update the method with one batch."""
         clock = self.clock()
         self.optimizer.schedule_to(clock.step, self.steps_per_epoch)
         seed = derive(self.seed, "step", clock.step)
@@ -319,28 +322,30 @@ class Trainer:
         with self.save_timer.saving():
             checkpoint.save(folder.path, identity, state)
 
-    def misfit(self, state: Mapping[str, Any], records: Sequence[dict[str, Any]]) -> str:
-        """Return why training cannot resume from a saved state, or ""; `records` are those of metrics.jsonl."""
-        recorded = len(records)
+    def check_state(self, state: Mapping[str, Any], records: Sequence[dict[str, Any]]) -> None:
+        """Raise DamagedCheckpoint unless training can resume from a saved state; `records` are those of metrics.jsonl."""
+        reason = ""
         if state.keys() - {"metrics_sha256"} != {"method", "optimizer", "means", "epoch", "step_in_epoch"}:
-            return "it lacks a part of the state"
+            raise checkpoint.DamagedCheckpoint("it lacks a part of the state")
         epoch, step = state["epoch"], state["step_in_epoch"]
         if type(epoch) is not int or type(step) is not int:
-            return "its place in the training is no number"
-        if not (0 <= epoch < self.epochs and 0 <= step <= self.steps_per_epoch):
-            return f"its place, epoch {epoch} and step {step}, is not in this training"
-        if epoch > recorded:
-            return f"it is at epoch {epoch}, but metrics.jsonl holds {recorded} whole epochs"
-        if "metrics_sha256" in state and state["metrics_sha256"] != epochs_digest(records[:epoch]):
-            return "metrics.jsonl has been changed since it was saved"
-        if shapes(state["method"]) != shapes(self.method.state_dict()):
-            return "its tensors are not those of this method"
-        return self.optimizer.misfit(state["optimizer"])
+            reason = "its epoch or step is not a number"
+        elif not (0 <= epoch < self.epochs and 0 <= step <= self.steps_per_epoch):
+            reason = f"epoch {epoch}, step {step} is not in this training"
+        elif epoch > len(records):
+            reason = f"it is at epoch {epoch}, but metrics.jsonl has {len(records)} complete epochs"
+        elif "metrics_sha256" in state and state["metrics_sha256"] != epochs_digest(records[:epoch]):
+            reason = "metrics.jsonl has been changed since it was saved"
+        elif shapes(state["method"]) != shapes(self.method.state_dict()):
+            reason = "its tensors are not those of this method"
+        if reason:
+            raise checkpoint.DamagedCheckpoint(reason)
+        self.optimizer.check_state(state["optimizer"])
 
     def restore(self, folder: StoredRun, identity: str) -> None:
         """Go to the newest saved step that fits, if there is one."""
         records = folder.epochs()
-        state = checkpoint.load(folder.path, identity, lambda state: self.misfit(state, records))
+        state = checkpoint.load(folder.path, identity, lambda state: self.check_state(state, records))
         if state is not None:
             self.method.load_state_dict(state["method"])
             self.optimizer.load_state_dict(state["optimizer"])
@@ -350,7 +355,7 @@ class Trainer:
         self.save_timer = checkpoint.SaveTimer(self.hooks.checkpoint_seconds)
 
     def run(self, folder: StoredRun, identity: str) -> list[dict[str, Any]]:
-        """Train to the end; returns the records of all epochs, those of earlier sittings included."""
+        """Train to the end; return the records of all epochs, including those of earlier sessions."""
         reset_peak_memory(self.device)
         self.restore(folder, identity)
         records = folder.epochs()
@@ -369,22 +374,22 @@ class Trainer:
 
 
 def build(method_class: type[Method], config: Mapping[str, Any], task: Task) -> Method:
-    """A method from its resolved settings; JSON has no tuples, so lists become tuples again."""
+    """Build a method from its resolved settings; JSON has no tuples, so lists become tuples again."""
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in config.items()}
     return method_class(method_class.Config(**values), task)
 
 
 def shapes(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Shape and type of every tensor of a state dict, the kind of everything else."""
+    """Return shape and type of every tensor of a state dict, and the kind of everything else."""
     return {k: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else type(v) for k, v in state.items()}
 
 
 def split_rows(count: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Rows to train on and rows held out, each ascending."""
-    held = round(count * holdout)
+    """Return the rows to train on and the held-out rows, each ascending."""
+    size = round(count * holdout)
     generator = torch.Generator().manual_seed(derive(seed, "holdout"))
     permutation = torch.randperm(count, generator=generator)
-    return permutation[held:].sort().values, permutation[:held].sort().values
+    return permutation[size:].sort().values, permutation[:size].sort().values
 
 
 def rows_of(dataset: Dataset, settings: Train, seed: int) -> tuple[Tensor, Tensor]:
@@ -401,7 +406,7 @@ def rows_of(dataset: Dataset, settings: Train, seed: int) -> tuple[Tensor, Tenso
 
 
 def steps_per_epoch(rows: int, batch: int, settings: Train) -> int:
-    """Whole batches, and the partial one if it is kept and has at least two samples (batch norm needs them)."""
+    """Count whole batches, and the last one if it is kept and has at least two samples, as batch norm needs."""
     steps = rows // batch + (1 if settings.last_batch == "keep" and rows % batch > 1 else 0)
     return min(steps, settings.steps or steps)
 
@@ -413,12 +418,12 @@ def evaluates(settings: Train, epoch: int) -> bool:
 
 
 def evaluations(settings: Train) -> int:
-    """Of a whole run."""
+    """Return the number of evaluations in a run."""
     return sum(evaluates(settings, epoch) for epoch in range(settings.epochs))
 
 
 def weights_digest(method: Method) -> str:
-    """SHA-256 over names, shapes and bytes of everything in the state dict."""
+    """Return the SHA-256 over names, shapes and bytes of everything in the state dict."""
     digest = hashlib.sha256()
     for name, value in sorted(method.state_dict().items()):
         digest.update(name.encode())
@@ -431,7 +436,7 @@ def weights_digest(method: Method) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A number that JSON can hold; NaN and infinities become null."""
+    """Return a number as JSON can store it; NaN and infinities become null."""
     if isinstance(value, Tensor):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -16,7 +16,7 @@ from benchmark.errors import CandidError
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import drawn_set
 from benchmark.store import StoredRun, annotators, run_folder
-from benchmark.trainer.annotator import annotator_run, read_annotation
+from benchmark.trainer.candidates import annotator_run, read_annotation
 from benchmark.trainer.loading import dataset_of
 from datasets.base import DataError, Dataset
 from datasets.candidates.candidate_sets import CandidateSet

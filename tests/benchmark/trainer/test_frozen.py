@@ -19,7 +19,7 @@ from benchmark.runner.estimate import measure
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import drawn_set
 from benchmark.trainer import frozen
-from benchmark.trainer.annotator import annotator_run
+from benchmark.trainer.candidates import annotator_run
 from benchmark.trainer.frozen import Frozen, FrozenLoader, ensure, frozen_of
 from benchmark.trainer.loading import dataset_of
 from benchmark.trainer.trainer import Trainer
@@ -182,7 +182,7 @@ def test_an_annotator_learns_from_the_same_maps(tmp_path):
 
 def test_features_and_encoders_without_a_map_are_refused(tmp_path):
     spec, dataset = tiny(tmp_path)
-    with pytest.raises(BackboneError, match="has no pictures"):
+    with pytest.raises(BackboneError, match="has no images"):
         frozen_of(spec, dataset.__class__(**{**vars(dataset), "recipe": None}), CPU)
     found = encoder(tmp_path)
     found.network.forward = lambda images: images.mean((2, 3))  # type: ignore[method-assign]

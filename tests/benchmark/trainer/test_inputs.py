@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from benchmark.contract.pretend import PretendCuda
-from benchmark.trainer.inputs import ViewLoader
-from benchmark.trainer.pixels import OnDevice, Streamed, fetchers
+from benchmark.trainer.inputs import OnDevice, Streamed, ViewLoader, fetchers
 from datasets.views import upload
 from datasets.views.recipes import CIFAR, FINE_GRAINED
 from datasets.views.views import Views

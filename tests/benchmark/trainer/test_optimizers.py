@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from benchmark.config.optimisation import OPTIMIZERS, SCHEDULES
 from benchmark.config.sections import Train, to_json
+from benchmark.trainer.checkpoint import DamagedCheckpoint
 from benchmark.trainer.optimizers import Optimizer
 from tests.conftest import TinyBenchmark
 from tests.support.killing import documents, finish, wait_until
@@ -61,7 +62,7 @@ def test_every_optimiser_and_schedule_goes_on_from_a_saved_state_as_if_nothing_h
     stepped(cut, first, 0, 5)
     second = Optimizer(cut, train, CPU)  # type: ignore[arg-type]
     saved = copy.deepcopy(first.state_dict())
-    assert second.misfit(saved) == ""
+    second.check_state(saved)
     second.load_state_dict(saved)
     assert all(torch.equal(a, b) for a, b in zip(expected, stepped(cut, second, 5, 8), strict=True))
 
@@ -75,8 +76,9 @@ def test_a_state_of_other_shapes_or_another_version_is_refused(name: str) -> Non
     slot = state["torch"]["state"][0]
     key = next(k for k, value in slot.items() if isinstance(value, Tensor) and value.dim())
     slot[key] = torch.zeros(7)
-    assert optimizer.misfit(state) == f"its {key} does not fit this method"
-    assert "another version" in optimizer.misfit({"sgd": {}})
+    for damaged, reason in ((state, f"its {key} does not fit"), ({"sgd": {}}, "another version")):
+        with pytest.raises(DamagedCheckpoint, match=reason):
+            optimizer.check_state(damaged)
 
 
 def lrs(scheduler: Callable[[torch.optim.Optimizer], Any], per_step: bool) -> list[tuple[float, float]]:

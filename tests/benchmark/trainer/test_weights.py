@@ -18,7 +18,7 @@ from benchmark.config.weights import needed
 from benchmark.errors import UsageError
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import drawn_set
-from benchmark.trainer.annotator import annotator_run
+from benchmark.trainer.candidates import annotator_run
 from benchmark.trainer.inputs import ViewLoader, with_views
 from benchmark.trainer.loading import dataset_of
 from datasets.base import DataError
