@@ -1,4 +1,4 @@
-"""Writes the parts of the docs that the code already knows, so that they cannot drift. Needs no torch.
+"""Generate the parts of the docs that follow from the code and the stored runs. Needs no torch.
 
 python -m benchmark.tools.docs                          rewrite docs/methods.md, docs/tables and the marked parts of other pages
 python -m benchmark.tools.docs --check                  exit 1 if one of them is stale
@@ -10,11 +10,9 @@ import argparse
 import ast
 import dataclasses
 import inspect
-import io
 import json
 import re
 import sys
-import tokenize
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -55,35 +53,35 @@ MAIN_SETTINGS = {
 
 # Markdown -----------------------------------------------------------------------------------------------------------
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; bars inside cells are escaped."""
+    """Return a Markdown table; bars inside cells are escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def replaced(text: str, marker: str, content: str) -> str:
-    """`text` with what stands between <!-- marker --> and <!-- /marker --> replaced."""
+    """Replace the text between <!-- marker --> and <!-- /marker -->."""
     start, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
-    before, found, rest = text.partition(start)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
+    before, opening, rest = text.partition(start)
+    _, closing, after = rest.partition(end)
+    if not opening or not closing:
         raise ValueError(f"A page lacks the markers {start} … {end}.")
     return f"{before}{start}\n{content}\n{end}{after}"
 
 
 # What the source says -----------------------------------------------------------------------------------------------
 def ordered() -> list[Entry]:
-    """Every method of the tree: the paper's in the paper's order, its controls and references, the extensions, then the others."""
+    """Return every built-in method: those of the paper in its order, controls and references, extensions, then the others."""
     profile = load_profile("paper")
     entries = {name: entry for name, entry in discover().entries.items() if entry.built_in}
-    known = [entries[name] for name in profile.with_extensions]
-    return known + [entry for name, entry in sorted(entries.items()) if name not in profile.with_extensions]
+    names = [*profile.with_extensions, *sorted(entries.keys() - set(profile.with_extensions))]
+    return [entries[name] for name in names]
 
 
 def docstrings(entry: Entry) -> tuple[str, str]:
     """Return the docstrings of a method's file and of its class."""
     tree = ast.parse(entry.file.read_text(encoding="utf-8"))
-    own = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == entry.class_name)
-    return ast.get_docstring(tree) or "", ast.get_docstring(own) or ""
+    node = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == entry.class_name)
+    return ast.get_docstring(tree) or "", ast.get_docstring(node) or ""
 
 
 def summary(entry: Entry) -> str:
@@ -91,8 +89,8 @@ def summary(entry: Entry) -> str:
     of_file, of_class = docstrings(entry)
     line = (of_class if entry.kind == "control" else of_file).split("\n")[0].rstrip(".")
     for mark in (" — ", ": "):
-        head, found, rest = line.partition(mark)
-        if found and head.lower() in (entry.title.lower(), entry.name):
+        head, _, rest = line.partition(mark)
+        if rest and head.lower() in (entry.title.lower(), entry.name):
             line = rest
     return line[:1].upper() + line[1:]
 
@@ -107,28 +105,22 @@ def citation(entry: Entry) -> str:
     return f"{match[1]} et al.: {match[2]}, {entry.venue} {entry.year}." if match else f"{summary(entry)}."
 
 
-def notes(entry: Entry) -> dict[str, str]:
-    """The comment beside or above every Config field of a file; those of the method's own class win."""
+def comments_of(source: str) -> dict[str, str]:
+    """Return the comments above and beside every field of a class, by field."""
+    fields = re.findall(r"((?:^ +# .*\n)*)^ +(\w+): [^#\n]*(?:# (.*))?$", source, flags=re.M)
+    return {name: " ".join([*re.findall(r"# (.*)", above), beside]).strip() for above, name, beside in fields}
+
+
+def config_comments(entry: Entry) -> dict[str, str]:
+    """Return the comments on every Config field of a method's file; those of its own class take precedence."""
     source = entry.file.read_text(encoding="utf-8")
-    comments = {
-        token.start[0]: (token.start[1], token.string.lstrip("# ").strip())
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-    lines = source.splitlines()
     classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for node in sorted(classes, key=lambda n: n.name == entry.class_name):
-        config = next((i for i in node.body if isinstance(i, ast.ClassDef) and i.name == "Config"), None)
-        for item in config.body if config is not None else []:
-            if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
-                continue
-            first = item.lineno
-            while lines[first - 2].lstrip().startswith("#"):
-                first -= 1
-            inside = [comments[k][1] for k in range(first, (item.end_lineno or item.lineno) + 1) if k in comments]
-            found[item.target.id] = " ".join(inside)
-    return found
+        for item in node.body:
+            if isinstance(item, ast.ClassDef) and item.name == "Config":
+                comments |= comments_of("\n".join(source.splitlines()[item.lineno : item.end_lineno]))
+    return comments
 
 
 def shown(value: Any) -> str:
@@ -215,7 +207,7 @@ def _source(entry: Entry) -> str:
 
 
 def _section(entry: Entry) -> str:
-    comments, settings = notes(entry), []
+    comments, settings = config_comments(entry), []
     for name in MAIN_SETTINGS.get(entry.name, tuple(entry.config)[:3]):
         note = f" ({comments[name].rstrip('.')})" if comments.get(name) else ""
         settings.append(f"`{name}={shown(entry.config[name].default)}`{note}")
@@ -232,7 +224,7 @@ def settings_table() -> str:
     """Return every setting of a run, from the sections of the configuration and the comments beside fields."""
     rows = []
     for name, section in SECTIONS.items():
-        comments = dict(re.findall(r"^\s+(\w+): .*?  # (.*)$", inspect.getsource(section), flags=re.M))
+        comments = comments_of(inspect.getsource(section))
         for field in dataclasses.fields(section):
             rule, kind = field.metadata.get("rule"), fields_of(section)[field.name].annotation
             choices = re.fullmatch(r"Literal\[(.*)\]", kind)
@@ -243,7 +235,7 @@ def settings_table() -> str:
 
 
 def readme(text: str) -> str:
-    """README.md with its generated parts renewed."""
+    """Return README.md with its generated parts renewed."""
     for marker, content in (
         ("curves", CURVES),
         ("quick-table", evidence.quick_table()),
@@ -262,24 +254,24 @@ def evidence_page() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write, or with --check compare."""
-    options = argparse.ArgumentParser(prog="python -m benchmark.tools.docs", description="Generated parts of the docs.")
-    options.add_argument("--check", action="store_true", help="exit 1 if a generated part is stale")
-    arguments = options.parse_args(argv)
-    wanted = {
+    """Write the generated parts, or with --check compare them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmark.tools.docs", description="Generated parts of the docs.")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a generated part is stale")
+    options = parser.parse_args(argv)
+    contents = {
         METHODS: methods_page(),
         README: readme(README.read_text(encoding="utf-8")),
         EVIDENCE: evidence_page(),
         **{evidence.TABLES / name: content() for name, content in evidence.FILES.items()},
     }
-    stale = [p for p, text in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
+    stale = [p for p, text in contents.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
     for path in stale:
-        if arguments.check:
+        if options.check:
             print(f"{path.relative_to(ROOT)} is stale; run `python -m benchmark.tools.docs`.")
         else:
-            atomic_write(path, wanted[path])
+            atomic_write(path, contents[path])
             print(f"Written: {path.relative_to(ROOT)}")
-    return int(arguments.check and bool(stale))
+    return int(options.check and bool(stale))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Makes datasets/embedded/fashion.npz from the full set, the same pictures each time.
+"""Create datasets/embedded/fashion.npz from the full set, with the same images each time.
 
-python -m benchmark.tools.embed [DATA]     # DATA: the data folder, default data/; the Debian package's folder is found too
+python -m benchmark.tools.embed [DATA]     # DATA: the data folder, default data/; the Debian package's folder works too
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datasets import fashion
 
 
 def content(root: Path) -> dict[str, np.ndarray]:
-    """The arrays of the embedded file."""
+    """Return the arrays of the embedded file."""
     full = fashion.load_full(root)
     arrays = {}
     for part, split, count in (("train", full.train, fashion.TRAIN), ("test", full.test, fashion.TEST)):

@@ -1,10 +1,10 @@
-"""Pack finished runs into results/reference: what tables, figures and the page read, and nothing else.
+"""Pack finished runs into results/reference: only what tables, figures and the page read.
 
     python -m benchmark.tools.reference results realworld-f25 quick     # from a results folder, these profiles
 
-One file per dataset; runs that it holds already stay, a run of the same configuration is replaced. A run keeps
-configuration, summary, digests and environment; names of the machine, paths and predictions are left out, and curves keep six
-digits. Tables, figures and the page are then made without training: `./reproduce.sh realworld --no-run --results results/reference`.
+One file per dataset; packed runs stay, a run of the same configuration is replaced. Configuration, summary, digests and
+environment are stored, curves with six digits; host names, paths and predictions are left out. Tables, figures and the page then
+need no training: `./reproduce.sh realworld --no-run --results results/reference`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmark.files import ROOT, atomic_write, file_name
 
 FOLDER = ROOT / "results" / "reference"
 PRIVATE = ("host", "pid", "command", "deaths", "sittings")
-LEFT_OUT = ("sittings", "files")  # who typed what where; predictions, which are not packed
+LEFT_OUT = ("sittings", "files")  # sessions with their commands; predictions, which are not packed
 
 
 def pack(results: Path, profiles: Sequence[str], folder: Path = FOLDER) -> int:
@@ -59,14 +59,14 @@ def packed(run: store.StoredRun) -> str:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m benchmark.tools.reference", description="Pack runs into results/reference."
     )
-    options.add_argument("results", type=Path, help="a results folder")
-    options.add_argument("profiles", nargs="+", help="whose finished runs are packed")
-    chosen = options.parse_args()
+    parser.add_argument("results", type=Path, help="a results folder")
+    parser.add_argument("profiles", nargs="+", help="profiles whose finished runs are packed")
+    options = parser.parse_args()
     try:
-        print(f"{pack(store.existing(chosen.results), chosen.profiles)} runs were packed into {FOLDER}")
+        print(f"{pack(store.existing(options.results), options.profiles)} runs were packed into {FOLDER}")
     except CandidError as error:
         raise SystemExit(str(error)) from None
 

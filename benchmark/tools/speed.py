@@ -3,7 +3,7 @@
     ./reproduce.sh python -m benchmark.tools.speed --methods cel,pico   # print the tables
     ./reproduce.sh python -m benchmark.tools.speed --docs               # all methods; renew docs/cost.json and docs/speed.md
 
-What is compared takes turns in one process, on one thread; every number is a median over rounds. After `--docs` run
+Compared functions take turns in one process, on one thread; every number is a median over rounds. After `--docs` run
 `python -m benchmark.tools.docs`, which puts the cost per method into docs/methods.md.
 """
 
@@ -71,7 +71,7 @@ def in_turns(works: Mapping[str, Work]) -> list[dict[str, float]]:
 
 # Training steps -------------------------------------------------------------------------------------------------------
 class Call:
-    """One call of a network: copies of its inputs, and the gradients that come back to its outputs."""
+    """Recorded call of a network: copies of its inputs, and the gradients of its outputs."""
 
     def __init__(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         self.module, self.with_gradient = module, torch.is_grad_enabled()
@@ -94,10 +94,10 @@ class Call:
 
 
 class BareLoop:
-    """Forward and backward passes of a method's networks and optimizer steps, and nothing else.
+    """Forward and backward passes of a method's networks and optimizer steps only.
 
-    It is recorded from steps of the trainer, so it fits any method: every outermost call of a network is repeated on
-    the same inputs, with the same gradients.
+    Recorded from steps of the trainer, so it fits any method: it repeats every outermost call of a network on the same
+    inputs, with the same gradients.
     """
 
     def __init__(self, trainer: Trainer, batches: Sequence[Batch]) -> None:
