@@ -38,7 +38,7 @@ WHY_NONE = {
 
 @dataclass(frozen=True)
 class Measured:
-    """One cell: accuracies of the finished runs by seed, and why the others have none."""
+    """Accuracies of one cell by seed, and why the other runs have none."""
 
     values: Mapping[int, float]
     expected: int
@@ -111,8 +111,8 @@ def measure_covering(runs: pd.DataFrame, contents: Contents, dataset: str, label
 def unregistered(runs: pd.DataFrame, contents: Contents) -> tuple[MethodInfo, ...]:
     """Return the methods that have runs and that no file defines any more."""
     registered = {m.name for m in contents.methods} | (contents.registered or frozenset())
-    own = runs[runs["label"] == runs["method"]]
-    return tuple(MethodInfo(name, name, "unregistered") for name in sorted(set(own["method"]) - registered))
+    methods = set(runs[runs["label"] == runs["method"]]["method"])
+    return tuple(MethodInfo(name, name, "unregistered") for name in sorted(methods - registered))
 
 
 def mixture_notes(runs: pd.DataFrame) -> list[str]:
@@ -121,7 +121,7 @@ def mixture_notes(runs: pd.DataFrame) -> list[str]:
     names = {"commit": "commits", "code_version": "code versions", "schema": "versions of the results schema"}
     for column, many in {**names, "epochs": "numbers of epochs"}.items():
         counts = done[column].fillna("unknown").value_counts().sort_index(key=lambda i: i.astype(str))
-        # Epochs are a matter of the data set: a profile may train small sets for longer.
+        # Epochs are compared within a dataset: a profile may train small sets for longer.
         mixed = done.groupby("dataset")[column].nunique().max() > 1 if column == "epochs" else len(counts) > 1
         if mixed:
             listed = ", ".join(f"{str(value)[:12]} ({plural(count, 'run')})" for value, count in counts.items())
@@ -212,11 +212,10 @@ def compare_runs(
 
 
 def practical_meaning(c: st.Comparison, record: Mapping[str, Any], family: int) -> dict[str, Any]:
-    """Return practical equality, what could have been detected, and P(reference > method) on a new seed."""
+    """Return practical equality, the minimum detectable difference, and P(reference > method) on a new seed."""
     ours, theirs = record["reference_values"], record["method_values"]
     paired = [ours[seed] - theirs[seed] for seed in st.common_seeds(ours, theirs)]
-    unknown = (math.nan, math.nan, math.nan)
-    better, low, high = st.probability_better([paired], ALPHA) if len(paired) > 1 else unknown
+    better, low, high = st.probability_better([paired], ALPHA) if len(paired) > 1 else (math.nan,) * 3
     p_equal = st.equivalence_p(c, MARGIN, ALPHA)
     return {
         "margin": MARGIN,
@@ -307,15 +306,15 @@ def compare_pair(first: st.Array, second: st.Array) -> dict[str, Any]:
     by_dataset = differences.mean(axis=1)
     low, high = st.t_interval(differences.mean(axis=0))
     several_seeds = differences.shape[1] > 1
-    drawn = st.stratified_bootstrap_mean(list(differences)) if several_seeds else (math.nan, math.nan)
+    bootstrap = st.stratified_bootstrap_mean(list(differences)) if several_seeds else (math.nan, math.nan)
     better, better_low, better_high = st.probability_better(list(differences))
     enough = len(differences) >= LEAST_DATASETS
     return {
         "mean_difference": float(by_dataset.mean()),
         "ci_low": low,
         "ci_high": high,
-        "bootstrap_low": drawn[0],
-        "bootstrap_high": drawn[1],
+        "bootstrap_low": bootstrap[0],
+        "bootstrap_high": bootstrap[1],
         "p_better": better,
         "p_better_low": better_low,
         "p_better_high": better_high,

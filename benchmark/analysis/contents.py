@@ -1,4 +1,4 @@
-"""The contents of a table: methods, datasets and seeds with their titles. Needs neither NumPy nor torch."""
+"""Contents of a table: methods, datasets and seeds with their titles. Needs neither NumPy nor torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEST_NAMES = {
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """A method as tables show it; kind is IDPLL, PLL, control or reference."""
+    """Method as tables show it; kind is IDPLL, PLL, control or reference."""
 
     name: str
     title: str
@@ -39,14 +39,14 @@ class MethodInfo:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A data set as tables show it; `published_name` is its name in the paper, None if it is not there."""
+    """Dataset as tables show it; `published_name` is its name in the paper, None if it is not there."""
 
     name: str
     title: str
     group: str
     published_name: str | None = None
     test_rows: int | None = None  # None: not known
-    split_by_seed: bool = False  # every seed has training and test rows of its own
+    split_by_seed: bool = False  # every seed has its own training and test rows
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Contents:
     device: str
     registered: frozenset[str] | None = None
     reference: str = REFERENCE  # the method that is marked and compared with the others
-    beside: str = ""  # the profile's word on how the paper's numbers beside ours differ
+    beside: str = ""  # the profile's note on how the paper's numbers differ from its own
 
     @property
     def shows_published(self) -> bool:
@@ -68,7 +68,7 @@ class Contents:
 
     @property
     def main_methods(self) -> tuple[MethodInfo, ...]:
-        """Those that are ranked and compared."""
+        """Methods that are ranked and compared."""
         return tuple(m for m in self.methods if m.kind in MAIN_KINDS and not m.apart)
 
     @property
@@ -89,7 +89,7 @@ class Contents:
 
     @property
     def titles(self) -> dict[str, str]:
-        """Of methods and data sets, by name."""
+        """Titles of methods and datasets, by name."""
         return {m.name: m.title for m in self.methods} | {d.name: d.title for d in self.datasets}
 
 

@@ -24,7 +24,7 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """One displayed cell. `bold` marks the best, `underline` the second best."""
+    """Displayed cell: `bold` marks the best, `underline` the second best."""
 
     text: str
     bold: bool = False
@@ -33,7 +33,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One displayed line; `rule` draws a line above it."""
+    """Displayed line; `rule` draws a line above it."""
 
     cells: tuple[Cell, ...]
     rule: bool = False
@@ -41,16 +41,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that a command prints and writes. `complete` is false where any run for it is missing."""
+    """Table that a command prints and writes; `complete` is false if any run is missing."""
 
     title: str  # "Table 2"
     caption: str
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()  # runs without a result and why, one line per cell
-    data: tuple[Mapping[str, Any], ...] = ()  # one record per measured or compared cell
-    summary: Mapping[str, Any] = field(default_factory=dict)  # what holds for the whole table: test, alpha, profile …
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    notes: Sequence[str] = ()
+    problems: Sequence[str] = ()  # runs without a result and why, one line per cell
+    data: Sequence[Mapping[str, Any]] = ()  # one record per measured or compared cell
+    summary: Mapping[str, Any] = field(default_factory=dict)  # of the whole table: test, alpha, profile …
     complete: bool = True
     text_columns: int = 1  # columns from the left that hold words and are aligned left
     origin: str = ""  # profile, seeds and device: a note, and in LaTeX a comment
@@ -61,23 +61,23 @@ class Table:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Notes and problems, for below the table."""
+        """Notes and problems, printed below the table."""
         return (*self.notes, *self.problems)
 
     @property
     def footnotes(self) -> tuple[str, ...]:
-        """Return what is printed below the table, its origin included."""
+        """Remarks and the origin, printed below the table."""
         return (*self.remarks, self.origin) if self.origin else self.remarks
 
 
 def row(*values: str | Cell, rule: bool = False) -> Row:
-    """A row from texts and cells."""
+    """Return a row of texts and cells."""
     return Row(tuple(v if isinstance(v, Cell) else Cell(v) for v in values), rule)
 
 
 # text ---------------------------------------------------------------------------------------------------------------
 def _width(text: str) -> int:
-    """Columns that a string takes on a terminal."""
+    """Return the number of columns that a string takes on a terminal."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
@@ -91,9 +91,9 @@ def _ansi(cell: Cell, text: str) -> str:
 
 
 def padded(rows: Sequence[Sequence[str]], text_columns: int | None = None) -> list[list[str]]:
-    """The same texts, each as wide on a terminal as the widest of its column; numbers stand at the right.
+    """Pad texts to the width of their columns: words on the left, numbers on the right.
 
-    The first `text_columns` hold words, by default all.
+    The first `text_columns` contain words, by default all.
     """
     widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
 
@@ -105,19 +105,18 @@ def padded(rows: Sequence[Sequence[str]], text_columns: int | None = None) -> li
 
 
 def aligned(rows: Sequence[Sequence[str]], text_columns: int | None = None) -> list[str]:
-    """Rows as lines of aligned columns."""
+    """Return rows as lines of aligned columns."""
     return ["  ".join(texts).rstrip() for texts in padded(rows, text_columns)]
 
 
 def to_text(table: Table, colour: bool = False) -> str:
-    """Aligned text for a terminal. Best and second are *so* and _so_, or bold and underlined with `colour`."""
+    """Return aligned text for a terminal: best *so* and second best _so_, or bold and underlined with `colour`."""
     show = (lambda cell: cell.text) if colour else _plain
-    head, *shown = padded([table.columns, *([show(c) for c in r.cells] for r in table.rows)], table.text_columns)
+    head, *body = padded([table.columns, *([show(c) for c in r.cells] for r in table.rows)], table.text_columns)
     line = "─" * _width("  ".join(head))
-    # A narrow table does not squeeze its caption into a column of words.
-    wrap = max(len(line), 80)
+    wrap = max(len(line), 80)  # the caption of a narrow table is wider than the table
     out = [*textwrap.wrap(table.heading, wrap), line, "  ".join(head).rstrip(), line]
-    for source, texts in zip(table.rows, shown, strict=True):
+    for source, texts in zip(table.rows, body, strict=True):
         if source.rule:
             out.append(line)
         if colour:
@@ -144,7 +143,7 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """GitHub's table dialect; second best by `<u>`. Sections are parted by an empty row, since there is no rule."""
+    """Return GitHub Markdown; `<u>` marks the second best, and an empty row separates sections."""
     aligns = [":--" if i < table.text_columns else "--:" for i in range(len(table.columns))]
     lines = [
         _markdown_escape(table.heading),
@@ -225,7 +224,7 @@ def _latex_cell(cell: Cell) -> str:
 
 
 def to_latex(table: Table, label: str = "") -> str:
-    """A table environment that needs `\\usepackage{booktabs}` and nothing else."""
+    """Return a table environment that needs only `\\usepackage{booktabs}`."""
     aligns = "".join("l" if i < table.text_columns else "r" for i in range(len(table.columns)))
     lines = [
         rf"% {latex_escape(table.title)}. Needs \usepackage{{booktabs}}.",
@@ -234,7 +233,7 @@ def to_latex(table: Table, label: str = "") -> str:
         r"\centering",
         rf"\caption{{{latex_escape(table.caption)}}}",
         *([rf"\label{{{label}}}"] if label else []),
-        # With two datasets a table is as wide as one column of a two-column page.
+        # A table with two datasets fits one column of a two-column page.
         *([r"\scriptsize", r"\setlength{\tabcolsep}{3pt}"] if len(table.columns) > 6 else _ONE_COLUMN),
         rf"\begin{{tabular}}{{{aligns}}}",
         r"\toprule",
@@ -244,7 +243,7 @@ def to_latex(table: Table, label: str = "") -> str:
     for r in table.rows:
         if r.rule:
             lines.append(r"\midrule")
-        # The empty group: a cell that starts with "[" would be read as an argument of the line break before it.
+        # Without the empty group, a first cell that starts with "[" would be an argument of the line break before it.
         lines.append("{}" + " & ".join(map(_latex_cell, r.cells)) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     if table.remarks:
@@ -266,7 +265,7 @@ PRINTED = (*PER_SEED.values(), "mean", "std", "mean_difference")  # beside the f
 
 
 def to_csv(table: Table) -> str:
-    """The records of the table, a line per seed where they have seeds; lists are separated by blanks, missing is empty."""
+    """Return the records as CSV, a line per seed where they have seeds; blanks separate lists, missing values are empty."""
     lines = [line for record in table.data for line in _by_seed(record)]
     columns = list(dict.fromkeys(key for line in lines for key in line))
     out = io.StringIO()
@@ -278,15 +277,15 @@ def to_csv(table: Table) -> str:
 
 
 def _by_seed(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A record once for each of its seeds, full numbers and as printed; once where it has none."""
+    """Yield a record once per seed, or once without seeds, with numbers in full and as printed."""
     split = {key: record[key] for key in PER_SEED if isinstance(record.get(key), Mapping)}
     rest = {key: value for key, value in record.items() if key not in split}
     seeds = list(dict.fromkeys(seed for values in split.values() for seed in values))
     for seed in seeds or [None]:
         line = {**rest, **({"seed": seed} if split else {})}
         line |= {PER_SEED[key]: values.get(seed) for key, values in split.items()}
-        shown = [key for key in PRINTED if isinstance(line.get(key), float) and math.isfinite(line[key])]
-        yield line | {f"{key}_printed": f"{line[key]:.2f}" for key in shown}
+        numbers = {key: line[key] for key in PRINTED if isinstance(line.get(key), float) and math.isfinite(line[key])}
+        yield line | {f"{key}_printed": f"{value:.2f}" for key, value in numbers.items()}
 
 
 def _csv_value(value: Any) -> str:
@@ -300,7 +299,7 @@ def _csv_value(value: Any) -> str:
 
 
 def _json_value(value: Any) -> Any:
-    """JSON has no nan or infinity: nan becomes null, infinity its name."""
+    """Return a value as JSON can store it: nan becomes null, infinity its name."""
     if isinstance(value, Mapping):
         return {str(k): _json_value(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -313,7 +312,7 @@ def _json_value(value: Any) -> Any:
 
 
 def to_json(table: Table) -> str:
-    """Everything, in full precision."""
+    """Return the whole table as JSON, in full precision."""
     content = {
         "caption": table.heading,
         "complete": table.complete,

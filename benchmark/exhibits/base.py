@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NoFlags:
-    """An exhibit or command without options of its own."""
+    """Options of an exhibit or command that has none."""
 
 
 # Options of several exhibits; the `Options` of each exhibit lists those that it has.
@@ -40,14 +40,14 @@ def accuracy_flag() -> Any:
 
 
 def reference_flag(text: str) -> Any:
-    """Return the field of `--reference`; the text says what becomes of the method."""
+    """Return the field of `--reference`; the text says what the exhibit does with the method."""
     return flag(None, f"{text} (default: {REFERENCE})", metavar="METHOD")
 
 
 def changed_options(options: Any) -> dict[str, Any]:
     """Return the options that differ from their defaults."""
-    values = {option.name: getattr(options, option.name) for option in fields(options)}
-    return {option.name: values[option.name] for option in fields(options) if values[option.name] != option.default}
+    values = {option: getattr(options, option.name) for option in fields(options)}
+    return {option.name: value for option, value in values.items() if value != option.default}
 
 
 def competing_methods(selection: Selection) -> list[str]:
@@ -58,12 +58,12 @@ def competing_methods(selection: Selection) -> list[str]:
 
 @dataclass
 class RequiredRuns:
-    """The runs of one exhibit, and the label under which it looks for each."""
+    """Runs that an exhibit needs, and the label under which it looks for each."""
 
     specs: list[RunSpec] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)  # by config digest
     points: list[tuple[str, str, float | str | bool]] = field(default_factory=list)  # config digest, parameter, value
-    sets: list[RunSpec] = field(default_factory=list)  # runs whose candidate sets alone are needed
+    sets: list[RunSpec] = field(default_factory=list)  # runs of which only the candidate sets are needed
 
     def add(self, specs: Sequence[RunSpec], label: str | None = None) -> RequiredRuns:
         """Add runs, by default under the name of their method."""
@@ -71,8 +71,8 @@ class RequiredRuns:
         self.labels |= {spec.digest: label or spec.method for spec in specs}
         return self
 
-    def vary(self, specs: Sequence[RunSpec], parameter: str, value: float | str | bool) -> None:
-        """Add runs at one value of a parameter; the default configuration may stand for several parameters at once."""
+    def add_point(self, specs: Sequence[RunSpec], parameter: str, value: float | str | bool) -> None:
+        """Add runs at one value of a parameter; the default configuration may be a point of several parameters."""
         self.specs += specs
         self.points += [(spec.digest, parameter, value) for spec in specs]
 
@@ -87,7 +87,7 @@ class Inputs:
 
     @functools.cached_property
     def store(self) -> Store:
-        """The results folder, read once."""
+        """Read the results folder once."""
         from benchmark.store import Store
 
         return Store(self.place.results)
@@ -98,7 +98,7 @@ class Inputs:
 
     @functools.cached_property
     def runs(self) -> pandas.DataFrame:
-        """The required runs under their labels; unknown schemas are refused."""
+        """Return the required runs under their labels; raise an error for unknown schemas."""
         from benchmark.store import check_schema, run_frame
 
         frame = run_frame(self.store.planned(self.required.specs, self.required.labels))
@@ -107,19 +107,19 @@ class Inputs:
 
     @functools.cached_property
     def epochs(self) -> pandas.DataFrame:
-        """The epochs of the required runs under their labels."""
+        """Return the epochs of the required runs under their labels."""
         from benchmark.store import epoch_frame
 
         return epoch_frame(self.store.planned(self.required.specs, self.required.labels))
 
     @property
     def remarks(self) -> list[str]:
-        """Notes of the data loaders and on what the command line changed."""
+        """Return notes of the data loaders and on settings that the command line changed."""
         return self.store.data_notes(self.required.specs) + self.overridden
 
     @functools.cached_property
     def contents(self) -> Contents:
-        """The contents of a table, with the devices and the numbers of test rows of the finished runs."""
+        """Return the contents of a table, with the devices and the numbers of test rows of the finished runs."""
         contents = contents_of(self.selection, self.place.device)
         return contents.of_runs(self.runs) if self.required.specs and self.place.results.is_dir() else contents
 
@@ -128,12 +128,12 @@ class Inputs:
         return replace(self.contents, reference=reference or REFERENCE)
 
     def runs_of(self, specs: Sequence[RunSpec]) -> pandas.DataFrame:
-        """Return those of the runs that belong to these specifications."""
+        """Return the runs of these specifications."""
         return self.runs[self.runs["config_digest"].isin({spec.digest for spec in specs})]
 
     @functools.cached_property
     def points(self) -> pandas.DataFrame:
-        """Finished runs as points of a sensitivity plot: parameter, value, method, dataset, seed, accuracy."""
+        """Return finished runs as points of a sensitivity plot: parameter, value, method, dataset, seed, accuracy."""
         import pandas
 
         done = self.runs[self.runs["status"] == "done"].set_index("config_digest")
@@ -147,11 +147,11 @@ class Inputs:
 
     @property
     def datasets(self) -> dict[str, str]:
-        """Titles of the datasets that have runs here, by name."""
+        """Return titles of the datasets of the required runs, by name."""
         names = dict.fromkeys(spec.dataset for spec in self.required.specs)
         return {name: self.contents.titles[name] for name in names}
 
-    def signed(self, figure: Figure) -> Figure:
+    def with_status(self, figure: Figure) -> Figure:
         """Write the profile and the state of its runs below a figure; below one for a paper only what is missing."""
         from benchmark.exhibits.parts.style import footnote, is_for_paper
 
@@ -163,8 +163,8 @@ class Inputs:
             footnote(figure, text)
         return figure
 
-    def annotated(self, table: Table) -> Table:
-        """Add notes on runs that cannot be paired and on what the command line changed."""
+    def with_notes(self, table: Table) -> Table:
+        """Add notes on runs that cannot be paired and on settings that the command line changed."""
         from benchmark.analysis.comparisons import candidate_notes, device_notes
 
         notes = candidate_notes(self.runs, self.required.specs) + device_notes(self.runs)
@@ -172,14 +172,14 @@ class Inputs:
 
     @property
     def overridden(self) -> list[str]:
-        """A note on what the command line changed."""
+        """Return a note on settings that the command line changed."""
         changes = ", ".join(f"{o.scope}.{o.key}={o.text}" for o in self.selection.overrides)
         return [f"Overridden on the command line: {changes}."] if changes else []
 
 
 @dataclass(frozen=True)
 class Output:
-    """A finished exhibit and the place of its files in the results folder."""
+    """Finished exhibit and the place of its files in the results folder."""
 
     content: Table | Figure
     folder: str
@@ -187,7 +187,7 @@ class Output:
 
 
 class Exhibit:
-    """One table or figure. Its file in this folder is all that has to be written for it."""
+    """Base class of a table or figure; a new one needs only its file in this folder."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -216,7 +216,7 @@ class Exhibit:
         return None
 
     def stem(self, options: Any, altered: str = "") -> str:
-        """Return the name of the files; it has what is not as usual, so that nothing replaces the usual ones."""
+        """Return the name of the files; it includes changed options, so that nothing replaces the default files."""
         changes = changed_options(options).items()
         words = [name.replace("_", "-") if value is True else str(value) for name, value in changes]
         return file_name("-".join(filter(None, (self.name, *words, altered))))
@@ -227,7 +227,7 @@ class Exhibit:
 
 
 class FolderPlot(Exhibit):
-    """A plot that `plot NAME` draws from whatever a results folder holds, without a profile's plan."""
+    """Plot that `plot NAME` draws from all runs of a results folder, without a profile's plan."""
 
     kind = "plot"
 
@@ -250,6 +250,6 @@ def all_exhibits() -> tuple[Exhibit, ...]:
 
 
 def figure_datasets(selection: Selection, figure: str) -> list[str]:
-    """Return the datasets of a figure: the profile's choice, as far as the command line leaves them in."""
+    """Return the datasets of a figure: those of the profile that the command line selects."""
     of_profile = selection.profile.figures.get(figure, {}).get("datasets", selection.datasets[:2])
     return [name for name in of_profile if name in selection.datasets] or list(selection.datasets[:2])

@@ -44,7 +44,7 @@ class Comparisons(Exhibit):
         return super().required_runs(selection, options)
 
     def make(self, inputs: Inputs, options: Options) -> Table:
-        return inputs.annotated(comparison_table(inputs.runs, inputs.contents, options))
+        return inputs.with_notes(comparison_table(inputs.runs, inputs.contents, options))
 
 
 def comparison_table(runs: pd.DataFrame, contents: Contents, options: Comparisons.Options) -> Table:
@@ -82,7 +82,7 @@ def comparison_table(runs: pd.DataFrame, contents: Contents, options: Comparison
         "family": sum(not math.isnan(r["p"]) for r in records),
     }
     notes = reading_notes(records, datasets, incomplete, contents)
-    content = (COLUMNS, tuple(lines), tuple(notes), (), tuple(records), summary, not incomplete)
+    content = (COLUMNS, lines, notes, (), records, summary, not incomplete)
     return Table("Comparisons", caption, *content, text_columns=2, origin=cells.origin(contents))
 
 

@@ -34,7 +34,7 @@ class Figure2(Exhibit):
             Panel(title, (Curve("PLL", dataset, "PLL", pll), Curve("IDPLL", dataset, "IDPLL", idpll)))
             for dataset, title in inputs.datasets.items()
         ]
-        return inputs.signed(curve_panels(inputs.epochs, panels))
+        return inputs.with_status(curve_panels(inputs.epochs, panels))
 
 
 def uniform_like(selection: Selection, dataset: str) -> list[Override]:
@@ -45,7 +45,7 @@ def uniform_like(selection: Selection, dataset: str) -> list[Override]:
     source = selection.source(dataset)
     if source.own_candidates:
         raise UsageError(
-            f"{dataset} brings its own candidate sets; Figure 2 compares generated ones, name other data sets."
+            f"{dataset} has its own candidate sets and Figure 2 compares generated ones; name other datasets."
         )
     data = selection.profile.data.get(dataset, {})
     classes = int(data.get("settings", {}).get("classes") or source.num_classes or 2)

@@ -34,6 +34,6 @@ class Figure4(Exhibit):
 
         contents = inputs.compared_with(options.reference)
         datasets = tuple(d for d in contents.datasets if d.name in inputs.datasets)
-        return inputs.signed(
+        return inputs.with_status(
             method_curves(inputs.epochs, replace(contents, datasets=datasets), all_in_colour=options.all)
         )

@@ -33,11 +33,11 @@ class Figure5(Exhibit):
         for dataset in figure_datasets(selection, self.name):
             for key, values in self.values(selection).items():
                 for value in values:
-                    required.vary(selection.specs(["cel"], [dataset], {key: value}), key, float(value))
+                    required.add_point(selection.specs(["cel"], [dataset], {key: value}), key, float(value))
         return required
 
     def make(self, inputs: Inputs, options: NoFlags) -> Figure:
         from benchmark.exhibits.parts.panels import sensitivity
 
         defaults = inputs.selection.specs(["cel"], list(inputs.datasets)[:1])[0].config.method_config
-        return inputs.signed(sensitivity(inputs.points, self.titles, inputs.datasets, {"cel": "CEL"}, defaults))
+        return inputs.with_status(sensitivity(inputs.points, self.titles, inputs.datasets, {"cel": "CEL"}, defaults))

@@ -68,26 +68,27 @@ class Realworld(Exhibit):
 
     def make(self, inputs: Inputs, options: Options) -> Table:
         if options.all_methods:
-            return inputs.annotated(realworld_all.all_methods_table(inputs))
+            return inputs.with_notes(realworld_all.all_methods_table(inputs))
         table = agreement_table(agreements(inputs, options))
-        named = inputs.selection.methods if inputs.selection.methods != inputs.selection.profile.all_methods else ()
-        numbers = [number for part in parts(inputs.selection, options) for number in part.numbers]
-        printed = {name for number in numbers for name in (number["ours"], number["method"].lower())}
-        missing = [name for name in named if name not in printed]
-        notes = [f"Left out, because these sources print no number for them: {', '.join(missing)}."] if missing else []
+        selection = inputs.selection
+        requested = selection.methods if selection.methods != selection.profile.all_methods else ()
+        numbers = [number for part in parts(selection, options) for number in part.numbers]
+        published_methods = {name for number in numbers for name in (number["ours"], number["method"].lower())}
+        others = ", ".join(name for name in requested if name not in published_methods)
+        notes = [f"Left out, because these sources print no number for them: {others}."] if others else []
         origin = f"Device {inputs.contents.device}."
-        return inputs.annotated(replace(table, notes=(*table.notes, *notes), origin=origin))
+        return inputs.with_notes(replace(table, notes=(*table.notes, *notes), origin=origin))
 
     def figure(self, inputs: Inputs, options: Options) -> Figure | None:
-        """Draw the numbers of the table that both sides have, or nothing without finished runs."""
-        judged = [] if options.all_methods else agreements(inputs, options)
-        drawn = [one for one in judged if len(one.values) > 1 and not math.isnan(one.number["mean"])]
-        return agreement_plot(drawn) if drawn else None
+        """Draw the numbers of the table that both sides have; None without finished runs."""
+        cells = [] if options.all_methods else agreements(inputs, options)
+        cells = [cell for cell in cells if len(cell.values) > 1 and not math.isnan(cell.number["mean"])]
+        return agreement_plot(cells) if cells else None
 
 
 @dataclass(frozen=True)
 class Part:
-    """One source: its numbers, as far as the command line leaves them, and the runs that regenerate them."""
+    """Selected numbers of one source, and the runs that regenerate them."""
 
     selection: Selection
     specs: list[RunSpec]
@@ -95,7 +96,7 @@ class Part:
 
 
 def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
-    """Return a part per source. Cells whose number is left open take part when their method is named."""
+    """Return a part per source. Cells without a published number take part when their method is named."""
     from benchmark.analysis import published
 
     own = selection.profile
@@ -121,8 +122,8 @@ def parts(selection: Selection, options: Realworld.Options) -> list[Part]:
             chosen.append(Part(of_source, specs, numbers))
     if not chosen:
         raise UsageError(
-            "None of these methods and data sets has a published number in these sources; see list profiles. "
-            "Those that results/published leaves open run when --methods names them."
+            "None of these methods and datasets has a published number in these sources; see list profiles. "
+            "Methods whose numbers are missing in results/published run when --methods names them."
         )
     return chosen
 
@@ -188,10 +189,8 @@ def agreement_table(judged: Sequence[Agreement]) -> Table:
     complete = all(one.verdict != "incomplete" for one in judged)
     caption = "Published accuracies (%) on real-world datasets and those of the same protocol run here."
     summary = {"table": "realworld", "agreement": count(judged)}
-    data = tuple(map(record, judged))
-    return Table(
-        "Real-world tables", caption, COLUMNS, tuple(rows), tuple(notes), (), data, summary, complete, text_columns=4
-    )
+    data = [record(one) for one in judged]
+    return Table("Real-world tables", caption, COLUMNS, rows, notes, (), data, summary, complete, text_columns=4)
 
 
 def record(one: Agreement) -> dict[str, Any]:

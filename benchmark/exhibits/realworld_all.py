@@ -84,7 +84,7 @@ def all_methods_table(inputs: Inputs) -> Table:
     compared = {"test": "paired", "reference": contents.reference, "comparisons": records}
     summary = cells.summary_of(contents, LAST, "realworld-all") | compared
     columns = ("Type", "Method", *(d.title for d in contents.datasets), "Rank", "★ against it", "Holm")
-    content = (columns, tuple(rows), tuple(notes), grid.problems(titles), tuple(data), summary, grid.complete)
+    content = (columns, rows, notes, grid.problems(titles), data, summary, grid.complete)
     title = "All methods on real-world datasets"
     return Table(title, caption, *content, text_columns=2, origin=cells.origin(contents))
 

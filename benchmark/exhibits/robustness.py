@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from benchmark.config.sections import Data
     from benchmark.config.selection import Selection
 
-# Made for clean sets, for missing truth (ALIM, FREDIS) and for long tails (SoLar), and cheap enough for ten minutes.
+# For clean sets, missing true labels (ALIM, FREDIS) and long tails (SoLar); all of them take ten minutes.
 USUAL = ("cel", "proden", "pico", "alim", "fredis", "solar")
 BOUNDS = {"average": " (floor)", "supervised": " (ceiling)"}  # always drawn
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A setting that is varied, whatever `--set` says of it, and the settings that go with it."""
+    """Setting that is varied, even if `--set` names it, and the settings that go with it."""
 
     key: str  # of [data]
     title: str
@@ -48,11 +48,13 @@ class Robustness(Exhibit):
         for dataset in figure_datasets(selection, self.name) if is_usual else selection.datasets:
             usual = selection.specs(BOUNDS, [dataset])[0].data
             if usual.generator == "own":
-                raise UsageError(f"{dataset} brings its own candidate sets; these curves need sets that are made.")
+                raise UsageError(f"{dataset} has its own candidate sets; these curves need generated ones.")
             for name, axis in AXES.items():
                 for value in axis.values:
                     extra = changes(axis, value, usual)
-                    required.vary(selection.specs(methods_of(selection), [dataset], extra=extra), name, float(value))
+                    required.add_point(
+                        selection.specs(methods_of(selection), [dataset], extra=extra), name, float(value)
+                    )
         return required
 
     def make(self, inputs: Inputs, options: NoFlags) -> Figure:
@@ -61,7 +63,7 @@ class Robustness(Exhibit):
         titles = {name: axis.title for name, axis in AXES.items()}
         entry = inputs.selection.entry
         methods = {name: entry(name).title + BOUNDS.get(name, "") for name in methods_of(inputs.selection)}
-        return inputs.signed(sensitivity(inputs.points, titles, inputs.datasets, methods, {}))
+        return inputs.with_status(sensitivity(inputs.points, titles, inputs.datasets, methods, {}))
 
 
 def methods_of(selection: Selection) -> list[str]:

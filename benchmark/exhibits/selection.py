@@ -200,9 +200,9 @@ def settings_table(
     )
     columns = ("Dataset", "Ambiguity", "Method", "Settings", "Best", *TITLES.values())
     records = picks.drop(columns="score").to_dict("records")
-    data = tuple({**r, "ambiguity": ambiguity.get(r["dataset"])} for r in plain(records))
+    data = [{**r, "ambiguity": ambiguity.get(r["dataset"])} for r in plain(records)]
     summary = {"table": "selection", "rules": plain(means.to_dict("records"))}
-    return Table("Selection", caption, columns, tuple(lines), (*explained, *notes), (), data, summary, text_columns=3)
+    return Table("Selection", caption, columns, lines, (*explained, *notes), (), data, summary, text_columns=3)
 
 
 def between_table(
@@ -248,17 +248,8 @@ def between_table(
         "Methods without tuning runs on every dataset here are left out; controls, references and extensions are not ranked.",
     )
     columns = ("Way", *marks.values(), "Regret", "Regret, other sets")
-    data = tuple(plain(ways.to_dict("records")))
-    return Table(
-        "Selection between methods",
-        caption,
-        columns,
-        tuple(lines),
-        (*explained, *notes),
-        (),
-        data,
-        {"table": "selection"},
-    )
+    content = (columns, lines, (*explained, *notes), (), plain(ways.to_dict("records")), {"table": "selection"})
+    return Table("Selection between methods", caption, *content)
 
 
 def interval(low: float, high: float) -> str:

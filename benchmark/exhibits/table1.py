@@ -81,47 +81,36 @@ def measure(selection: Selection, place: RunOptions) -> list[dict[str, Any]]:
 def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo], profile: str = "paper") -> Table:
     """Build the table of sizes and candidate labels as measured, beside the published ones.
 
-    `measured` has what `measure` returns: a dict per data set with its numbers, or with how to get it under `missing`.
+    `measured` is the result of `measure`: a dict per dataset with its numbers, or with how to get it under `missing`.
     """
     from benchmark.analysis import published
 
     printed = {r["dataset"]: r for r in published.load("table1").to_dict("records")}
     by_name = {m["dataset"]: m for m in measured}
-    rows, data, notes, complete = [], [], [], True
-    previous = ""
+    rows, data, notes = [], [], []
+    group = ""
     for info in datasets:
         ours = by_name.get(info.name, {"missing": "not measured"})
         paper = printed.get(info.published_name or "", {})
-        gone = ours.get("missing")
-        complete &= not gone
-        texts = []
-        for key in COLUMNS:
-            texts.append(_text(key, ours.get(key), paper.get(key), gone is not None))
-            if not gone and key in ("train", "test", "classes") and key in paper and ours.get(key) != paper[key]:
-                notes.append(f"{info.title}: the paper prints {paper[key]} for {key}, the files have {ours.get(key)}.")
-        if ours.get("doubts"):
+        missing, doubts = ours.get("missing"), ours.get("doubts", ())
+        texts = [_text(key, ours.get(key), paper.get(key), missing is not None) for key in COLUMNS]
+        if doubts:
             texts[-1] += f" {DOUBTFUL}"  # beside the size that looks right
-        shares = [ours.get(key) for key in ANNOTATOR[:2]]
-        annotator = (
-            NONE if None in shares else f"{'/'.join(f'{100 * share:.1f}' for share in shares if share is not None)} %"
-        )
+        accuracies = [ours[key] for key in ANNOTATOR[:2] if ours.get(key) is not None]
+        annotator = "/".join(f"{100 * accuracy:.1f}" for accuracy in accuracies)
         ambiguity = ours.get("ambiguity", math.nan)
-        texts += [NONE if math.isnan(ambiguity) else f"{ambiguity:.3f}", _percent(ours.get("singletons")), annotator]
-        new = info.group != previous
-        rows.append(row(info.group if new else "", info.title, *texts, rule=new and previous != ""))
-        previous = info.group
-        if gone:
-            notes.append(f"{info.title} has no numbers: {gone}")
-        notes += [f"{info.title}: annotator {ours['annotator']}."] if ours.get("annotator") else []
-        notes += [f"Warning {DOUBTFUL}: {info.title}: {doubt}" for doubt in ours.get("doubts", ())]
-        if ours.get("without_truth"):
-            share = _percent(ours["without_truth"])
-            notes.append(f"{info.title}: {share} of the training rows have candidate sets without the true label.")
+        texts.append(NONE if math.isnan(ambiguity) else f"{ambiguity:.3f}")
+        texts += [_percent(ours.get("singletons")), f"{annotator} %" if len(accuracies) == 2 else NONE]
+        new = info.group != group
+        rows.append(row(info.group if new else "", info.title, *texts, rule=new and group != ""))
+        group = info.group
+        notes += dataset_notes(info.title, ours, paper)
         record = {"dataset": info.name, "group": info.group, **{k: ours.get(k) for k in COLUMNS}}
-        record |= {"ambiguity": ours.get("ambiguity"), "singletons": ours.get("singletons"), "missing": gone}
+        record |= {"ambiguity": ours.get("ambiguity"), "singletons": ours.get("singletons"), "missing": missing}
         record |= {f"annotator_{key}": ours.get(key) for key in ANNOTATOR}
-        record |= {"warnings": " ".join(ours.get("doubts", ()))}
+        record |= {"warnings": " ".join(doubts)}
         data.append(record | {f"published_{k}": paper.get(k) for k in COLUMNS})
+    complete = not any(record["missing"] for record in data)
     caption = (
         "Datasets and their candidate sets, as measured; published values in parentheses. Avg. CLs: mean number of candidate "
         "labels."
@@ -132,26 +121,34 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
     )
     columns = ("Group", "Dataset", *COLUMNS.values(), "Ambiguity", "Singletons", "Annotator")
     summary = {"table": "table1", "profile": profile}
-    return Table(
-        "Table 1",
-        caption,
-        columns,
-        tuple(rows),
-        (*explained, *notes),
-        (),
-        tuple(data),
-        summary,
-        complete,
-        text_columns=2,
-        origin=f"Profile {profile}.",
-    )
+    content = (columns, rows, (*explained, *notes), (), data, summary, complete)
+    return Table("Table 1", caption, *content, text_columns=2, origin=f"Profile {profile}.")
+
+
+def dataset_notes(title: str, ours: Mapping[str, Any], paper: Mapping[Any, Any]) -> list[str]:
+    """Explain a line of the table: numbers that differ from the paper's, the annotator, and what is missing."""
+    if ours.get("missing"):
+        return [f"{title} has no numbers: {ours['missing']}"]
+    notes = [
+        f"{title}: the paper prints {paper[key]} for {key}, the files have {ours.get(key)}."
+        for key in ("train", "test", "classes")
+        if key in paper and ours.get(key) != paper[key]
+    ]
+    notes += [f"{title}: annotator {ours['annotator']}."] if ours.get("annotator") else []
+    notes += [f"Warning {DOUBTFUL}: {title}: {doubt}" for doubt in ours.get("doubts", ())]
+    if ours.get("without_truth"):
+        share = _percent(ours["without_truth"])
+        notes.append(f"{title}: {share} of the training rows have candidate sets without the true label.")
+    return notes
 
 
 def _percent(value: Any) -> str:
     return NONE if value is None else f"{100 * value:.1f} %"
 
 
-def _text(key: str, ours: Any, paper: Any, gone: bool) -> str:
+def _text(key: str, ours: Any, paper: Any, missing: bool) -> str:
+    """Return our value and, in parentheses, a published one that differs."""
+
     def show(value: Any) -> str:
         if value is None:
             return NONE
@@ -160,7 +157,7 @@ def _text(key: str, ours: Any, paper: Any, gone: bool) -> str:
         return f"{value:.2f}" if key == "avg_cls" else f"{value:g}" if key == "rate" else str(value)
 
     if paper is None:
-        return NONE if gone else show(ours)
-    if gone:
+        return NONE if missing else show(ours)
+    if missing:
         return f"({show(paper)})"
     return show(ours) if show(ours) == show(paper) and key != "avg_cls" else f"{show(ours)} ({show(paper)})"

@@ -35,7 +35,7 @@ class Table2(Exhibit):
 
     def make(self, inputs: Inputs, options: Options) -> Table:
         contents = inputs.compared_with(options.reference)
-        return inputs.annotated(table2(inputs.runs, contents, by_word(options.accuracy)))
+        return inputs.with_notes(table2(inputs.runs, contents, by_word(options.accuracy)))
 
 
 def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) -> Table:
@@ -114,19 +114,8 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
     }
     columns = ("Type", "Method", *(d.title + " (CR)" * (d.name in unscored) for d in contents.datasets))
     problems = grid.problems(contents.titles)
-    return Table(
-        "Table 2",
-        caption,
-        columns,
-        tuple(rows),
-        tuple(notes),
-        problems,
-        tuple(data),
-        summary,
-        complete,
-        text_columns=2,
-        origin=cells.origin(contents),
-    )
+    content = (columns, rows, notes, problems, data, summary, complete)
+    return Table("Table 2", caption, *content, text_columns=2, origin=cells.origin(contents))
 
 
 def leading(grid: Grid, labels: Sequence[str]) -> dict[tuple[str, str], str]:

@@ -55,7 +55,7 @@ class Table3(Exhibit):
 
     def make(self, inputs: Inputs, options: Options) -> Table:
         contents = inputs.compared_with(options.reference)
-        return inputs.annotated(table3(inputs.runs, contents, options.test, by_word(options.accuracy)))
+        return inputs.with_notes(table3(inputs.runs, contents, options.test, by_word(options.accuracy)))
 
     def without_runs(self, options: Options) -> Output | None:
         if not options.from_paper:
@@ -106,16 +106,11 @@ def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
     ]
     notes += notes_of(records, titles, test, len(contents.seeds)) + cells.split_note(contents)
     notes += mixture_notes(own[own["label"] == own["method"]])
-    summary = {
-        "table": "table3",
-        "profile": contents.profile,
-        "device": contents.device,
+    summary = cells.summary_of(contents, accuracy, "table3") | {
         "test": test,
         "alpha": ALPHA,
         "margin": MARGIN,
         "reference": reference,
-        "accuracy": accuracy.key,
-        "seeds": list(contents.seeds),
         "family": family,
         "missing": int(missing[-1, -1]),
         "total": raw[-1, -1].tolist(),
@@ -123,8 +118,9 @@ def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
     }
     complete = all(r["n"] == r["expected"] for r in records)
     columns = ("", *(m.title for m in others), "Total")
-    content = (columns, tuple(rows), tuple(notes), (), tuple(records), summary, complete)
-    return Table("Table 3", caption, *content, origin=cells.origin(contents))
+    return Table(
+        "Table 3", caption, columns, rows, notes, (), records, summary, complete, origin=cells.origin(contents)
+    )
 
 
 def count_outcomes(
@@ -243,7 +239,7 @@ def table3_from_paper() -> Table:
         "derived_holm": holm[-1, -1].tolist(),
     }
     title = "Table 3 derived from the published Table 2"
-    return Table(title, caption, ("", *methods, "Total"), tuple(rows), tuple(notes), (), tuple(records), summary)
+    return Table(title, caption, ("", *methods, "Total"), rows, notes, (), records, summary)
 
 
 def published_records() -> list[dict[str, Any]]:

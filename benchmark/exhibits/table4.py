@@ -46,7 +46,7 @@ class Table4(Exhibit):
         return required
 
     def make(self, inputs: Inputs, options: Options) -> Table:
-        return inputs.annotated(table4(inputs.runs, inputs.contents, accuracy=by_word(options.accuracy)))
+        return inputs.with_notes(table4(inputs.runs, inputs.contents, accuracy=by_word(options.accuracy)))
 
 
 def table4(
@@ -90,5 +90,5 @@ def table4(
     summary = cells.summary_of(contents, accuracy, "table4") | {"rows": [list(r) for r in rows]}
     columns = ("Losses", *(d.title for d in contents.datasets), "Average")
     problems = grid.problems(contents.titles | {label: title for title, label in rows})
-    content = (columns, tuple(lines), tuple(notes), problems, tuple(data), summary, grid.complete)
+    content = (columns, lines, notes, problems, data, summary, grid.complete)
     return Table("Table 4", caption, *content, origin=cells.origin(contents))

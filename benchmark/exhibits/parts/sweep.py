@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One setting, its values as typed, and the methods that have it."""
+    """Setting to vary, its values as typed, and the methods that have it."""
 
     scope: str
     key: str
@@ -47,8 +47,8 @@ class Sweep:
         return required
 
 
-def sweep_of(text: str, selection: Selection, named: bool = False) -> Sweep:
-    """Parse `scope.key=a,b,c` and check it like `--set`; `named`: somebody named the selection's methods."""
+def sweep_of(text: str, selection: Selection, methods_named: bool = False) -> Sweep:
+    """Parse `scope.key=a,b,c` and check it like `--set`; `methods_named`: the command line names the methods."""
     name, equals, listed = text.partition("=")
     values = tuple(value.strip() for value in listed.split(",") if value.strip())
     if not equals or len(values) < 2 or len(set(values)) < len(values):
@@ -56,7 +56,7 @@ def sweep_of(text: str, selection: Selection, named: bool = False) -> Sweep:
     first = Override.parse(f"{name}={values[0]}", selection.catalogue)
     if any((o.scope, o.key) == (first.scope, first.key) for o in selection.overrides):
         raise UsageError(f"--sweep {text}: {name} is also given by --set; leave one out.")
-    if named and first.scope in selection.catalogue.entries and first.scope not in selection.methods:
+    if methods_named and first.scope in selection.catalogue.entries and first.scope not in selection.methods:
         raise UsageError(
             f"--sweep {text}: {first.scope} is not among the methods ({', '.join(selection.methods)}); name it in --methods."
         )
@@ -77,9 +77,9 @@ def sweep_table(sweep: Sweep, inputs: Inputs) -> Table:
     data: list[dict[str, Any]] = []
     problems: tuple[str, ...] = ()
     complete = True
-    for method, own in labels.items():
-        grid = cells.grid_of(runs, contents, own, own, LAST)
-        for value, label in zip(sweep.values, own, strict=True):
+    for method, of_method in labels.items():
+        grid = cells.grid_of(runs, contents, of_method, of_method, LAST)
+        for value, label in zip(sweep.values, of_method, strict=True):
             first = value == sweep.values[0]
             line = grid.line(label, {"method": method, "setting": sweep.name, "value": value})
             title = inputs.selection.entry(method).title if first else ""
@@ -91,8 +91,8 @@ def sweep_table(sweep: Sweep, inputs: Inputs) -> Table:
     columns = ("Method", sweep.key, *(d.title for d in contents.datasets))
     summary = cells.summary_of(contents, LAST, "sweep") | {"setting": sweep.name, "values": list(sweep.values)}
     title = f"Sweep of {sweep.name}"
-    notes = ("Best by test accuracy: a description of the sweep; choose settings with `tune`.", *inputs.overridden)
-    content = (columns, tuple(lines), notes, problems, tuple(data), summary, complete)
+    notes = ("The best value has the highest test accuracy; choose settings with `tune` instead.", *inputs.overridden)
+    content = (columns, lines, notes, problems, data, summary, complete)
     return Table(title, caption, *content, text_columns=2, origin=cells.origin(contents))
 
 
@@ -101,4 +101,4 @@ def sweep_plot(sweep: Sweep, inputs: Inputs) -> Figure:
     from benchmark.exhibits.parts.panels import sensitivity
 
     titles = {method: inputs.selection.entry(method).title for method in sweep.methods}
-    return inputs.signed(sensitivity(inputs.points, {sweep.key: sweep.name}, inputs.datasets, titles, {}))
+    return inputs.with_status(sensitivity(inputs.points, {sweep.key: sweep.name}, inputs.datasets, titles, {}))

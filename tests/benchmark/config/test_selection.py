@@ -289,4 +289,4 @@ def test_a_sweep_is_every_value_of_a_setting_and_the_profiles_own_is_the_plain_r
             sweep_of(text, selection)
     assert sweep_of("pop.theta=0.001,0.01", selection).methods == ("pop",)  # a sweep names its method itself
     with pytest.raises(UsageError, match="not among the methods"):
-        sweep_of("pop.theta=0.001,0.01", selection, named=True)
+        sweep_of("pop.theta=0.001,0.01", selection, methods_named=True)

@@ -74,7 +74,7 @@ def test_cells_left_open_run_when_they_are_named(
     ("sources", "choice", "sentence"),
     [
         ("f52", {}, "--sources: unknown 'f52'. Did you mean 'f25'"),
-        ("p20", {"methods": "cel"}, "None of these methods and data sets has a published number"),
+        ("p20", {"methods": "cel"}, "None of these methods and datasets has a published number"),
         ("p20", {"all_methods": True}, "--sources does not go with --all-methods"),
     ],
 )

@@ -51,7 +51,7 @@ def test_named_methods_take_the_place_of_the_usual_ones_and_keep_floor_and_ceili
 
 
 def test_data_with_sets_of_their_own_are_refused() -> None:
-    with pytest.raises(UsageError, match="lost brings its own candidate sets"):
+    with pytest.raises(UsageError, match="lost has its own candidate sets"):
         EXHIBIT.required_runs(select("quick", datasets="lost", seeds="0"), NoFlags())
 
 
