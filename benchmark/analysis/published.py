@@ -44,22 +44,22 @@ def load(name: str, folder: Path = FOLDER) -> pd.DataFrame:
 
 
 def accuracies(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float, int]]:
-    """Return (method in lower case, data set as printed) -> mean, std, runs."""
+    """Return (method in lower case, dataset as printed) -> mean, std, runs."""
     records = load("table2", folder).to_dict("records")
     return {(r["method"].lower(), r["dataset"]): (r["mean"], r["std"], r["n"]) for r in records}
 
 
 def beside(profile: str, folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float, int]]:
     """Return the numbers beside a profile's runs: those that it regenerates, by method here, else the paper's Table 2."""
-    own = [number for number in of_profile(profile, folder) if number["metric"] == "test" and number["ours"]]
-    own = [number for number in own if not math.isnan(number["mean"])]
-    if profile == "paper" or not own:
+    rows = [number for number in of_profile(profile, folder) if number["metric"] == "test" and number["ours"]]
+    rows = [number for number in rows if not math.isnan(number["mean"])]
+    if profile == "paper" or not rows:
         return accuracies(folder)
-    return {(number["ours"], number["dataset"]): (number["mean"], number["std"], number["n"]) for number in own}
+    return {(number["ours"], number["dataset"]): (number["mean"], number["std"], number["n"]) for number in rows}
 
 
 def ablation(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return (row as printed, data set or "AVERAGE") -> mean, std."""
+    """Return (row as printed, dataset or "AVERAGE") -> mean, std."""
     return {(r["row"], r["dataset"]): (r["mean"], r["std"]) for r in load("table4", folder).to_dict("records")}
 
 
@@ -83,7 +83,7 @@ Verdict = Literal["agrees", "differs", "not comparable", "incomplete"]
 
 @dataclass(frozen=True)
 class Agreement:
-    """One published number, our accuracies beside it, and the verdict."""
+    """Published number with our accuracies and the verdict."""
 
     number: Mapping[str, Any]  # its row of results/published
     values: tuple[float, ...]  # ours, one per split
@@ -133,7 +133,7 @@ def interval(number: Mapping[str, Any], ours: Sequence[float], same_splits: bool
 def agreement(
     number: Mapping[str, Any], ours: Mapping[int, float], seeds: Sequence[int], problem: str = ""
 ) -> Agreement:
-    """Judge one number. `ours`: accuracies of finished runs by seed; `problem`: why one of the others failed."""
+    """Compare one number. `ours`: accuracies of finished runs by seed; `problem`: why another run failed."""
     values = tuple(ours[seed] for seed in seeds if seed in ours)
 
     def without_interval(why: str, verdict: Verdict = "not comparable") -> Agreement:
@@ -144,8 +144,8 @@ def agreement(
     if len(values) == len(seeds) == 1:
         return without_interval("one split has no spread")
     if len(values) < max(2, len(seeds)):
-        done = f"{len(values)} of {len(seeds)} runs are done"
-        return without_interval(f"{done}, {problem}" if problem else done, "incomplete")
+        state = f"{len(values)} of {len(seeds)} runs are done"
+        return without_interval(f"{state}, {problem}" if problem else state, "incomplete")
     if math.isnan(number["mean"]):
         return without_interval("their number is not in results/published")
     low, high, how = interval(number, values, [*seeds] == [*range(len(seeds))])  # theirs are seeds 0, 1, …
@@ -160,11 +160,11 @@ def agreement(
 def agreements(
     numbers: Iterable[Mapping[str, Any]], runs: pd.DataFrame, names: Mapping[str, str], seeds: Sequence[int]
 ) -> list[Agreement]:
-    """Judge published numbers on the datasets of `names` (title -> name).
+    """Compare published numbers with our runs on the datasets of `names` (title -> name).
 
     `runs` has a row per run with its label (the method), dataset, seed, status, reason and accuracies.
     """
-    judged = []
+    result = []
     for number in numbers:
         column = ACCURACY_COLUMNS["train" if number["metric"] == "train" else number["accuracy"]]
         here = runs[(runs["dataset"] == names[number["dataset"]]) & (runs["label"] == number["ours"])]
@@ -174,11 +174,11 @@ def agreements(
         problem = (
             f"seed {failed[0]['seed']} {failed[0]['status']}: {without_paths(failed[0]['reason'])}" if failed else ""
         )
-        judged.append(agreement(number, ours, seeds, problem.rstrip(".")))
-    return judged
+        result.append(agreement(number, ours, seeds, problem.rstrip(".")))
+    return result
 
 
-def count(judged: Iterable[Agreement]) -> str:
+def count(cells: Iterable[Agreement]) -> str:
     """Return how many of the comparable cells agree: "11 of 12 comparable cells agree"."""
-    verdicts = [one.verdict for one in judged if one.verdict in ("agrees", "differs")]
+    verdicts = [cell.verdict for cell in cells if cell.verdict in ("agrees", "differs")]
     return f"{verdicts.count('agrees')} of {len(verdicts)} comparable cells agree"

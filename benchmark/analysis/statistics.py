@@ -74,7 +74,7 @@ TESTS = tuple(TEST_NAMES)
 
 @dataclass(frozen=True)
 class Comparison:
-    """One method against another on one data set, from the first one's side."""
+    """Comparison of one method with another on one dataset, from the first one's side."""
 
     n: int  # pairs for a paired test, else the smaller number of runs
     mean_difference: float
@@ -96,11 +96,11 @@ class Comparison:
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of the interval; Wilcoxon's test shows the paired t interval."""
+        """Degrees of freedom of the interval; with Wilcoxon's test it is the paired t interval."""
         return self.n - 1 if math.isnan(self.df) else self.df
 
     def standard_error(self, alpha: float = 0.05) -> float:
-        """Read the error of the mean difference back from its 1 − alpha interval; nan where nothing varies."""
+        """Return the standard error of the mean difference from its 1 − alpha interval; nan without variance."""
         half = (self.ci_high - self.ci_low) / 2
         return half / float(special.stdtrit(self.freedom, 1 - alpha / 2)) if half > ZERO_TOLERANCE else math.nan
 
@@ -115,10 +115,10 @@ def outcome_of(p: float, difference: float, alpha: float) -> int:
 
 
 def paired_t(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, zero_tolerance: float = ZERO_TOLERANCE) -> Comparison:
-    """Two-sided paired t-test of a and b, (n,) each, same seeds in the same order; nan pairs must be gone already.
+    """Test a and b, (n,) each, with a two-sided paired t-test; same seeds in the same order, without nan.
 
     Where the differences do not vary SciPy gives nan or inf. Here: all zero is a tie with p=1; constant but not zero is
-    a win or loss with p=0 and the flag `zero_variance`, for it almost always means that runs are copies of each other.
+    a win or loss with p=0. The flag `zero_variance` marks both, because such runs are usually copies of each other.
     """
     d = floats(a) - floats(b)
     n = int(d.size)
@@ -148,7 +148,7 @@ def common_seeds(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[int, .
 def paired_t_by_seed(
     a: Mapping[int, float], b: Mapping[int, float], alpha: float = 0.05, min_pairs: int = 2
 ) -> Comparison:
-    """Paired t-test of accuracies keyed by seed: matched by seed id, whatever the order; nan counts as not run."""
+    """Test accuracies keyed by seed with a paired t-test; seeds are matched, and nan counts as missing."""
     seeds = common_seeds(a, b)
     if len(seeds) < max(2, min_pairs):
         return Comparison.missing(len(seeds), seeds)
@@ -172,7 +172,7 @@ def _arrays(a: Summary, b: Summary) -> list[Array]:
 def unpaired_t(
     a: Summary, b: Summary, *, equal_var: bool = True, std_ddof: int = 1, alpha: float = 0.05
 ) -> dict[str, NDArray]:
-    """Two-sided two-sample t-tests from summaries: pooled (`equal_var`) or Welch's.
+    """Test summaries with two-sided two-sample t-tests: pooled (`equal_var`) or Welch's.
 
     `std_ddof` 0 says that the given deviations are the population form. Returns t, df, p and outcome, (m,) each.
     """
@@ -202,7 +202,7 @@ def unpaired_t(
 
 
 def hedges_g(a: Summary, b: Summary) -> dict[str, NDArray]:
-    """Standardised differences from summaries, (m,) each: cohen_d, the exact small-sample correction, hedges_g.
+    """Return standardised differences from summaries, (m,) each: cohen_d, the small-sample correction, hedges_g.
 
     The unit is the spread between seeds, so values are huge; print the difference in accuracy points beside them.
     """
@@ -215,10 +215,10 @@ def hedges_g(a: Summary, b: Summary) -> dict[str, NDArray]:
 
 
 def wilcoxon(a: ArrayLike, b: ArrayLike) -> tuple[float, float]:
-    """Signed-rank test of pairs, (n,) each: the smaller rank sum and its two-sided p.
+    """Test pairs, (n,) each, with Wilcoxon's signed-rank test; return the smaller rank sum and its two-sided p.
 
-    Zero differences are left out, tied sizes share the mean rank; nothing left: p=1. SciPy's p is exact up to 50 pairs,
-    with ties up to 13, and the normal approximation beyond.
+    Zero differences are left out, tied sizes share the mean rank; without any other difference p=1. SciPy's p is exact up
+    to 50 pairs, with ties up to 13, and a normal approximation beyond.
     """
     d = floats(a) - floats(b)
     d = d[np.abs(d) > ZERO_TOLERANCE]
@@ -268,14 +268,14 @@ def _unpaired(x: Array, y: Array, equal_var: bool, alpha: float) -> Comparison:
     if max(sample_std(x), sample_std(y)) <= ZERO_TOLERANCE:
         return Comparison(*values, difference, difference, test["t"], test["outcome"], flags=("zero_variance",))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # one side may well not vary
+        warnings.simplefilter("ignore", RuntimeWarning)  # one side may have no variance
         low, high = scipy.stats.ttest_ind(x, y, equal_var=equal_var).confidence_interval(1 - alpha)
     return Comparison(*values, float(low), float(high), hedges_g(one, other)["hedges_g"].item(), test["outcome"])
 
 
 # Many cells: win/tie/loss counts and Holm's correction ----------------------------------------------------------------
 def win_tie_loss(outcomes: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count outcomes (M, D) over groups of data sets, `groups` (D,) 0-based ids.
+    """Count outcomes (M, D) over groups of datasets, `groups` (D,) 0-based ids.
 
     Returns counts (G+1, M+1, 3) of win/tie/loss and missing (G+1, M+1); last row all groups, last column all methods.
     """
@@ -291,7 +291,7 @@ def win_tie_loss(outcomes: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int
 
 
 def holm(p: ArrayLike) -> Array:
-    """Holm's step-down adjusted p values, in input order; nan (a comparison not made) stays nan and out of the family."""
+    """Return Holm's step-down adjusted p values, in input order; nan (no comparison) stays nan and out of the family."""
     raw = floats(p)
     adjusted = np.full(raw.shape, np.nan)
     tested = np.flatnonzero(~np.isnan(raw))
@@ -301,20 +301,22 @@ def holm(p: ArrayLike) -> Array:
     return adjusted
 
 
-# Power: what a two-sided t-test could have found, by the noncentral t distribution ------------------------------------
+# Power of a two-sided t-test, by the noncentral t distribution --------------------------------------------------------
 POWER = 0.8
 
 
 def power_of(shift: float, df: float, alpha: float = 0.05) -> float:
     """Return the probability that a two-sided t-test rejects, the difference being `shift` standard errors."""
     bound = float(special.stdtrit(df, 1 - alpha / 2))
-    other = scipy.stats.nct.cdf(-bound, df, shift) if shift < 5 else 0.0  # beyond that SciPy gives nan for nothing
+    other = (
+        scipy.stats.nct.cdf(-bound, df, shift) if shift < 5 else 0.0
+    )  # beyond that it is 0, where SciPy may give nan
     return float(scipy.stats.nct.sf(bound, df, shift) + other)
 
 
 @functools.lru_cache(maxsize=256)
 def detectable_shift(df: float, alpha: float = 0.05, power: float = POWER) -> float:
-    """Return the difference, in standard errors, that a test finds with the given power."""
+    """Return the difference, in standard errors, that a test detects with the given power."""
     upper = 4.0
     while power_of(upper, df, alpha) < power:
         upper *= 2
@@ -322,10 +324,10 @@ def detectable_shift(df: float, alpha: float = 0.05, power: float = POWER) -> fl
 
 
 def detectable_difference(c: Comparison, alpha: float = 0.05, tests: int = 1, power: float = POWER) -> float:
-    """Return the minimum detectable difference of a comparison, if its spread is the true one.
+    """Return the minimum detectable difference of a comparison, taking its spread for the true one.
 
-    `tests` is the size of the family whose first step of Holm's method it would have to pass. nan where no spread was
-    seen, and for Wilcoxon's test, whose power the spread does not give.
+    `tests` is the size of the family of Holm's method, whose first step counts. nan without a spread, and for Wilcoxon's
+    test, whose power does not follow from the spread.
     """
     if math.isnan(c.df) and not math.isnan(c.p):
         return math.nan
@@ -376,7 +378,7 @@ def rank_correlation(x: ArrayLike, y: ArrayLike, alpha: float = 0.05) -> tuple[f
 
 @dataclass(frozen=True)
 class Friedman:
-    """Friedman's test on scores (N data sets, k methods) with Iman and Davenport's F and Nemenyi's critical difference."""
+    """Friedman's test on scores (N datasets, k methods) with Iman and Davenport's F and Nemenyi's critical difference."""
 
     ranks: Array  # (N, k), 1 = best
     average_ranks: Array  # (k,)
@@ -391,13 +393,13 @@ class Friedman:
 
 
 def friedman(scores: ArrayLike, alpha: float = 0.05, higher_is_better: bool = True) -> Friedman:
-    """Compare k methods on N data sets by their ranks; every score must be there."""
+    """Compare k methods on N datasets by their ranks; no score may be missing."""
     x = floats(scores)
     if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] < 2:
-        raise ValueError(f"Friedman's test needs data sets × methods with two methods or more, not shape {x.shape}.")
+        raise ValueError(f"Friedman's test needs datasets × methods with two methods or more, not shape {x.shape}.")
     if not np.isfinite(x).all():
         raise ValueError(
-            "Friedman's test needs a score of every method on every data set; leave incomplete data sets out."
+            "Friedman's test needs a score of every method on every dataset; leave incomplete datasets out."
         )
     n, k = x.shape
     ranks = scipy.stats.rankdata(-x if higher_is_better else x, axis=1)
@@ -436,10 +438,10 @@ def nemenyi_q(k: int, alpha: float = 0.05) -> float:
 def stratified_bootstrap_mean(
     cells: Sequence[ArrayLike], alpha: float = 0.05, resamples: int = 9999, seed: int = 0
 ) -> tuple[float, float]:
-    """Return the percentile interval of the average over these data sets: seeds are drawn again inside each (Agarwal et al. 2021)."""
+    """Return the percentile interval of the average over datasets: seeds are resampled within each (Agarwal et al. 2021)."""
     arrays = [floats(c) for c in cells]
     if not arrays or any(a.size == 0 for a in arrays):
-        raise ValueError("The bootstrap over data sets needs at least one value for each data set.")
+        raise ValueError("The bootstrap over datasets needs at least one value for each dataset.")
     rng = np.random.default_rng(seed)
     means = np.mean([a[rng.integers(a.size, size=(resamples, a.size))].mean(axis=1) for a in arrays], axis=0)
     low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
@@ -447,17 +449,17 @@ def stratified_bootstrap_mean(
 
 
 def probability_better(cells: Sequence[ArrayLike], alpha: float = 0.05) -> tuple[float, float, float]:
-    """Return P(A > B) on a new seed (Bouthillier et al., MLSys 2021), averaged over data sets, with the ends of its interval.
+    """Return P(A > B) on a new seed (Bouthillier et al., MLSys 2021), averaged over datasets, with its interval.
 
-    `cells` holds the paired differences of each data set. A difference of zero counts half. The interval is the
-    stratified bootstrap's; where the seeds of every data set say the same it is Clopper and Pearson's.
+    `cells` has the paired differences of each dataset. A difference of zero counts half. The interval is the stratified
+    bootstrap's, or Clopper and Pearson's where all seeds of every dataset agree.
     """
     shares = [np.where(np.abs(d) <= ZERO_TOLERANCE, 0.5, (d > 0).astype(float)) for d in map(floats, cells)]
     value = float(np.mean([s.mean() for s in shares]))
     if any(s.min() < s.max() for s in shares):
         return value, *stratified_bootstrap_mean(shares, alpha)
     together = np.concatenate(shares)
-    won, n = float(together.sum()), together.size  # halves too, which SciPy's binomtest does not take
-    low = special.betaincinv(won, n - won + 1, alpha / 2) if won else 0.0
-    high = special.betaincinv(won + 1, n - won, 1 - alpha / 2) if won < n else 1.0
+    wins, n = float(together.sum()), together.size  # halves too, which SciPy's binomtest refuses
+    low = special.betaincinv(wins, n - wins + 1, alpha / 2) if wins else 0.0
+    high = special.betaincinv(wins + 1, n - wins, 1 - alpha / 2) if wins < n else 1.0
     return value, float(low), float(high)

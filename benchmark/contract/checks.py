@@ -1,6 +1,6 @@
 """Checks that every method must pass, as plain functions that raise `MethodDefect` with file, line and advice.
 
-The tests run them on the built-in methods, `check FILE` on a plug-in. A check may return advice that is no defect.
+The tests run them on the built-in methods, `check FILE` on a plug-in. A check may return advice without a defect.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def check_source(subject: Subject) -> None:
 
 
 def _names_a_device(call: ast.Call) -> bool:
-    """`.cuda()`, device="cuda:0", .to("cpu"), torch.device("cuda")."""
+    """Return whether a call names a device: `.cuda()`, device="cuda:0", .to("cpu"), torch.device("cuda")."""
     function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     arguments = [keyword.value for keyword in call.keywords if keyword.arg == "device"]
     if function in ("to", "device"):
@@ -139,8 +139,8 @@ def check_loss(subject: Subject) -> None:
     if not step.loss.requires_grad:
         raise defect("the loss has no gradient: a detach(), item() or no_grad() lies between the network and the loss")
     step.loss.backward()
-    trained = [p for group in method.param_groups() for p in group["params"]]
-    if not any(p.grad is not None and p.grad.any() for p in trained):
+    parameters = [p for group in method.param_groups() for p in group["params"]]
+    if not any(p.grad is not None and p.grad.any() for p in parameters):
         raise defect("the gradient of the loss reaches no parameter of param_groups(); the network would never change")
     _finite_gradients(subject, method)
 
@@ -279,7 +279,7 @@ def clocks(trainer: Trainer) -> list[Clock]:
 
 
 class ReadOnly(TorchFunctionMode):
-    """Raises in the line that writes into a tensor of the batch."""
+    """Raise MethodDefect at the line that writes into a tensor of the batch."""
 
     def __init__(self, subject: Subject, batch: Batch) -> None:
         super().__init__()

@@ -1,16 +1,17 @@
-"""A pretend CUDA device: tensors that say `cuda:0` and are computed on the CPU, with real values.
+"""Pretend CUDA device: tensors that say `cuda:0` and are computed on the CPU, with real values.
 
     with PretendCuda() as device:
         ...  # build and train on torch.device("cuda")
     device.waits  # counter of (operation, "file:line")
 
-It raises where CUDA raises: tensors of two devices in one call, a CPU generator beside tensors of the device, pinning
-or `.numpy()` of one. With `card=1` it is the second of two, and what goes to another card, or names none, is an error.
-Neither does it take operations without a deterministic form once torch has been told to use such forms only. It notes
-every place where the host waits for the device. With `collects=True` it notes in `mixed` what CUDA refuses and goes on, so that one run reports every line.
+It raises where CUDA raises: for tensors of two devices in one call, a CPU generator with tensors of the device, pinning
+or `.numpy()` of such tensors, and, with deterministic algorithms on, operations that have no deterministic form. It records
+every place where the host waits for the device. With `card=1` it is the second of two GPUs, and tensors for another GPU,
+or for none by number, are errors. With `collects=True` it records refusals in `mixed` and continues, so that one run
+reports every line.
 
-A wrapper's C++ device is `meta`, its Python `device` is cuda:0, the tensor inside is real. What this does not show:
-CUDA's own rounding, CUDA's generators, autocast on CUDA, fused attention (the plain path is taken).
+A wrapper's C++ device is `meta`, its Python `device` is cuda:0, the tensor inside is real. Not covered: CUDA's rounding
+and generators, autocast on CUDA, fused attention (the plain path is used).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class MixedDevices(RuntimeError):
 
 
 class Pretend(Tensor):
-    """A tensor of the pretend device."""
+    """Tensor of the pretend device."""
 
     payload: Tensor  # the real one
 
@@ -155,7 +156,7 @@ class Stream:
 
 
 class PretendCuda(TorchDispatchMode):
-    """The device while it is entered; one at a time."""
+    """Context in which the device exists; one at a time."""
 
     current: ClassVar[PretendCuda | None] = None
     place: torch.device
@@ -172,13 +173,13 @@ class PretendCuda(TorchDispatchMode):
         self.waits: Counter[tuple[str, str]] = Counter()
 
     def wait(self, what: str) -> None:
-        """Note that the host waits until the device has done everything."""
+        """Record that the host waits until the device has finished."""
         if self.refuses_waits:
             raise RuntimeError(f"called a synchronizing CUDA operation ({what}), at {self.where()}")
         self.waits[what, self.where()] += 1
 
     def refuse(self, what: str, error: type[Exception] = MixedDevices) -> None:
-        """Raise what CUDA raises, or note the first refusal of every line."""
+        """Raise what CUDA raises, or record the first refusal of every line."""
         if not self.collects:
             raise error(f"{what}, at {self.where()}")
         self.mixed.setdefault(self.where(), what)

@@ -1,4 +1,4 @@
-"""A method under test: its trainings on a small task with the real trainer, and the lines of its source file.
+"""Method under test: its trainings on a small task with the real trainer, and the lines of its source file.
 
 The task has 62 small coloured images with singleton and full candidate sets.
 """
@@ -84,14 +84,14 @@ class CachedViews(ViewLoader):
 
 
 class Training(NamedTuple):
-    """A finished training."""
+    """Finished training."""
 
     method: Method
     accuracy: float  # percent of the test images
 
 
 class Subject:
-    """One method under test. Trainings that several checks look at are done once."""
+    """Method under test; checks share its trainings."""
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -134,7 +134,7 @@ class Subject:
 
     @cached_property
     def relabelled(self) -> Training:
-        """The same training with other true labels."""
+        """Training with other true labels."""
         return self.train(relabelled=True)
 
     # Lines of the source file -----------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def test_spearmans_rho_of_a_worked_example_and_its_interval() -> None:
     [
         (lambda: st.compare({}, {}, "anova"), "paired, student, welch, wilcoxon"),
         (lambda: st.unpaired_t(st.Summary(75, 0.1, 3), st.Summary(67.8, -0.06, 3)), "negative"),
-        (lambda: st.friedman([[1.0, math.nan, 2.0]]), "every data set"),
+        (lambda: st.friedman([[1.0, math.nan, 2.0]]), "every dataset"),
         (lambda: st.equivalence_p(st.paired_t(SLEEP_1, SLEEP_2), 0.0), "above 0"),
         (lambda: st.stratified_bootstrap_mean([[1.0], []]), "at least one value"),
         (lambda: st.rank_correlation([1, 2, 3], [1, 2, 3]), "four pairs"),
