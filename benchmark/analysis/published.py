@@ -49,8 +49,8 @@ def accuracies(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, floa
     return {(r["method"].lower(), r["dataset"]): (r["mean"], r["std"], r["n"]) for r in records}
 
 
-def beside(profile: str, folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float, int]]:
-    """Return the numbers beside a profile's runs: those that it regenerates, by method here, else the paper's Table 2."""
+def comparison_numbers(profile: str, folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float, int]]:
+    """Return the numbers to compare a profile's runs with: those that it regenerates, or the paper's Table 2."""
     rows = [number for number in of_profile(profile, folder) if number["metric"] == "test" and number["ours"]]
     rows = [number for number in rows if not math.isnan(number["mean"])]
     if profile == "paper" or not rows:

@@ -132,11 +132,11 @@ def agreements(inputs: Inputs, options: Realworld.Options) -> list[Agreement]:
     """Return every published number of the chosen sources with our result."""
     from benchmark.analysis import published
 
-    judged = []
+    cells = []
     for part in parts(inputs.selection, options):
         names = {part.selection.source(name).title: name for name in part.selection.datasets}
-        judged += published.agreements(part.numbers, inputs.runs_of(part.specs), names, part.selection.seeds)
-    return judged
+        cells += published.agreements(part.numbers, inputs.runs_of(part.specs), names, part.selection.seeds)
+    return cells
 
 
 def short_source(one: Agreement) -> str:
@@ -147,15 +147,15 @@ def method_title(one: Agreement) -> str:
     return one.number["method"] + (", training labels" if one.number["metric"] == "train" else "")
 
 
-def agreement_table(judged: Sequence[Agreement]) -> Table:
+def agreement_table(cells: Sequence[Agreement]) -> Table:
     """Build one line per number, sources parted by rules."""
     from benchmark.analysis.published import count
     from benchmark.exhibits.parts.cells import range_text, signed, spread
 
     rows: list[Row] = []
-    for k, one in enumerate(judged):
+    for k, one in enumerate(cells):
         number = one.number
-        new = k == 0 or number["source"] != judged[k - 1].number["source"]
+        new = k == 0 or number["source"] != cells[k - 1].number["source"]
         done = f" ({len(one.values)}/{one.expected})" if one.verdict == "incomplete" else ""
         rows.append(
             row(
@@ -171,25 +171,25 @@ def agreement_table(judged: Sequence[Agreement]) -> Table:
                 rule=new and k > 0,
             )
         )
-    # Their settings are not printed and were chosen here.
-    chosen = [one for one in judged if one.verdict == "not comparable" and not math.isnan(one.low)]
-    inside = sum(one.low <= 0 <= one.high for one in chosen)
-    notes = [f"{count(judged)}."]
-    if chosen:
-        notes.append(f"Of {len(chosen)} cells that are not comparable, {inside} have 0 in their interval nevertheless.")
+    # The sources do not print their settings; they were chosen here.
+    others = [one for one in cells if one.verdict == "not comparable" and not math.isnan(one.low)]
+    inside = sum(one.low <= 0 <= one.high for one in others)
+    notes = [f"{count(cells)}."]
+    if others:
+        notes.append(f"Of {len(others)} cells that are not comparable, {inside} have 0 in their interval nevertheless.")
     notes += [
         "Difference: ours minus theirs. Interval: 95 %; paired by split where the rows and values of every split are known "
         "(F25, K25), otherwise from the two means and deviations. A cell agrees when the interval contains 0.",
         "± of ours is the sample standard deviation over splits; results/published says what theirs is.",
     ]
-    if any(math.isnan(one.number["std"]) and not math.isnan(one.low) for one in judged):
+    if any(math.isnan(one.number["std"]) and not math.isnan(one.low) for one in cells):
         notes.append("Where no deviation is printed, ours is used for both.")
-    reasons = (f"{short_source(o)}, {o.number['method']}: {o.verdict}, {o.why}." for o in judged if o.why)
+    reasons = (f"{short_source(o)}, {o.number['method']}: {o.verdict}, {o.why}." for o in cells if o.why)
     notes += dict.fromkeys(reasons)
-    complete = all(one.verdict != "incomplete" for one in judged)
+    complete = all(one.verdict != "incomplete" for one in cells)
     caption = "Published accuracies (%) on real-world datasets and those of the same protocol run here."
-    summary = {"table": "realworld", "agreement": count(judged)}
-    data = [record(one) for one in judged]
+    summary = {"table": "realworld", "agreement": count(cells)}
+    data = [record(one) for one in cells]
     return Table("Real-world tables", caption, COLUMNS, rows, notes, (), data, summary, complete, text_columns=4)
 
 
@@ -213,23 +213,23 @@ def record(one: Agreement) -> dict[str, Any]:
 
 
 @styled
-def agreement_plot(judged: Sequence[Agreement]) -> Figure:
+def agreement_plot(cells: Sequence[Agreement]) -> Figure:
     """Draw our accuracy minus the published one with its 95 % interval; cells that differ stand out."""
     from benchmark.analysis.published import count
 
-    figure, grid = canvas(1, 1, 7.5, 1.2 + 0.2 * len(judged))
+    figure, grid = canvas(1, 1, 7.5, 1.2 + 0.2 * len(cells))
     axes = grid[0, 0]
     axes.axvline(0, color="#777777", linewidth=0.9)
-    for k, one in enumerate(judged):
+    for k, one in enumerate(cells):
         reach = None if math.isnan(one.low) else [[one.difference - one.low], [one.high - one.difference]]
         colour = "#D55E00" if one.verdict == "differs" else "#0072B2"
         axes.errorbar(one.difference, k, xerr=reach, color=colour, marker="o", markersize=4, linewidth=1)
-    titles = [f"{short_source(o)}  {method_title(o)}, {o.number['dataset']}" for o in judged]
-    axes.set_yticks(range(len(judged)), titles, fontsize=7)
-    for tick, one in zip(axes.get_yticklabels(), judged, strict=True):
+    titles = [f"{short_source(o)}  {method_title(o)}, {o.number['dataset']}" for o in cells]
+    axes.set_yticks(range(len(cells)), titles, fontsize=7)
+    for tick, one in zip(axes.get_yticklabels(), cells, strict=True):
         tick.set_fontweight("bold" if one.verdict == "differs" else "normal")
-    axes.set_ylim(len(judged) - 0.4, -0.6)
+    axes.set_ylim(len(cells) - 0.4, -0.6)
     axes.set_xlabel("Ours minus published (points), 95 % interval")
-    note = count(judged) + ("; those in bold differ" if any(one.verdict == "differs" for one in judged) else "")
+    note = count(cells) + ("; those in bold differ" if any(one.verdict == "differs" for one in cells) else "")
     footnote(figure, note)
     return figure

@@ -52,13 +52,13 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
     from benchmark.exhibits.parts import cells
 
     runs = relevant(runs, contents)
-    gone = unregistered(runs, contents)
-    sections = cells.sections_of(contents, gone)
+    unregistered_methods = unregistered(runs, contents)
+    sections = cells.sections_of(contents, unregistered_methods)
     main = [m.name for m in contents.main_methods]
     grid = cells.grid_of(runs, contents, [m.name for section in sections for m in section], main, accuracy)
     same_network = contents.profile == "paper" or bool(published.of_profile(contents.profile))
     grid = replace(grid, leading=leading(grid, main), differences=same_network)
-    paper = published.beside(contents.profile) if contents.shows_published else {}
+    paper = published.comparison_numbers(contents.profile) if contents.shows_published else {}
 
     def printed(method: MethodInfo, dataset: DatasetInfo) -> tuple[float, float, int] | None:
         name = dataset.published_name or ""
@@ -79,8 +79,8 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
     if contents.extensions:
         many = plural(len(contents.extensions), "extension")
         notes.append(f"Below the references: {many}, not part of the paper and not ranked.")
-    if gone:
-        names = ", ".join(m.name for m in gone)
+    if unregistered_methods:
+        names = ", ".join(m.name for m in unregistered_methods)
         notes.append(
             f"{cells.GONE_MARK} not registered here ({names}): shown from stored runs, not ranked; name the file with --plugin."
         )
@@ -96,14 +96,14 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
         f"± is the sample standard deviation (n − 1); {cells.test_limits('paired', len(contents.seeds), ALPHA)}."
     )
     if covering:
-        covered = (
+        explanation = (
             f"CR: covering rate (%), {COVERING_RATE}, on held-out training rows after the last epoch, ± binomial standard "
             f"error over the rows of all seeds."
         )
         if len(unscored) == len(contents.datasets):
-            caption = covered
+            caption = explanation
         else:
-            notes.append(covered)
+            notes.append(explanation)
         notes.append(COVERING_NOTE)
     summary = cells.summary_of(contents, accuracy, "table2") | {
         "test": "paired",

@@ -94,10 +94,9 @@ def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
         rows.append(row(f"{d.title}, p", *texts, "", rule=d is contents.datasets[0]))
     family = sum(r["outcome"] != st.MISSING for r in records)
     caption = (
-        f"{cells.warned(accuracy)}Win/tie/loss of {titles[reference]} against each method on test accuracy {accuracy.caption} "
+        f"{cells.warning_of(accuracy)}Win/tie/loss of {titles[reference]} against each method on test accuracy {accuracy.caption} "
         f"({TEST_NAMES[test]}, n = {len(contents.seeds)}, α = {ALPHA:g})."
     )
-    own = relevant(runs, contents)
     limits = cells.test_limits(test, len(contents.seeds), ALPHA)
     notes = [
         f"{limits[0].upper()}{limits[1:]}.{detectable_text(records)}",
@@ -105,7 +104,8 @@ def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
         f"Holm: corrected for the {family} tests of this table; p-values in the lower part are uncorrected.",
     ]
     notes += notes_of(records, titles, test, len(contents.seeds)) + cells.split_note(contents)
-    notes += mixture_notes(own[own["label"] == own["method"]])
+    of_table = relevant(runs, contents)
+    notes += mixture_notes(of_table[of_table["label"] == of_table["method"]])
     summary = cells.summary_of(contents, accuracy, "table3") | {
         "test": test,
         "alpha": ALPHA,

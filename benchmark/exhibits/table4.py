@@ -74,7 +74,9 @@ def table4(
     for title, label in rows:
         line = grid.line(label, {"row": title}, functools.partial(printed, title))
         average, place = averages.get(label, math.nan), places.get(label)
-        lines.append(row(title, *line.cells, cells.marked(NONE if math.isnan(average) else f"{average:.2f}", place)))
+        lines.append(
+            row(title, *line.cells, cells.ranked_cell(NONE if math.isnan(average) else f"{average:.2f}", place))
+        )
         if any(line.below):
             number = paper.get((title, "AVERAGE")) if all(d.published_name for d in contents.datasets) else None
             below = "" if number is None else f"{number[0]:.2f}"

@@ -1,6 +1,6 @@
 """Accuracy tables: measured cells as texts and records, best and second best, published numbers, captions and notes.
 
-Every table says what it lacks: a cell with 2 of 3 seeds says 2/3, a comparison without seeds is not a tie.
+Incomplete results are marked: a cell with 2 of 3 seeds says 2/3, and a comparison without seeds is not a tie.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def counts_text(counts: Any, missing: int = 0) -> str:
     return "/".join(str(int(c)) for c in counts) + (f" ?{int(missing)}" if missing else "")
 
 
-def marked(text: str, place: int | None) -> Cell:
+def ranked_cell(text: str, place: int | None) -> Cell:
+    """Return a cell whose text is bold in the first place and underlined in the second."""
     return Cell(text, bold=place == 1, underline=place == 2)
 
 
@@ -68,8 +69,8 @@ def ranks_of(means: Mapping[str, float]) -> dict[str, int]:
     return {k: levels.index(round(v, 9)) + 1 for k, v in means.items() if round(v, 9) in levels}
 
 
-def beside(cell: Measured, mean: float, std: float) -> tuple[str, dict[str, Any]]:
-    """Return the published number with our difference, flagged where it lies outside our 95 % t interval."""
+def published_text(cell: Measured, mean: float, std: float) -> tuple[str, dict[str, Any]]:
+    """Return the published number with our difference, marked where it is outside our 95 % t interval."""
     fields: dict[str, Any] = {"published_mean": mean, "published_std": std}
     text = f"{mean:.2f}" if math.isnan(std) else spread(mean, std)
     if not cell.n:
@@ -83,7 +84,7 @@ def beside(cell: Measured, mean: float, std: float) -> tuple[str, dict[str, Any]
 
 @dataclass(frozen=True)
 class Line:
-    """One line of an accuracy table: its cells, the published numbers below them (empty texts: none), its records."""
+    """Line of an accuracy table: its cells, the published numbers below them (empty texts: none), its records."""
 
     cells: list[str | Cell]
     below: list[str]
@@ -92,7 +93,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Grid:
-    """The measured cells of a table, label × dataset, and the places of the best two of each dataset."""
+    """Measured cells of a table, label × dataset, and the places of the best two of each dataset."""
 
     contents: Contents
     accuracy: Accuracy
@@ -124,13 +125,13 @@ class Grid:
         for d in self.contents.datasets:
             cell, place = self.cells[label, d.name], self.places.get((label, d.name))
             mark = self.leading.get((label, d.name), "")
-            line.cells.append(marked(cell_text(cell) + mark, place))
+            line.cells.append(ranked_cell(cell_text(cell) + mark, place))
             number = published(d)
-            text, difference = beside(cell, *number[:2]) if number else ("", {})
+            text, difference = published_text(cell, *number[:2]) if number else ("", {})
             if number and not self.differences:
                 text = text.partition(" ")[0]
             line.below.append(text)
-            covered = {"values": {}, "covering_rates": dict(cell.values), "standard_error": cell.standard_error}
+            rates = {"values": {}, "covering_rates": dict(cell.values), "standard_error": cell.standard_error}
             low, high = cell.interval
             line.records.append(
                 {
@@ -150,7 +151,7 @@ class Grid:
                     "place": place,
                     "leading": bool(mark),
                     **difference,
-                    **(covered if cell.covering else {}),
+                    **(rates if cell.covering else {}),
                 }
             )
         return line
@@ -203,7 +204,7 @@ def method_rows(
 def accuracy_caption(contents: Contents, accuracy: Accuracy) -> str:
     """Describe the numbers of a table; a warning about the accuracy comes first."""
     seeds = plural(len(contents.seeds), "seed")
-    return f"{warned(accuracy)}Test accuracy (%) {accuracy.caption}, mean ± standard deviation over {seeds}."
+    return f"{warning_of(accuracy)}Test accuracy (%) {accuracy.caption}, mean ± standard deviation over {seeds}."
 
 
 def origin(contents: Contents) -> str:
@@ -212,7 +213,8 @@ def origin(contents: Contents) -> str:
     return f"Profile {contents.profile}, seeds {seeds}, device {contents.device}."
 
 
-def warned(accuracy: Accuracy) -> str:
+def warning_of(accuracy: Accuracy) -> str:
+    """Return the warning of an accuracy with a blank after it, or an empty string."""
     return f"{accuracy.warning} " if accuracy.warning else ""
 
 
@@ -248,9 +250,9 @@ def incomplete_note(complete: bool) -> list[str]:
     return [f"Incomplete: k/n seeds are done, {NONE} means none; such cells are not ranked."]
 
 
-def published_note(shown: bool, differences: bool = True) -> list[str]:
-    """Explain the published numbers of an accuracy table that shows them."""
-    if not shown:
+def published_note(has_numbers: bool, differences: bool = True) -> list[str]:
+    """Explain the published numbers of an accuracy table that has them."""
+    if not has_numbers:
         return []
     if not differences:
         return ["published: the paper's mean±std (sample or population form is not stated)."]

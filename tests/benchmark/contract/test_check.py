@@ -112,16 +112,6 @@ def test_a_plug_in_that_ends_the_process_is_a_finding(tmp_path: Path, text: str,
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("broken", (*UNREADABLE, *DEFECTS, *ENDLESS), ids=lambda broken: broken.name)
-def test_the_command_names_every_defect_with_its_line_within_a_minute(broken: Broken, tmp_path: Path) -> None:
-    path = broken.write(tmp_path)
-    done = check(path)
-    text = done.stdout + done.stderr
-    assert done.returncode != 0 and "Traceback" not in done.stderr
-    assert (str(path) if broken.name == "not-registered" else f"{path}:{broken.line}:") in text and broken.words in text
-
-
 def test_a_missing_file_gets_one_sentence(tmp_path: Path) -> None:
     done = check(tmp_path / "nowhere.py")
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "There is no file" in done.stderr

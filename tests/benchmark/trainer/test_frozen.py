@@ -186,7 +186,7 @@ def test_features_and_encoders_without_a_map_are_refused(tmp_path):
         frozen_of(spec, dataset.__class__(**{**vars(dataset), "recipe": None}), CPU)
     found = encoder(tmp_path)
     found.network.forward = lambda images: images.mean((2, 3))  # type: ignore[method-assign]
-    with pytest.raises(BackboneError, match="no feature map"):
+    with pytest.raises(BackboneError, match="not a feature map"):
         found.encode(torch.zeros(2, 3, 16, 16))
 
 

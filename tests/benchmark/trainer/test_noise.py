@@ -36,7 +36,7 @@ def test_runs_on_noisy_sets_say_so_and_clean_runs_keep_their_identity(
 
     words = ("--seeds", "0", "--set", *noise)
     assert main(bench.arguments("table1", *words)[3:]) == 0
-    assert f"the candidates of {share:.1f} % of the training samples lack the true label" in capsys.readouterr().out
+    assert f"{share:.1f} % of the training rows" in capsys.readouterr().out
     assert main(bench.arguments("candidates", *words)[3:]) == 0
     assert f"without true label {share:.1f}% of the images" in capsys.readouterr().out
 
