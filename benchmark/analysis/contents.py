@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from benchmark.config.selection import Selection
     from datasets.base import Source
 
-REFERENCE = "cel"  # the method under study, unless somebody names another
+REFERENCE = "cel"  # the method under study, unless the command line names another
 MAIN_KINDS = ("IDPLL", "PLL")
 MARGIN = 0.5  # accuracy points: methods that differ by less are equal in practice
 LEAST_DATASETS = 5  # for ranks and for signed-rank tests over datasets; with five the least p is 2 / 2^5 = 0.0625

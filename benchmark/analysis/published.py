@@ -1,6 +1,6 @@
 """Published numbers from results/published, and how our runs agree with them: difference, 95 % interval, verdict.
 
-The README of that folder says where the numbers were seen and lists their slips.
+The README of that folder gives the origin of the numbers and lists known errors.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def check_loss(subject: Subject) -> None:
     if not torch.isfinite(step.loss):
         raise defect(f"the first loss is {step.loss.item()}; look for a logarithm or quotient that reaches 0")
     if not step.loss.requires_grad:
-        raise defect("the loss has no gradient: a detach(), item() or no_grad() lies between the network and the loss")
+        raise defect("the loss has no gradient: a detach(), item() or no_grad() is between the network and the loss")
     step.loss.backward()
     parameters = [p for group in method.param_groups() for p in group["params"]]
     if not any(p.grad is not None and p.grad.any() for p in parameters):

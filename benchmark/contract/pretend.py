@@ -6,7 +6,7 @@
 
 It raises where CUDA raises: for tensors of two devices in one call, a CPU generator with tensors of the device, pinning
 or `.numpy()` of such tensors, and, with deterministic algorithms on, operations that have no deterministic form. It records
-every place where the host waits for the device. With `card=1` it is the second of two GPUs, and tensors for another GPU,
+every place where the host waits for the device. With `index=1` it is the second of two GPUs, and tensors for another GPU,
 or for none by number, are errors. With `collects=True` it records refusals in `mixed` and continues, so that one run
 reports every line.
 
@@ -161,13 +161,13 @@ class PretendCuda(TorchDispatchMode):
     current: ClassVar[PretendCuda | None] = None
     place: torch.device
 
-    def __init__(self, sources: tuple[Path, ...] = (), card: int = 0, collects: bool = False) -> None:
+    def __init__(self, sources: tuple[Path, ...] = (), index: int = 0, collects: bool = False) -> None:
         super().__init__()
         self.collects = collects
         self.mixed: dict[str, str] = {}  # what CUDA refuses, by file:line
-        self.place = torch.device("cuda", card)
+        self.place = torch.device("cuda", index)
         self.sources = tuple(str(path.resolve()) for path in (ROOT, *sources))
-        self.refuses_waits = False  # what `torch.cuda.set_sync_debug_mode("error")` asks for
+        self.refuses_waits = False  # as after `torch.cuda.set_sync_debug_mode("error")`
         self._replaced: list[tuple[Any, str, Any]] = []
         self._pinned: dict[int, Tensor] = {}  # by the address of their memory
         self.waits: Counter[tuple[str, str]] = Counter()
@@ -212,7 +212,7 @@ class PretendCuda(TorchDispatchMode):
         torch.compiler.reset()  # imports the compiler, as optimisers do at their first step: not in here
         PretendCuda.current = self
         trainer_device.pretended = True
-        torch._C._ensureCUDADeviceGuardSet()  # without a driver, "cuda" without a number is asked of nobody
+        torch._C._ensureCUDADeviceGuardSet()  # resolves "cuda" without a number where there is no driver
         for owner, name, stand_in in replacements():
             self._replaced.append((owner, name, getattr(owner, name)))
             setattr(owner, name, stand_in)

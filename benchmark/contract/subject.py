@@ -165,7 +165,7 @@ class Subject:
         return self.entry.line
 
     def deepest(self, frames: traceback.StackSummary) -> int:
-        """Return the line of the innermost of these frames that lies in the method's own file, or 0."""
+        """Return the line of the innermost of these frames in the method's own file, or 0."""
         lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == self.entry.file.resolve()]
         return (lines[-1] or 0) if lines else 0
 

@@ -201,7 +201,7 @@ class Exhibit:
         return self.profile
 
     def default_selection(self, selection: Selection, options: Any, place: RunOptions) -> Selection:
-        """Return the selection to use when nobody names datasets."""
+        """Return the selection to use when the command line names no datasets."""
         return selection
 
     def required_runs(self, selection: Selection, options: Any) -> RequiredRuns:

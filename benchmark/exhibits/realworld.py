@@ -180,7 +180,7 @@ def agreement_table(cells: Sequence[Agreement]) -> Table:
     notes += [
         "Difference: ours minus theirs. Interval: 95 %; paired by split where the rows and values of every split are known "
         "(F25, K25), otherwise from the two means and deviations. A cell agrees when the interval contains 0.",
-        "± of ours is the sample standard deviation over splits; results/published says what theirs is.",
+        "± of ours is the sample standard deviation over splits; theirs is described in results/published.",
     ]
     if any(math.isnan(one.number["std"]) and not math.isnan(one.low) for one in cells):
         notes.append("Where no deviation is printed, ours is used for both.")

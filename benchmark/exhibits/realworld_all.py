@@ -1,4 +1,4 @@
-"""`realworld --all-methods`: all methods under one protocol, with an MLP and with a linear model; nobody has published it.
+"""`realworld --all-methods`: all methods under one protocol, with an MLP and a linear model, without published numbers.
 
 Sizes, folds and the tuning are in the profiles realworld, realworld-all and realworld-all-linear.
 """
@@ -25,12 +25,11 @@ MODELS = {"realworld-all": "MLP", "realworld-all-linear": "linear"}  # profile -
 
 
 def selections(selection: Selection) -> list[Selection]:
-    """Return one selection per model; the extensions take part unless methods are named. Another profile stands alone."""
-    own = selection.profile
-    methods, apart = selection.methods, selection.apart
-    if methods == own.all_methods:
-        methods, apart = own.with_extensions, own.extensions
-    profiles = [load_profile(name) for name in MODELS] if own.name in MODELS else [own]
+    """Return one selection per model, with the extensions unless methods are named; another profile has one model."""
+    profile, methods, apart = selection.profile, selection.methods, selection.apart
+    if methods == profile.all_methods:
+        methods, apart = profile.with_extensions, profile.extensions
+    profiles = [load_profile(name) for name in MODELS] if profile.name in MODELS else [profile]
     return [replace(selection, profile=profile, methods=methods, apart=apart) for profile in profiles]
 
 

@@ -68,7 +68,7 @@ def replaced(text: str, marker: str, content: str) -> str:
     return f"{before}{start}\n{content}\n{end}{after}"
 
 
-# What the source says -----------------------------------------------------------------------------------------------
+# Facts from the source ----------------------------------------------------------------------------------------------
 def ordered() -> list[Entry]:
     """Return every built-in method: those of the paper in its order, controls and references, extensions, then the others."""
     profile = load_profile("paper")

@@ -115,7 +115,7 @@ def candidate_set(
     """
     generator = spec.data.generator
     if dataset.candidates is not None and "data.generator" not in spec.provenance:
-        generator = "own"  # data that bring their own sets are used as they are unless somebody says otherwise
+        generator = "own"  # own candidate sets are used unless the generator is set
     if generator == "own":
         warn_if_supervised(dataset)
     annotator, target_size = None, None

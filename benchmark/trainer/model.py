@@ -316,7 +316,7 @@ def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> M
     except MethodError as error:
         raise CandidError(f"{path}: {error}") from None
     except (TypeError, ValueError, RuntimeError) as error:
-        raise CandidError(f"{path}: its method cannot be built with what the file says: {error}.") from None
+        raise CandidError(f"{path}: its method cannot be built from this file: {error}.") from None
 
 
 def network_file_of(path: Path, name: str, plugins: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

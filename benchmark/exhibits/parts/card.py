@@ -104,7 +104,7 @@ def example_rows(candidates: CandidateSet, count: int) -> list[int]:
 
 
 def _set_of(dataset: Dataset, candidates: CandidateSet, row: int) -> tuple[str, list[str]]:
-    """Return the true label, marked where the set lacks it or nobody knows it, and the other candidates of a row."""
+    """Return the true label of a row, marked where it is missing in the set or unknown, and the other candidates."""
     true = int(dataset.train.labels[row])
     members = candidates.matrix[row].nonzero().flatten().tolist()
     if true == UNKNOWN:

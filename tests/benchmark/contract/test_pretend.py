@@ -26,7 +26,7 @@ def test_values_are_those_of_the_cpu_and_the_device_is_named() -> None:
 
 
 def test_the_second_of_two_cards_takes_nothing_that_goes_to_the_first() -> None:
-    with PretendCuda(card=1):
+    with PretendCuda(index=1):
         there = torch.ones(2, device="cuda:1")
         assert torch.cuda.device_count() == 2 and there.device == (there + 1).device == torch.device("cuda:1")
         for device in ("cuda", "cuda:0"):

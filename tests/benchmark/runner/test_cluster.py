@@ -146,7 +146,7 @@ def do_on_its_card(task, spec, options, key):
         device = devices.claim(devices.resolve(options["device"]))
     except UsageError:
         device = "none"  # and that is said by the work itself
-    with PretendCuda(card=int(device[-1])) if device.startswith("cuda") else nullcontext():
+    with PretendCuda(index=int(device[-1])) if device.startswith("cuda") else nullcontext():
         return do_here(task, spec, options, key)
 
 

@@ -53,7 +53,7 @@ def test_a_gpu_that_torch_cannot_use_is_reported_once_and_left_out(
 
 
 def test_gpus_that_torch_can_use_are_listed(nvidia: pytest.MonkeyPatch) -> None:
-    with PretendCuda(card=1):
+    with PretendCuda(index=1):
         assert devices.resolve("cuda") == devices.resolve("auto") == ["cuda:0", "cuda:1"]
         assert devices.resolve("cuda:1") == ["cuda:1"] and default_profile({})[0] == "paper"
         nvidia.setenv("CUDA_VISIBLE_DEVICES", "")

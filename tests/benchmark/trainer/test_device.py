@@ -82,7 +82,7 @@ def test_a_worker_takes_its_card_before_it_does_anything_else(task: str, tmp_pat
         order.append("work")
         raise ValueError("no data")
 
-    with PretendCuda(card=1), pytest.MonkeyPatch.context() as patch:
+    with PretendCuda(index=1), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "set_device", lambda device: order.append(f"set {device}"))
         patch.setattr(worker, "dataset_of", work)
         assert getattr(worker, task)(spec, RunOptions(tmp_path, tmp_path, "cuda:1")).status == "failed"

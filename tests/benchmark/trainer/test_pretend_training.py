@@ -34,7 +34,7 @@ def test_a_whole_training_is_that_of_the_cpu(method: str) -> None:
 def test_the_number_of_the_card_may_be_left_out_and_a_second_card_does_the_same() -> None:
     digests = []
     for name, card in (("cuda", 0), ("cuda:0", 0), ("cuda:1", 1)):
-        with PretendCuda(card=card):
+        with PretendCuda(index=card):
             trainer = trainer_on(name, "proden")
             assert trainer.device == torch.device("cuda", card)
             digests.append(trained(trainer)[0])
