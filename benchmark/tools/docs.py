@@ -239,6 +239,7 @@ def readme(text: str) -> str:
     for marker, content in (
         ("curves", CURVES),
         ("quick-table", evidence.quick_table()),
+        ("floor", evidence.floor_note()),
         ("pictures", evidence.photographs()),
     ):
         text = replaced(text, marker, content)

@@ -241,6 +241,19 @@ def quick_table() -> str:
     return to_markdown(Table2().make(inputs, options)).rstrip()
 
 
+def floor_note(folder: Path = SELECTION) -> str:
+    """Return the test accuracy of Average at the best setting of its grid: the floor must not be low for lack of tuning."""
+    import pandas
+
+    if not (folder / "settings.csv").is_file():
+        return ""
+    picks = pandas.read_csv(folder / "settings.csv")
+    floors = picks[(picks["method"] == "average") & picks["dataset"].isin(GROUPS["development sets"])]
+    best = floors.drop_duplicates("dataset").set_index("dataset")["best"]
+    texts = [f"{SOURCES[name].title} {best[name]:.1f}" for name in GROUPS["development sets"] if name in best]
+    return f"Average at the learning rate that is best on test rows (tuning seeds): {', '.join(texts)}."
+
+
 PARTS = {  # marker in docs/evidence.md -> its content
     "realworld": agreement_summary,
     "chosen": chosen_summary,
