@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from benchmark import artifacts
 from benchmark.errors import CandidError, did_you_mean
-from datasets.base import UNKNOWN, DataError
+from datasets.base import UNKNOWN, DataError, row_name
 from datasets.user.new import check_rows, frame_rows
 from datasets.user.rows import Rows, dataset_from, inputs_of, ordered, words_of
 from datasets.user.table import features_of
@@ -205,11 +205,12 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         """Return the run of the profile `own` with the settings, as a selection of one."""
         from benchmark.config.profile import load_profile
         from benchmark.config.resolution import Override, check_overrides
+        from benchmark.config.sections import LARGEST_SEED
         from benchmark.config.selection import Selection
         from methods.registry import discover
 
-        if not isinstance(self.random_state, int | np.integer) or self.random_state < 0:
-            raise ValueError(f"random_state is {self.random_state!r}; it must be a non-negative integer.")
+        if not isinstance(self.random_state, int | np.integer) or not 0 <= self.random_state <= LARGEST_SEED:
+            raise ValueError(f"random_state is {self.random_state!r}; it must be an integer from 0 to {LARGEST_SEED}.")
         catalogue = discover((self.plugin,) if self.plugin else ())
         try:
             entry = catalogue.get(self.method)
@@ -405,7 +406,8 @@ def candidates_of(y: Any, classes: Iterable[Any] | None = None) -> tuple[np.ndar
 def _refuse_empty(has_candidates: Any) -> None:
     empty = np.flatnonzero(~np.array(has_candidates))
     if len(empty):
-        raise ValueError(f"Row {empty[0]} has no candidate; leave the row out or name all classes that it may be.")
+        first = row_name(int(empty[0]))
+        raise ValueError(f"In y, {first} has no candidate; leave the row out or name all classes that it may be.")
 
 
 def _set(value: Any) -> set[Any]:

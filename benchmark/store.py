@@ -429,6 +429,19 @@ class Store:
                 notes |= {f"{run.document['dataset']}: {note}.": None for note in stored}
         return list(notes)
 
+    def damage_notes(self, specs: Sequence[RunSpec]) -> list[str]:
+        """Return a sentence for each run.json of these methods and seeds that was set aside because it is damaged."""
+        runs, notes = self.of_plan(specs), []
+        for spec in specs:
+            folder = run_folder(self.results, spec, "").path.parent
+            for path in folder.glob(f"seed{spec.seed}-*/run.json.damaged") if spec.digest not in runs else ():
+                if not path.with_name("run.json").exists():
+                    where = path.relative_to(self.results).as_posix()
+                    notes.append(
+                        f"{spec.label} on {spec.dataset}: seed {spec.seed} is damaged ({where}); train it again."
+                    )
+        return notes
+
     def tuning_runs(self, profile: str | None = None) -> list[StoredRun]:
         """Return the runs of grid searches, all or those of a profile."""
         name = profile and profile_name(profile)

@@ -136,6 +136,10 @@ def read_document(path: Path) -> dict[str, Any]:
             raise ValueError(f"schema {document.get('schema')}, not {SCHEMA}")
         if document.get("record_sha256", record_digest(document)) != record_digest(document):
             raise ValueError("a field was changed after the run wrote it: its record_sha256 does not fit")
+    except FileNotFoundError:
+        aside = path.with_name(f"{path.name}.damaged")
+        problem = f"run.json is damaged and was set aside as {aside.name}" if aside.is_file() else "it has no run.json"
+        raise CandidError(problem) from None
     except (OSError, ValueError) as error:
         raise CandidError(f"run.json is damaged: {getattr(error, 'strerror', None) or error}") from None
     return {key: printable(value) for key, value in document.items()}

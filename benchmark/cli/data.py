@@ -20,7 +20,7 @@ from benchmark.analysis.selection import ONE_SE, TITLES, unreported_seeds
 from benchmark.cli import options as shared
 from benchmark.cli.execution import announce, report_failures, train
 from benchmark.cli.options import selection_of
-from benchmark.cli.tune import report_unused, searched, train_points
+from benchmark.cli.tune import report_unused, searched, train_points, warn_of_edges
 from benchmark.errors import COMPLETE, FAILED, CandidError, UsageError
 from benchmark.files import atomic_write
 from benchmark.tuning import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from benchmark.config.selection import Selection
     from benchmark.config.spec import RunSpec
 
+LEGEND = f"CR: covering rate, {COVERING_RATE}; SE: its standard error; AA: approximated accuracy. All on held-out rows."
 COPIED = ("run.json", "metrics.jsonl", artifacts.PREDICTIONS, artifacts.MODEL, artifacts.TENSORS, artifacts.LABELS)
 
 
@@ -100,7 +101,7 @@ def tuned(options: Any, selection: Selection) -> Selection:
     check_overrides(selection, axes)
     unreported = replace(selection, seeds=unreported_seeds((*selection.profile.seeds, *selection.seeds)))
     options = options | {"jobs": None, "keep_model": False}
-    announce(options, f"Choosing by {TITLES[ONE_SE]} (CR: covering rate, AA: approximated accuracy)", unreported)
+    announce(options, f"Choosing learning rate and weight decay by {TITLES[ONE_SE]}", unreported)
     if options["dry_run"]:
         train_points(options, unreported, cells_by_dataset(unreported, axes), ONE_SE, {})
         return selection
@@ -108,7 +109,8 @@ def tuned(options: Any, selection: Selection) -> Selection:
     ((cell,),) = cells.values()
     choice, _ = chosen(cell, ONE_SE)
     report_unused([cell])
-    print(f"{points_table(cell, ONE_SE)}\nFinal training on all training rows: {choice}.", flush=True)
+    print(f"{points_table(cell, ONE_SE)}\n{LEGEND}\nFinal training on all training rows: {choice}.", flush=True)
+    warn_of_edges([cell], ONE_SE)
     return final_selection(selection, choice)
 
 
@@ -142,10 +144,11 @@ def check_model_folder(out: Path) -> None:
 
 def copied(folder: Path, out: Path) -> Path:
     """Copy the files of a finished run to another folder; model.json last, which makes it a model."""
-    (out / artifacts.MODEL).unlink(missing_ok=True)
-    for name in sorted(COPIED, key=lambda name: name == artifacts.MODEL):
-        if (folder / name).is_file():
-            shutil.copyfile(folder / name, out / name)
+    with shared.writing(out):
+        (out / artifacts.MODEL).unlink(missing_ok=True)
+        for name in sorted(COPIED, key=lambda name: name == artifacts.MODEL):
+            if (folder / name).is_file():
+                shutil.copyfile(folder / name, out / name)
     return out
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from benchmark.cli import data, development, results, tables, training, tune
-from benchmark.errors import FAILED, INTERRUPTED, USAGE, CandidError, did_you_mean
+from benchmark.errors import FAILED, INTERRUPTED, USAGE, CandidError, UsageError, did_you_mean
 from benchmark.files import ROOT
 from datasets.base import DataError
 from methods.registry import MethodError
@@ -117,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     replace_unknown_characters()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        refuse_inexpressible((*words, str(ROOT)))
         line = shlex.join(["./reproduce.sh", *words])
         with application.make_context("reproduce.sh", words, obj=line) as context:
             return application.invoke(context)
@@ -151,9 +152,23 @@ def sentence(error: click.UsageError, program: str) -> str:
         if name in MOVED:
             return f"{name} {MOVED[name]}"
         names, of_run = ([word for p in each.params for word in p.opts] for each in (command, training.run))
-        advice = f" It is an option of `run`; train first, then call `{command.name}`." if name in of_run else ""
+        advice = " It is an option of `run`" if name in of_run else ""
+        if advice:
+            advice += "." if command in GROUPS["Your own data"] else f"; train first, then call `{command.name}`."
         return f"unknown option '{name}'.{advice or did_you_mean(name, names)}"
     return " ".join(error.format_message().split())
+
+
+def refuse_inexpressible(words: Sequence[str]) -> None:
+    """Refuse names that cannot be written as UTF-8, as under LC_ALL=C with PYTHONUTF8=0."""
+    for word in words:
+        try:
+            word.encode("utf-8")
+        except UnicodeEncodeError:
+            name = word.encode("ascii", "replace").decode()
+            raise UsageError(
+                f"{name} has characters that this locale cannot express; unset PYTHONUTF8 or choose a UTF-8 locale."
+            ) from None
 
 
 def replace_unknown_characters() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from benchmark.errors import CandidError, UsageError
+from benchmark.errors import CandidError
 from benchmark.files import ROOT, refuse_links
 
 if TYPE_CHECKING:
@@ -67,27 +67,16 @@ def options_of(flags: type) -> Callable[[Callback], Callback]:
     return together(*options)
 
 
-def _expressible(_: click.Context, __: click.Parameter, folder: Path) -> Path:
-    """Refuse folders whose names cannot be written as UTF-8, as under LC_ALL=C with PYTHONUTF8=0."""
-    try:
-        str(folder).encode("utf-8")
-    except UnicodeEncodeError:
-        name = str(folder).encode("ascii", "replace").decode()
-        raise UsageError(
-            f"the folder {name} has a name that this locale cannot express; unset PYTHONUTF8 or choose a UTF-8 locale."
-        ) from None
-    return folder
-
-
-def _without_outward_links(context: click.Context, parameter: click.Parameter, folder: Path) -> Path:
-    refuse_links(_expressible(context, parameter, folder))
+def _without_outward_links(_: click.Context, __: click.Parameter, folder: Path) -> Path:
+    refuse_links(folder)
     return folder
 
 
 def folder_option(name: str, help: str, **more: Any) -> Callable[[Callback], Callback]:
     """Return the decorator of an option that names a folder of the checkout by default."""
-    checks = {"callback": _expressible, "show_default": name, **more}
-    return click.option(f"--{name}", default=ROOT / name, type=PATH, metavar="DIR", help=help, **checks)
+    return click.option(
+        f"--{name}", default=ROOT / name, type=PATH, metavar="DIR", help=help, show_default=name, **more
+    )
 
 
 def out_option(help: str, metavar: str = "FILE", default: Path | None = None) -> Callable[[Callback], Callback]:

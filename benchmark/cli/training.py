@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option("--retry-diverged", is_flag=True, help="Train diverged runs again (the same seed diverges again).")
 @click.option("--no-wait", is_flag=True, help="Do not wait for runs that other processes train.")
 @click.option("--shutdown-timeout", type=click.IntRange(1), metavar="SECONDS",
-              help="Time to save in after Ctrl-C or SIGTERM (default: 7, on GPUs 30).")  # fmt: skip
+              help="Seconds allowed for checkpoints after Ctrl-C or SIGTERM (default: 7, on GPUs 30).")  # fmt: skip
 @click.option("--backend", type=OneOf(("local", "dask")), default="local", show_default=True,
               help="Worker processes of this machine, or of a dask cluster.")  # fmt: skip
 @click.option("--scheduler", metavar="ADDRESS", help="Address of the dask cluster, for example tcp://host:8786.")

@@ -207,7 +207,8 @@ def warn_of_edges(cells: Sequence[Cell], rule: str) -> None:
         best = cell.best(rule)
         for name, value in best.values.items() if best else ():
             values = {point.values[name] for point in cell.points}
-            if len(values) > 1 and isinstance(value, int | float) and value in (min(values), max(values)):
+            # Of two values both are at an edge.
+            if len(values) > 2 and isinstance(value, int | float) and value in (min(values), max(values)):
                 which = "smallest" if value == min(values) else "largest"
                 edges.setdefault((in_words(value), f"the {which} {name}"), []).append(
                     f"{cell.method} on {cell.dataset}"

@@ -225,12 +225,12 @@ def as_known(words: Sequence[str], known: Iterable[Entry | Source]) -> tuple[str
     return _once(by_name.get(word.lower(), word) for word in words)
 
 
-def _once(items: Iterable[T]) -> tuple[T, ...]:
+def _once(items: Iterable[T], where: str = "") -> tuple[T, ...]:
     """Return the items; UsageError if one is there twice."""
     (*items,) = items
     for item, count in Counter(items).items():
         if count > 1:
-            raise UsageError(f"'{item}' is named twice.")
+            raise UsageError(f"{where}'{item}' is named twice.")
     return tuple(items)
 
 
@@ -256,4 +256,4 @@ def _seeds(text: str | None) -> tuple[int, ...]:
         if int(last or first) - int(first) >= MOST_SEEDS:
             raise UsageError(f"--seeds: {word} has more than {MOST_SEEDS} seeds; write a shorter range.")
         seeds += range(int(first), int(last or first) + 1)
-    return _once(seeds)
+    return _once(seeds, "--seeds: ")

@@ -114,8 +114,9 @@ class Inputs:
 
     @property
     def remarks(self) -> list[str]:
-        """Return notes of the data loaders and on settings that the command line changed."""
-        return self.store.data_notes(self.required.specs) + self.overridden
+        """Return notes on damaged runs, of the data loaders and on settings that the command line changed."""
+        specs = self.required.specs
+        return self.store.damage_notes(specs) + self.store.data_notes(specs) + self.overridden
 
     @functools.cached_property
     def contents(self) -> Contents:

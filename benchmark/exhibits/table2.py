@@ -92,15 +92,16 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
         f"{cells.accuracy_caption(contents, accuracy)} Best PLL or IDPLL method in bold, second best underlined; "
         f"{LEADING_MARK} not significantly worse than the best ({TEST_NAMES['paired']}, α = {ALPHA:g}, uncorrected)."
     )
-    notes.append(
-        f"± is the sample standard deviation (n − 1); {cells.test_limits('paired', len(contents.seeds), ALPHA)}."
-    )
+    none_scored = bool(covering) and len(unscored) == len(contents.datasets)
+    if not none_scored:
+        limits = cells.test_limits("paired", len(contents.seeds), ALPHA)
+        notes.append(f"± is the sample standard deviation (n − 1); {limits}.")
     if covering:
         explanation = (
             f"CR: covering rate (%), {COVERING_RATE}, on held-out training rows after the last epoch, ± binomial standard "
             f"error over the rows of all seeds."
         )
-        if len(unscored) == len(contents.datasets):
+        if none_scored:
             caption = explanation
         else:
             notes.append(explanation)

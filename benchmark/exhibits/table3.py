@@ -69,7 +69,7 @@ class Table3(Exhibit):
 def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accuracy: Accuracy = LAST) -> Table:
     """Count wins, ties and losses of the contents' reference against every other main method."""
     from benchmark.analysis import statistics as st
-    from benchmark.analysis.comparisons import ALPHA, compare_runs, mixture_notes, relevant
+    from benchmark.analysis.comparisons import ALPHA, compare_runs, mixture_notes, relevant, unscored_datasets
     from benchmark.exhibits.parts import cells
 
     reference, titles = contents.reference, contents.titles
@@ -106,6 +106,11 @@ def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
     notes += notes_of(records, titles, test, len(contents.seeds)) + cells.split_note(contents)
     of_table = relevant(runs, contents)
     notes += mixture_notes(of_table[of_table["label"] == of_table["method"]])
+    unscored = ", ".join(d.title for d in contents.datasets if d.name in unscored_datasets(of_table))
+    if unscored:
+        notes.append(
+            f"{unscored}: no test row has a true label, so nothing is compared; see `table2` for covering rates."
+        )
     summary = cells.summary_of(contents, accuracy, "table3") | {
         "test": test,
         "alpha": ALPHA,

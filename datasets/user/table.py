@@ -24,10 +24,14 @@ def delimiter_of(path: Path) -> str:
     """Return what separates the columns: a comma, or a semicolon or tab if the header has no comma."""
     with path.open(encoding=ENCODING) as stream:
         header = stream.readline()
+    if not header:
+        raise DataError(f"{path} is empty, {FORM}.")
     return next((sign for sign in ",;\t" if sign in header), ",")
 
 
 def unreadable(path: Path, error: Exception) -> DataError:
+    if isinstance(error, DataError):
+        return error
     if isinstance(error, FileNotFoundError):
         return DataError(f"{path} does not exist.")
     if isinstance(error, UnicodeDecodeError):
@@ -49,6 +53,8 @@ def read_table(path: Path) -> pandas.DataFrame:
         raise DataError(f"{path}: reading Parquet needs the package pyarrow; install it or save a .csv.") from None
     except Exception as error:  # of several libraries
         raise unreadable(path, error) from None
+    if frame.empty:
+        raise DataError(f"{path} has no row, {FORM}.")
     return frame.rename(columns={c: str(c).lower() for c in frame.columns if str(c).lower() in SPECIAL})
 
 
@@ -79,17 +85,31 @@ def features_of(where: str, frame: pandas.DataFrame) -> tuple[np.ndarray, tuple[
     columns = [column for column in frame.columns if str(column).lower() not in SPECIAL]
     for column in columns:
         if not is_numeric_dtype(frame[column]) and not is_bool_dtype(frame[column]):
-            example = next((f" (it has {value!r})" for value in frame[column] if isinstance(value, str)), "")
-            raise DataError(
-                f"{where}: the column `{column}` is not numeric{example}; encode it as numbers or leave it out "
-                f"(`{'`, `'.join(SPECIAL)}` are the columns that may hold text)."
-            )
+            raise DataError(f"{where}: the column `{column}` is not numeric{advice_on(frame[column].tolist())}")
     if not columns:
         raise DataError(f"{where} has no feature column, {FORM}.")
     values = frame[columns].to_numpy(dtype=np.float64, na_value=np.nan)
     names = tuple(map(str, columns))
     check_finite(where, values, names)
     return values, names
+
+
+def advice_on(values: Sequence[Any]) -> str:
+    """Return the first text of a column that is not a number, with its row, and what to do about it."""
+    row, text = next(((k, v) for k, v in enumerate(values) if isinstance(v, str) and not is_number(v)), (0, ""))
+    place = f" ({row_name(row)} has {text!r})" if text else ""
+    if is_number(text.replace(",", ".")):
+        return f"{place}; write numbers with a decimal point."
+    special = "`, `".join(SPECIAL)
+    return f"{place}; encode it as numbers or leave it out (`{special}` are the columns that may hold text)."
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def texts(frame: pandas.DataFrame, column: str) -> list[str]:

@@ -86,8 +86,8 @@ def test_candidates_in_any_form_are_the_same_candidates(form):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (np.zeros((60, 3)), "Row 0 has no candidate"),
-        ([[0, 1]] * 59 + [[]], "Row 59 has no candidate"),
+        (np.zeros((60, 3)), "row 1 has no candidate"),
+        ([[0, 1]] * 59 + [[]], "row 60 has no candidate"),
         (["ant|bee"] * 59 + ["dog"], "name 'dog', which is not among the 3 classes"),
         (np.full((60, 3), 0.5), "0 and 1 only"),
         (["ant"] * 60, None),
@@ -171,6 +171,7 @@ def test_scikit_learn_can_clone_and_cross_validate():
         ({"settings": {"train.epoch": 1}}, "train has no 'epoch'"),
         ({"network": "mlpp"}, "Unknown backbone 'mlpp'"),
         ({"random_state": -1}, "random_state is -1"),
+        ({"random_state": 2**32}, "from 0 to 4294967295"),
         ({"lr": 1e30}, "The training diverged: .*; choose a smaller lr"),
     ],
 )

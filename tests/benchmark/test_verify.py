@@ -368,6 +368,13 @@ def test_a_damaged_document_is_named(
     assert done.code == 1 and name in done.report["findings"][0], done.text
 
 
+def test_a_document_that_was_set_aside_is_named(results: Path, verified: Verify) -> None:
+    document = run_of(results) / "run.json"
+    document.rename(document.with_name("run.json.damaged"))
+    done = verified("--cells", "0")
+    assert done.code == 1 and "run.json.damaged" in done.report["findings"][0], done.text
+
+
 @pytest.mark.parametrize("value", [None, 5, "digits", [], {"name": ["digits"]}, {"name": "digits"}])
 def test_a_configuration_of_a_wrong_type_is_named(results: Path, value: Any, verified: Verify) -> None:
     consistent(run_of(results), lambda config: config.update(dataset=value))

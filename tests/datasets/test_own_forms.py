@@ -122,7 +122,7 @@ def test_a_parquet_file_is_read_as_its_csv_or_says_what_is_missing(tmp_path):
     ("change", "message"),
     [
         (lambda f: f.drop(columns="candidates"), "no column `candidates`"),
-        (lambda f: f.assign(colour="red"), "column `colour` is not numeric .it has 'red'"),
+        (lambda f: f.assign(colour="red"), "column `colour` is not numeric .row 1 has 'red'"),
         (
             lambda f: f.assign(f1=[np.nan, *X[1:, 1]]),
             "1 feature value NaN or infinite, the first in row 1, column `f1`",
@@ -189,9 +189,22 @@ def test_a_csv_that_is_not_utf_8_is_refused_with_advice(tmp_path):
         load(tmp_path / "mine.csv")
 
 
-def test_decimal_commas_are_shown_in_the_error(tmp_path):
+def test_decimal_commas_are_refused_with_advice(tmp_path):
     frame(f1="5,1").to_csv(tmp_path / "mine.csv", index=False, sep=";")
-    with pytest.raises(DataError, match=r"`f1` is not numeric \(it has '5,1'\)"):
+    with pytest.raises(DataError, match=r"`f1` is not numeric \(row 1 has '5,1'\); .* decimal point"):
+        load(tmp_path / "mine.csv")
+
+
+def test_the_text_among_numbers_is_the_one_that_is_shown(tmp_path):
+    frame(f1=[*map(str, X[:7, 1]), "n/k", *map(str, X[8:, 1])]).to_csv(tmp_path / "mine.csv", index=False)
+    with pytest.raises(DataError, match=r"`f1` is not numeric \(row 8 has 'n/k'\)"):
+        load(tmp_path / "mine.csv")
+
+
+@pytest.mark.parametrize(("text", "problem"), [("", "is empty"), ("f0,f1,candidates\n", "has no row")])
+def test_a_table_without_rows_is_one_sentence(tmp_path, text, problem):
+    (tmp_path / "mine.csv").write_text(text)
+    with pytest.raises(DataError, match=problem):
         load(tmp_path / "mine.csv")
 
 

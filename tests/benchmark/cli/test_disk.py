@@ -69,6 +69,12 @@ def test_a_locale_that_cannot_express_a_folder_is_one_sentence_or_works(tmp_path
     assert done.returncode == (2 if utf8 == "0" else 0) and (utf8 == "1" or "PYTHONUTF8" in done.stderr), done.stderr
 
 
+@pytest.mark.parametrize("words", [("fit", "größe.csv"), ("fit", "x.csv", "--out", "größe"), ("verify", "größe")])
+def test_a_locale_that_cannot_express_a_word_is_one_sentence(words: tuple[str, ...]) -> None:
+    done = command(*words, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert done.returncode == 2 and "PYTHONUTF8" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
 def test_a_terminal_that_is_not_utf8_gets_question_marks(results: Path) -> None:
     done = command(*TABLE, "--results", results, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     assert done.returncode in (0, 3) and "Traceback" not in done.stderr, done.stderr

@@ -163,6 +163,7 @@ def test_tune_chooses_then_trains_on_all_rows(tiny_grid, tmp_path, capsys):
     (line,) = (line for line in output.splitlines() if line.startswith("→"))
     assert line.split()[1:3] == [f"{value:g}" for value in best]
     assert sum("±" in line for line in output.splitlines()) == 4 + 1  # the points and the head
+    assert f"covering rate, {COVERING_RATE}" in output
     assert store.runs(tmp_path / "r")["seed"].tolist() == [0]
     model = PartialLabelClassifier(epochs=3, tune=True).fit(X, MATRIX)
     assert model.tuned_ == {"lr": best[0], "weight_decay": best[1]}
@@ -329,8 +330,15 @@ def test_fit_with_wrong_words(place, tmp_path, capsys):
     assert "Unknown method 'cell'" in refusal(capsys, "fit", data, "--method", "cell", *results, code=2)
     assert "Unknown dataset" in refusal(capsys, "fit", tmp_path / "none", *results, code=2)
     assert "one method on one data set" in refusal(capsys, "fit", data, "--method", "cel,rc", *results, code=2)
+    assert "train first" not in refusal(capsys, "fit", data, "--jobs", 2, code=2)
     (tmp_path / "damaged").mkdir()
     assert "holds no model.json" in refusal(capsys, "labels", tmp_path / "damaged")
+
+
+def test_a_folder_that_the_model_cannot_be_copied_to_is_one_sentence(place, tmp_path, capsys):
+    (tmp_path / "model" / "run.json").mkdir(parents=True)
+    words = ("fit", place / "mine.csv", "--results", place / "results", *QUICK, "--out", tmp_path / "model")
+    assert f"{tmp_path / 'model'} cannot be written" in refusal(capsys, *words)
 
 
 def test_lost_model_files_are_restored_by_training_again(tmp_path):

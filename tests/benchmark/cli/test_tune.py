@@ -182,6 +182,8 @@ def test_a_winner_at_the_edge_of_the_grid_is_named(capfd):
     tune.warn_of_edges([cell_of({0.1: (9, 90), 0.5: (9, 95), 1.0: (9, 99)})], "one-se")
     error = capfd.readouterr().err
     assert "1 is the largest train.lr" in error and "cc on digits" in error and "decay" not in error
+    tune.warn_of_edges([cell_of({0.1: (9, 90), 1.0: (9, 95)})], "one-se")  # of two values both are at an edge
+    assert capfd.readouterr().err == ""
 
 
 def test_the_grid_is_extended_for_all_methods_until_no_winner_is_at_its_edge(tiny_benchmark, capfd, monkeypatch):

@@ -128,7 +128,8 @@ def test_the_same_command_repeats_what_was_damaged(bench: TinyBenchmark) -> None
     folder = run_folder(bench)
     (folder / "run.json").write_text("{")
     (folder / "metrics.jsonl").write_text('{"epoch": 0')
-    status, again = bench.run("status"), bench.run("run")
+    status, table, again = bench.run("status"), bench.run("table2", "--no-run"), bench.run("run")
+    assert table.returncode == 3 and "run.json.damaged" in "".join(table.stdout.split())
     assert status.returncode == again.returncode == 0
     assert status.stderr.count("warning:") == 1 and "set aside" in status.stderr and again.stderr == ""
     assert bench.results_only() == before

@@ -108,9 +108,19 @@ def test_table2_shows_covering_rates_where_there_are_no_true_labels(bench, capsy
     assert lines.loc["mine", "accuracy"].isna().all() and lines.loc["scored", "accuracy"].notna().all()
     mine = (*words, "--datasets", str(bench.folder / "mine.npz"), "--no-run")
     assert cli.main(bench.arguments(*mine)[3:]) == 0
-    assert "Test accuracy" not in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "Test accuracy" not in output and "sample standard deviation" not in output
     assert cli.main(bench.arguments(*mine, "--seeds", "0-2")[3:]) == 3  # a seed is missing
     assert "(2/3)" in capsys.readouterr().out
+
+
+def test_table3_says_why_nothing_is_compared(bench, capsys):
+    content = arrays()
+    del content["y"]
+    np.savez(bench.folder / "mine.npz", **content)
+    words = ("--datasets", str(bench.folder / "mine.npz"), "--methods", "proden,cc", "--reference", "cc")
+    assert cli.main(bench.arguments("table3", *words)[3:]) == 3
+    assert "mine: no test row has a true label" in " ".join(capsys.readouterr().out.split())
 
 
 def test_without_held_out_rows_there_is_no_covering_rate_and_the_table_says_so(bench, capsys):
