@@ -43,14 +43,14 @@ def run(
     from benchmark.runner.schedule import cost
     from benchmark.store import Store, run_frame
 
-    def listed(names: str | int | Iterable[str | int] | None) -> str | None:
+    def comma_list(names: str | int | Iterable[str | int] | None) -> str | None:
         return str(names) if isinstance(names, str | int) else ",".join(map(str, names)) if names is not None else None
 
     selection = select(
         profile,
-        methods=listed(methods),
-        datasets=listed(datasets),
-        seeds=listed(seeds),
+        methods=comma_list(methods),
+        datasets=comma_list(datasets),
+        seeds=comma_list(seeds),
         plugins=tuple(plugins),
         settings=tuple(settings),
     )
@@ -65,4 +65,4 @@ def run(
         )  # a process that has used torch must not be forked
         place = RunOptions(results, data, devices[0], typed="benchmark.run")
         carry_out(todo, slots, place, None if quiet else Bars(results))
-    return run_frame(Store(results).planned(specs, {spec.digest: spec.label for spec in specs}))
+    return run_frame(Store(results).runs_of_plan(specs, {spec.digest: spec.label for spec in specs}))

@@ -16,7 +16,7 @@ class Accuracy:
     title: str  # of a column
     caption: str  # "Test accuracy (%) …"
     chosen_by: str = ""  # metric on held-out candidate labels whose best epoch it takes
-    warning: str = ""  # what a table must say loudly before anything else
+    warning: str = ""  # that a caption begins with
 
 
 COVERING_RATE = "the share of rows whose predicted label is among their candidates"  # its definition for users

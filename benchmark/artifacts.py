@@ -25,7 +25,7 @@ LIMIT = 1 << 32  # bytes that the arrays of one file may unpack to
 
 @dataclass(frozen=True)
 class Predictions:
-    """Outputs of a run after its last epoch; rows are those of the data set's test and training part."""
+    """Outputs of a run after its last epoch; rows are those of the test and training part of the dataset."""
 
     test_logits: np.ndarray  # (n_test, C) float16; the largest of a row is the one that the run's accuracy counts
     test_rows: np.ndarray  # (n_test,) int32
@@ -54,20 +54,20 @@ def half(values: np.ndarray) -> np.ndarray:
     import numpy as np
 
     largest = np.finfo(np.float16).max
-    rounded = np.clip(values, -largest, largest).astype(np.float16)
+    halves = np.clip(values, -largest, largest).astype(np.float16)
     winners = values.argmax(1) if len(values) else np.zeros(0, dtype=np.int64)
-    moved = np.flatnonzero(rounded.argmax(1) != winners) if len(values) else winners
+    changed = np.flatnonzero(halves.argmax(1) != winners) if len(values) else winners
     with np.errstate(over="ignore"):
-        top = np.nextafter(rounded[moved].max(1, initial=-largest), np.float16(np.inf))
-    over = np.isinf(top)  # nothing lies above the largest number: the others step down instead
+        top = np.nextafter(halves[changed].max(1, initial=-largest), np.float16(np.inf))
+    over = np.isinf(top)  # no number is above the largest: the others are lowered instead
     if over.any():
         below = np.nextafter(np.float16(largest), np.float16(0))
-        rounded[moved[over]] = np.minimum(rounded[moved[over]], below)
-    rounded[moved, winners[moved]] = np.where(over, np.float16(largest), top)
-    return rounded
+        halves[changed[over]] = np.minimum(halves[changed[over]], below)
+    halves[changed, winners[changed]] = np.where(over, np.float16(largest), top)
+    return halves
 
 
-def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
+def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     """Return an .npz file. NumPy writes no time into it: equal arrays give equal bytes."""
     import numpy as np
 
@@ -85,12 +85,12 @@ def write(path: Path, content: bytes) -> str:
 def is_whole(folder: Path, name: str, document: Mapping[str, Any]) -> bool:
     """Return whether a run's folder holds the file of that name as the run wrote it."""
     try:
-        return checked(folder, name, document) is not None
+        return read_checked(folder, name, document) is not None
     except CandidError:
         return False
 
 
-def checked(folder: Path, name: str, document: Mapping[str, Any]) -> bytes | None:
+def read_checked(folder: Path, name: str, document: Mapping[str, Any]) -> bytes | None:
     """Return the content of a stored file if it is the one that the run wrote; None where the run stored none.
 
     A file that is gone although run.json names it was removed on purpose and counts as not stored.
@@ -111,7 +111,7 @@ def checked(folder: Path, name: str, document: Mapping[str, Any]) -> bytes | Non
     return content
 
 
-def unpacked(where: Path, content: bytes) -> dict[str, np.ndarray]:
+def read_npz(where: Path, content: bytes) -> dict[str, np.ndarray]:
     """Return the plain arrays of an .npz file; CandidError for anything else, and nothing of it is executed."""
     import numpy as np
 
@@ -130,7 +130,7 @@ def unpacked(where: Path, content: bytes) -> dict[str, np.ndarray]:
 
 def predictions_of(where: Path, content: bytes) -> Predictions:
     """Return the arrays of predictions.npz, checked."""
-    arrays = unpacked(where, content)
+    arrays = read_npz(where, content)
     names = set(Predictions.__dataclass_fields__)
     if not names - {"belief"} <= set(arrays) <= names:
         raise CandidError(f"{where} has the arrays {', '.join(sorted(arrays))}, not those of a run's predictions.")
@@ -149,7 +149,7 @@ def predictions_of(where: Path, content: bytes) -> Predictions:
 
 def beliefs_of(where: Path, content: bytes) -> Beliefs:
     """Return the arrays of labels.npz, checked."""
-    arrays = unpacked(where, content)
+    arrays = read_npz(where, content)
     kinds = {"names": "U", "candidates": "b", "logits": "f", "belief": "f"}
     if set(arrays) != set(kinds):
         raise CandidError(f"{where} has the arrays {', '.join(sorted(arrays))}, not those of a model's labels.")

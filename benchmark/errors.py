@@ -44,4 +44,4 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
 
 
 def warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.__stderr__)  # a run's own output goes to its log, warnings to the person
+    print(f"warning: {message}", file=sys.__stderr__)  # not into the log of a run

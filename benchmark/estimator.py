@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from benchmark.config.spec import RunSpec
     from benchmark.trainer.model import Model
     from benchmark.trainer.trainer import Trainer
-    from benchmark.tuning import Cells, Point
+    from benchmark.tuning import Cell, Point
     from datasets.base import Dataset
 
 TRAIN = ("epochs", "batch", "lr", "weight_decay", "holdout")  # parameters that are settings of the training
@@ -166,10 +166,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         from benchmark.analysis.selection import ONE_SE, unreported_seeds
         from benchmark.trainer.guard import Diverged
 
-        def scored(cells: Cells) -> Cells:
-            return {
-                name: [replace(cell, points=tuple(map(score, cell.points))) for cell in cells[name]] for name in cells
-            }
+        def scored(cells: list[Cell]) -> list[Cell]:
+            return [replace(cell, points=tuple(map(score, cell.points))) for cell in cells]
 
         def score(point: Point) -> Point:
             if self.verbose:
@@ -178,17 +176,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
                 results = [self._trained(unreported, spec, dataset)[1] for spec in point.specs]
             except Diverged as error:
                 return replace(point, state="diverged", reason=str(error))
-            return tuning.scored_by(results, point, ONE_SE)
+            return tuning.with_results(results, point, ONE_SE)
 
         axes = tuning.grid_of(tuning.FIT_GRID, selection)
         tuning.check_overrides(selection, axes)
         unreported = replace(selection, seeds=unreported_seeds((*selection.profile.seeds, *selection.seeds)))
-        cells = tuning.cells_by_dataset(unreported, axes)
-        ((cell,),) = cells.values()
+        (cell,) = tuning.cells_of(unreported, axes)
         tuning.check_rows(cell, len(dataset.train))
-        cells, _ = tuning.search(unreported, axes, cells, ONE_SE, scored, print if self.verbose else lambda text: None)
-        ((cell,),) = cells.values()
-        choice, _ = tuning.chosen(cell, ONE_SE)
+        (cell,) = tuning.search(unreported, axes, ONE_SE, scored, print if self.verbose else lambda text: None)
+        choice, _ = tuning.choice_of(cell, ONE_SE)
         if self.verbose:
             print(tuning.points_table(cell, ONE_SE))
         return choice

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]  # of the checkout
 
 
 def check_out(file: Path) -> None:
-    """Before the work, not after it: whether a file that was asked for can be written."""
+    """Raise UsageError if an output file cannot be written, before the work is done."""
     try:
         ensure_writable(file.parent)
     except CandidError:
@@ -48,7 +48,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def no_link(path: str, flags: int) -> int:
-    """An `opener` that writes to the file itself, never through a symbolic link to another."""
+    """Open a file for `open(opener=…)`, but never through a symbolic link."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
 
 
@@ -64,7 +64,7 @@ def set_aside(path: Path) -> Path:
 
 
 def ensure_writable(folder: Path) -> None:
-    """One sentence instead of a traceback when results cannot be written."""
+    """Create a results folder; CandidError if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
@@ -77,7 +77,7 @@ def ensure_writable(folder: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse symbolic links that lead out of a results folder: one from a stranger must not choose where we write."""
+    """Refuse symbolic links that lead out of a results folder: a folder from elsewhere must not choose where we write."""
     root = Path(os.path.realpath(folder))  # unlike Path.resolve it does not raise on a loop of links
     pending = [str(root)]
     while pending:
@@ -97,9 +97,9 @@ def refuse_links(folder: Path) -> None:
 
 
 def without_paths(value: Any) -> Any:
-    """Texts with the last part of every absolute path alone."""
+    """Replace every absolute path in texts by its last part."""
     if isinstance(value, str):
-        return PATH.sub(lambda found: found[0].rstrip("/").rsplit("/", 1)[-1], value)
+        return PATH.sub(lambda match: match[0].rstrip("/").rsplit("/", 1)[-1], value)
     if isinstance(value, list):
         return [without_paths(item) for item in value]
     if isinstance(value, dict):

@@ -21,7 +21,7 @@ MEASURES = {  # name in frames and files, in metrics.jsonl with `test_` before i
 
 
 def measures(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Every measure of rows (N, C) with true labels (N,); classes without a row do not count. NaN without rows."""
+    """Return every measure of rows (N, C) with true labels (N,); classes without rows do not count, NaN without any row."""
     import numpy as np
     from scipy.special import log_softmax
 
@@ -29,8 +29,8 @@ def measures(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         return dict.fromkeys(MEASURES, float("nan"))
     scores = logits.astype(np.float64)
     logs = log_softmax(scores, axis=1)
-    said = scores.argmax(1)
-    right = said == labels
+    predictions = scores.argmax(1)
+    right = predictions == labels
     own = scores[np.arange(len(labels)), labels]
     above = (scores > own[:, None]).sum(1)
     counts = np.bincount(labels, minlength=scores.shape[1])
@@ -40,13 +40,13 @@ def measures(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         "top5": 100.0 * float((above < 5).mean()),
         "macro": 100.0 * float(by_class.mean()),
         "worst_class": 100.0 * float(by_class.min()),
-        "ece": 100.0 * calibration_error(np.exp(logs[np.arange(len(labels)), said]), right),
+        "ece": 100.0 * calibration_error(np.exp(logs[np.arange(len(labels)), predictions]), right),
         "nll": float(-logs[np.arange(len(labels)), labels].mean()),
     }
 
 
 def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
-    """Σ_b |b|/N · |mean confidence − accuracy| over bins ((b − 1)/B, b/B]."""
+    """Return Σ_b |b|/N · |mean confidence − accuracy| over bins ((b − 1)/B, b/B]."""
     import numpy as np
 
     place = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)

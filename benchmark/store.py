@@ -71,22 +71,22 @@ def _refuse_constant(name: str) -> None:
 
 
 def check_document(document: Any) -> None:
-    """ValueError unless this is a run document with the fields that every reader of this schema relies on."""
+    """Raise ValueError unless this is a run document with the fields that every reader of this schema relies on."""
     if not isinstance(document, dict) or document.get("status") not in STATES:
         raise ValueError("not a run document")
     for key in ("summary", "cost", "environment", "overrides", "provenance", "files"):
         if not isinstance(document.get(key) or {}, dict):
-            raise ValueError(f"{key} is no table")
+            raise ValueError(f"{key} is not a table")
     if type(document.get("schema", SCHEMA)) is not int:
         raise ValueError("schema is not an integer")
     if document.get("schema", SCHEMA) != SCHEMA:
-        return  # written by another version: `check_schema` says so where it matters
+        return  # written by another version: readers leave it out, and it is not damaged
     texts = ("profile", "dataset", "method", "label", "identity", "config_digest")
     if not all(isinstance(document.get(key), str) for key in texts) or not is_count(document.get("seed")):
         raise ValueError("a field is missing or of another kind")
     sittings = document.get("sittings", [])
     if not isinstance(sittings, list) or not all(isinstance(sitting, dict) for sitting in sittings):
-        raise ValueError("the sittings are no list of tables")
+        raise ValueError("sittings is not a list of tables")
     config, time = document.get("config"), document.get("time")
     if not isinstance(config, dict) or not isinstance(time, dict) or not isinstance(config.get("train"), dict):
         raise ValueError("no configuration or no times")
@@ -96,7 +96,7 @@ def check_document(document: Any) -> None:
     if not all(isinstance(document.get(key, ""), str) for key in optional):
         raise ValueError("a text is of another kind")
     if not all(isinstance(digest, str) for digest in (document.get("files") or {}).values()):
-        raise ValueError("a digest of a file is no text")
+        raise ValueError("a digest in files is not text")
     for key, value in {**(document.get("summary") or {}), **(document.get("cost") or {})}.items():
         if not is_result(key, value):
             raise ValueError(f"{key} has an impossible value")
@@ -162,7 +162,7 @@ def printable(value: Any) -> Any:
     return value
 
 
-def unpacked(path: Path, limit: int = 1 << 27) -> bytes:
+def read_gzip(path: Path, limit: int = 1 << 27) -> bytes:
     """Return a gzip file's content; of a damaged one, or one that unpacks to more than `limit` bytes, nothing."""
     try:
         with gzip.open(io.BytesIO(read_regular(path))) as stream:
@@ -204,10 +204,6 @@ class StoredRun:
         return _without_seed(self.document["config"])
 
     @property
-    def has_other_schema(self) -> bool:
-        return bool(self.document.get("schema", SCHEMA) != SCHEMA)
-
-    @property
     def is_tuning(self) -> bool:
         return self.document.get("purpose") == TUNING
 
@@ -217,7 +213,7 @@ class StoredRun:
 
     @property
     def status(self) -> str:
-        """The status as it is now: 'running' without a living owner was cut off."""
+        """The status as it is now: a 'running' run whose lock is free was interrupted."""
         status = str(self.document["status"])
         return "interrupted" if status == "running" and not is_locked(self.path / "lock") else status
 
@@ -230,7 +226,7 @@ class StoredRun:
         return source[:SOURCE_LENGTH] if isinstance(source, str) else ""
 
     def called(self, profile: str, label: str) -> StoredRun:
-        """Return the run under the profile and label that a table wants it for."""
+        """Return the run under the profile and label of a table."""
         return replace(self, document=self.document | {"profile": profile, "label": label})
 
     def has_model(self) -> bool:
@@ -255,7 +251,7 @@ class StoredRun:
         try:
             aside = set_aside(self.document_path)
         except FileNotFoundError:
-            return  # another process has just done it, and has said so
+            return  # another process has just done it, with a warning
         except OSError as error:
             warn(f"{self.document_path} is damaged ({reason}) and cannot be moved ({error.strerror}); it is left out.")
         else:
@@ -313,7 +309,7 @@ class StoredRun:
         return records
 
     def truncate_epochs(self, count: int) -> None:
-        """Keep the first `count` epochs: what a checkpoint does not know of will be run again."""
+        """Keep the first `count` epochs; those after the checkpoint are trained again."""
         lines = [canonical(record) for record in self.epochs()[:count]]
         atomic_write(self.metrics, "".join(f"{line}\n" for line in lines))
 
@@ -413,15 +409,15 @@ class Store:
             states[spec.digest] = state
         return PlanStatus(list({spec.digest: spec for spec in specs}.values()), states)
 
-    def planned(self, specs: Sequence[RunSpec], labels: Mapping[str, str]) -> list[StoredRun]:
+    def runs_of_plan(self, specs: Sequence[RunSpec], labels: Mapping[str, str]) -> list[StoredRun]:
         """Return the runs of a plan under its profile and its labels, which are given by config digest."""
-        existing(self.results)
+        existing_folder(self.results)
         runs, profiles = self.of_plan(specs), {spec.digest: spec.profile for spec in specs}
         ordered = sorted(runs.items(), key=lambda item: str(item[1].path))
         return [run.called(profiles[digest], labels.get(digest, "")) for digest, run in ordered]
 
     def data_notes(self, specs: Sequence[RunSpec]) -> list[str]:
-        """Return what loading said of the data of these runs, a sentence each: rows left out, an unknown file."""
+        """Return the notes of the data loaders on these runs: rows left out, an unknown file."""
         notes: dict[str, None] = {}
         for run in self.of_plan(specs).values():
             stored = run.document.get("data_notes")
@@ -458,27 +454,25 @@ class Store:
             return [run for run in self.runs if not run.is_tuning]
         name = profile_name(profile)
         cells = {
-            (run.document["method"], run.document["dataset"])
-            for run in self.runs
-            if not run.has_other_schema and run.document["profile"] == name
+            (run.document["method"], run.document["dataset"]) for run in self.runs if run.document["profile"] == name
         }
         plan, seeds = _plan_of(profile, cells, plugins)
-        runs, earlier = [], 0
+        runs, earlier_settings = [], 0
         for run in self.runs:
             document = run.document
-            is_own = document.get("profile") == name and not run.is_tuning
-            planned = None if run.has_other_schema else plan.get((document["method"], document["dataset"]))
-            if planned is None:
+            is_own = document["profile"] == name and not run.is_tuning
+            digest = plan.get((document["method"], document["dataset"]))
+            if digest is None:
                 runs += [run] if is_own else []
-            elif run.digest_without_seed == planned:
+            elif run.digest_without_seed == digest:
                 if not run.is_tuning or document["seed"] in seeds:
                     runs.append(run.called(name, document["method"]))
             elif is_own and document["label"] != document["method"]:
                 runs.append(run)
             else:
-                earlier += is_own
-        if earlier:
-            warn(f"{plural(earlier, 'run')} with earlier settings of profile {name} left out.")
+                earlier_settings += is_own
+        if earlier_settings:
+            warn(f"{plural(earlier_settings, 'run')} with earlier settings of profile {name} left out.")
         return runs
 
 
@@ -499,31 +493,32 @@ def _read_folder(folder: Path) -> Iterator[StoredRun]:
     """Yield the runs of one dataset: those with a folder, then those of the packed file that have none."""
     identities: set[str] = set()
     misplaced: list[Path] = []
-    for path in sorted(folder.glob("*/*/run.json")):
-        run = StoredRun(path.parent)
-        is_run = FOLDER_NAME.fullmatch(path.parent.name) is not None
-        if is_run and run.read() is None:
+    other_schema: list[Path] = []
+    folders = (StoredRun(path.parent) for path in sorted(folder.glob("*/*/run.json")))
+    packed_file = packed_runs(folder / PACKED) if (folder / PACKED).is_file() else ()
+    for run in itertools.chain(folders, packed_file):
+        is_run = FOLDER_NAME.fullmatch(run.path.name) is not None
+        if is_run and not run.document and run.read() is None:
             continue
-        if not is_run or not is_in_place(run):
-            misplaced.append(path.parent)
-            continue
-        identities.add(run.document.get("identity", ""))
-        yield run
-    for run in packed_runs(folder / PACKED) if (folder / PACKED).is_file() else ():
-        if run.document["identity"] not in identities and is_in_place(run):
+        if is_run and run.document.get("schema", SCHEMA) != SCHEMA:
+            other_schema.append(run.path)
+        elif not is_run or not is_in_place(run):
+            misplaced.append(run.path)
+        elif run.document["identity"] not in identities:
             identities.add(run.document["identity"])
             yield run
-    if misplaced:
-        more = f" and {len(misplaced) - 1} more" if len(misplaced) > 1 else ""
-        warn(f"{misplaced[0]}{more}: copies, leftovers or runs whose identity does not fit their content; left out.")
+    for paths, reason in (
+        (misplaced, "copies, leftovers or runs whose identity does not fit their content"),
+        (other_schema, f"runs of another version of the program, which does not write schema {SCHEMA}"),
+    ):
+        if paths:
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            warn(f"{paths[0]}{more}: {reason}; left out.")
 
 
 def is_in_place(run: StoredRun) -> bool:
-    """Return whether folder and identity of a run follow from its content; runs of another schema are not checked."""
-    document = run.document
-    if run.has_other_schema:
-        return True
-    identity = document["identity"]
+    """Return whether folder and identity of a run follow from its content."""
+    document, identity = run.document, run.document["identity"]
     try:
         digest = digest_of(document["config"])
     except ValueError:  # a lone surrogate, which UTF-8 cannot express
@@ -537,7 +532,7 @@ def is_in_place(run: StoredRun) -> bool:
 
 def packed_runs(path: Path) -> Iterator[StoredRun]:
     """Yield the runs of a packed file: a line with its document, then a line with its epochs, which is parsed when asked for."""
-    lines = unpacked(path).splitlines()
+    lines = read_gzip(path).splitlines()
     for number, (line, epochs) in enumerate(itertools.zip_longest(lines[::2], lines[1::2], fillvalue=b"")):
         try:
             document = parse_document(line)
@@ -559,7 +554,7 @@ def _plan_of(
     from datasets.registry import SOURCES
 
     if name not in profile_names() and not name.endswith(".toml"):
-        return {}, ()  # somebody else's, known here only by its runs
+        return {}, ()  # of runs from elsewhere, not on this machine
     profile, entries = load_profile(name), discover(tuple(plugins), tolerant=True).entries
     cells = [(method, dataset) for method in profile.with_extensions for dataset in profile.datasets]
     # Only registered names: one from a results folder must not be read as a path.
@@ -571,7 +566,7 @@ def _plan_of(
                 spec = resolve(profile, entries[method], dataset, 0)
             except CandidError:
                 continue  # the profile does not allow this combination
-            plan[spec.method, spec.dataset] = _without_seed(spec.config.to_json())
+            plan[spec.method, spec.dataset] = _without_seed(spec.to_json())
     return plan, profile.seeds
 
 
@@ -579,27 +574,18 @@ def _without_seed(config: Mapping[str, Any]) -> str:
     return digest_of({key: value for key, value in config.items() if key != "seed"})
 
 
-def rounded(value: Any) -> Any:
+def round_numbers(value: Any) -> Any:
     """Return a value with its numbers rounded to six digits, as packed runs have them."""
     if isinstance(value, dict):
-        return {key: rounded(part) for key, part in value.items()}
+        return {key: round_numbers(part) for key, part in value.items()}
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def existing(results: Path | str) -> Path:
-    """Return a results folder that must be there: a missing one is more likely a slip than an empty one."""
+def existing_folder(results: Path | str) -> Path:
+    """Return a results folder; CandidError if there is none, which is more likely a typing error than an empty folder."""
     if not Path(results).is_dir():
-        raise CandidError(f"There is no results folder {results}; name one that a run has written to.")
+        raise CandidError(f"There is no results folder {results}; name a folder with runs.")
     return Path(results)
-
-
-def readable(runs: Iterable[StoredRun]) -> list[StoredRun]:
-    """Return the runs of this schema, and warn about the others."""
-    runs = list(runs)
-    shown = [run for run in runs if not run.has_other_schema]
-    if len(shown) < len(runs):
-        warn(f"{len(runs) - len(shown)} run(s) of another schema than {SCHEMA} are not shown.")
-    return shown
 
 
 # Frames ---------------------------------------------------------------------------------------------------------------
@@ -627,7 +613,7 @@ def current_runs(
     """
     from benchmark.config.selection import sources_of
 
-    store = Store(existing(results))
+    store = Store(existing_folder(results))
     stored = store.of_profile(profile, plugins) + (store.tuning_runs(profile) if tuning else [])
     current, older = of_current_sources(stored, sources_of(plugins))
     if older:
@@ -636,23 +622,21 @@ def current_runs(
 
 
 def of_current_sources(
-    stored: Sequence[StoredRun], given: Mapping[str, str] | None = None
+    stored: Sequence[StoredRun], plugin_sources: Mapping[str, str] | None = None
 ) -> tuple[list[StoredRun], int]:
     """Return the runs whose version of their method counts, and the number of others.
 
-    The version that counts is the given one, else that of the run that was finished last.
+    The version that counts is that of a given plug-in, else that of the run that was finished last.
     """
-    newest: dict[str, tuple[bool, str, str]] = {}
-    for run in stored:
-        time = run.document.get("time")
-        times = time if isinstance(time, dict) else {}
-        last = str(times.get("finished") or times.get("started") or "")
-        method, version = str(run.document.get("method")), (run.document.get("status") == "done", last, run.source)
-        newest[method] = max(version, newest.get(method, version))
-    current = {method: source for method, (_, _, source) in newest.items()}
-    current |= {method: source[:SOURCE_LENGTH] for method, source in (given or {}).items()}
-    counting = [run for run in stored if run.source == current[str(run.document.get("method"))]]
-    return counting, len(stored) - len(counting)
+
+    def age(run: StoredRun) -> tuple[bool, str, str]:
+        times = run.document["time"]
+        return run.document["status"] == "done", str(times.get("finished") or times.get("started") or ""), run.source
+
+    current = {run.document["method"]: run.source for run in sorted(stored, key=age)}
+    current |= {method: source[:SOURCE_LENGTH] for method, source in (plugin_sources or {}).items()}
+    current_runs = [run for run in stored if run.source == current[run.document["method"]]]
+    return current_runs, len(stored) - len(current_runs)
 
 
 def older_versions_note(runs: int) -> str:
@@ -740,17 +724,6 @@ def predictions(run: StoredRun | Path | str) -> artifacts.Predictions | None:
     if document is None and len(run.path.parents) > 1 and (run.path.parents[1] / PACKED).is_file():
         return None  # one of the runs of that file
     if document is None:
-        raise CandidError(f"{run.path} is no run folder: it has no readable run.json.")
-    content = artifacts.checked(run.path, artifacts.PREDICTIONS, document)
+        raise CandidError(f"{run.path} is not a run folder: it has no readable run.json.")
+    content = artifacts.read_checked(run.path, artifacts.PREDICTIONS, document)
     return None if content is None else artifacts.predictions_of(run.path / artifacts.PREDICTIONS, content)
-
-
-def check_schema(frame: pandas.DataFrame) -> None:
-    """Refuse results of another version of the schema: their fields may mean something else."""
-    other = frame[frame["schema"] != SCHEMA]
-    if len(other):
-        first = other.iloc[0]
-        raise CandidError(
-            f"{len(other)} run(s) were written with schema {first['schema']}, this program reads schema {SCHEMA} "
-            f"(first: {first['path']}); move them away or use the matching version of Candid."
-        )

@@ -1,4 +1,4 @@
-"""Choose learning rate, weight decay and a method's own settings from a grid by what held-out candidate labels say.
+"""Choose learning rate, weight decay and a method's own settings from a grid by scores on held-out candidate labels.
 
 Every setting is scored after the last epoch on training rows that were held out with their candidate sets, by the rules of
 benchmark/analysis/selection.py. Test accuracy is not read here, so it cannot reach the choice.
@@ -10,7 +10,7 @@ import itertools
 import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,8 @@ class Cell:
     method: str
     holdout: float
     points: tuple[Point, ...]
+    axes: Grid = field(default_factory=dict)
+    path: str = ""  # of the dataset as the selection has it, a name or a file
 
     @property
     def scored(self) -> list[Point]:
@@ -67,9 +69,6 @@ class Cell:
         """Return the point that a rule takes; of equal ones the smaller learning rate, then weight decay."""
         scores = [point.score for point in self.points if point.score is not None]
         return self.scored[pick(rule, scores)] if scores else None
-
-
-Cells = dict[str, list[Cell]]  # by dataset
 
 
 # The grid -------------------------------------------------------------------------------------------------------------
@@ -135,32 +134,25 @@ def check_overrides(selection: Selection, grid: Grid) -> None:
 def search(
     selection: Selection,
     axes: Grid,
-    cells: Cells,
     rule: str,
-    scored: Callable[[Cells], Cells],
+    scored: Callable[[list[Cell]], list[Cell]],
     say: Callable[[str], None] = print,
-) -> tuple[Cells, dict[str, Grid]]:
-    """Return the cells of a grid with the scores that `scored` gives them, and the grid, by dataset.
-
-    Learning rates are extended where a best one is at the edge.
-    """
-    grids: dict[str, Grid] = dict.fromkeys(selection.datasets, axes)
-    cells = scored(cells)
+) -> list[Cell]:
+    """Return the cells of a grid with the scores that `scored` gives them; rates are extended where the best is at the edge."""
+    cells = {(cell.path, cell.method): cell for cell in scored(cells_of(selection, axes))}
     for _ in range(EXTENSIONS):
-        beyond = {dataset: rates_beyond(group, rule) for dataset, group in cells.items()}
-        beyond = {dataset: rates for dataset, rates in beyond.items() if rates}
-        if not beyond:
+        wider = []
+        for path in selection.datasets:
+            group = [cell for cell in cells.values() if cell.path == path]
+            rates = rates_beyond(group, rule)
+            if rates:
+                say(f"A best learning rate on {group[0].dataset} is at the edge: adding {', '.join(rates)}.")
+                descending = sorted({**group[0].axes[LR], **rates}.items(), key=lambda item: -item[1])
+                wider += cells_of(selection, {**axes, LR: dict(descending)}, [path])
+        if not wider:
             break
-        for dataset, rates in beyond.items():
-            say(f"A best learning rate on {cells[dataset][0].dataset} is at the edge: adding {', '.join(rates)}.")
-            wider = sorted({**grids[dataset][LR], **rates}.items(), key=lambda item: -item[1])
-            grids[dataset] = {**grids[dataset], LR: dict(wider)}
-        cells |= scored({dataset: cells_of(selection, grids[dataset], [dataset]) for dataset in beyond})
-    return cells, grids
-
-
-def cells_by_dataset(selection: Selection, axes: Grid) -> Cells:
-    return {dataset: cells_of(selection, axes, [dataset]) for dataset in selection.datasets}
+        cells |= {(cell.path, cell.method): cell for cell in scored(wider)}
+    return list(cells.values())
 
 
 def check_held_out(cells: Sequence[Cell], data: Path) -> None:
@@ -177,7 +169,7 @@ def check_held_out(cells: Sequence[Cell], data: Path) -> None:
         try:
             rows = len(dataset_of(spec, data).train)
         except DataError:
-            continue  # said by the command that trains
+            continue  # reported by the command that trains
         check_rows(cell, rows)
 
 
@@ -191,27 +183,24 @@ def check_rows(cell: Cell, rows: int) -> None:
         )
 
 
-def cells_of(selection: Selection, grid: Grid, datasets: Sequence[str]) -> list[Cell]:
-    """Return the grid of every method on these datasets. The runs are marked as no results."""
+def cells_of(selection: Selection, grid: Grid, datasets: Sequence[str] | None = None) -> list[Cell]:
+    """Return the grid of every method on these datasets, by default on all. The runs are marked as no results."""
     from benchmark.config.resolution import Override  # imports NumPy
 
     cells = []
-    for dataset, method in itertools.product(datasets, selection.methods):
+    for dataset, method in itertools.product(datasets or selection.datasets, selection.methods):
         usual = selection.specs([method], [dataset])[0]
         share = usual.train.holdout
         extra = [] if share else [Override("train", "holdout", repr(HOLDOUT))]
         own = {name: values for name, values in grid.items() if name.partition(".")[0] in ("train", method)}
         points = []
         for texts in itertools.product(*own.values()):
-            overrides = [
-                Override(*name.split(".", 1), text)  # type: ignore[call-arg]
-                for name, text in zip(own, texts, strict=True)
-            ]
+            overrides = [Override.of(name, text) for name, text in zip(own, texts, strict=True)]
             specs = selection.specs([method], [dataset], extra=[*extra, *overrides])
             values = {name: own[name][text] for name, text in zip(own, texts, strict=True)}
             points.append(Point(values, tuple(replace(spec, purpose=TUNING) for spec in specs)))
         points.sort(key=lambda point: (point.values[LR], point.values[WEIGHT_DECAY]))
-        cells.append(Cell(usual.dataset, method, share or HOLDOUT, tuple(points)))
+        cells.append(Cell(usual.dataset, method, share or HOLDOUT, tuple(points), own, dataset))
     return cells
 
 
@@ -228,17 +217,6 @@ def rates_beyond(cells: Sequence[Cell], rule: str) -> dict[str, float]:
 
 
 # Scores ---------------------------------------------------------------------------------------------------------------
-
-
-def check_recorded(results: Path, specs: Sequence[RunSpec]) -> None:
-    """Refuse stored runs that were trained before the number of held-out rows was recorded."""
-    runs = [run for run in Store(results).of_plan(specs).values() if run.status == "done"]
-    earlier = [run for run in runs if COVERING in (last := run.epochs()[-1]["result"]) and HELD_OUT not in last]
-    if earlier:
-        raise CandidError(
-            f"{plural(len(earlier), 'run')} of this grid, trained by an earlier version, did not record {HELD_OUT}, which "
-            f"the standard error needs; delete them to train them again (first: {earlier[0].path})."
-        )
 
 
 def with_scores(cell: Cell, results: Path, rule: str, failures: Mapping[str, Outcome]) -> Cell:
@@ -260,10 +238,10 @@ def with_score(point: Point, stored: Mapping[str, StoredRun], rule: str, failure
         if run.status != "done":
             return replace(point, state=run.status, reason=run.document.get("reason", ""))
         results.append(run.epochs()[-1]["result"])
-    return scored_by(results, point, rule)
+    return with_results(results, point, rule)
 
 
-def scored_by(results: Sequence[Mapping[str, Any]], point: Point, rule: str) -> Point:
+def with_results(results: Sequence[Mapping[str, Any]], point: Point, rule: str) -> Point:
     """Return the point with its score from the last-epoch results of its runs."""
     if not all(is_number(result.get(key)) for result in results for key in (HELD_OUT, COVERING, APPROXIMATED)):
         return replace(point, state="unscored", reason="it has no score on held-out rows")
@@ -273,7 +251,7 @@ def scored_by(results: Sequence[Mapping[str, Any]], point: Point, rule: str) -> 
     return replace(point, score=scored, state="done", reason="")
 
 
-def chosen(cell: Cell, rule: str) -> tuple[Point, Score]:
+def choice_of(cell: Cell, rule: str) -> tuple[Point, Score]:
     """Return the point that a rule takes, with its score; CandidError if no point has one."""
     best = cell.best(rule)
     if best is None or best.score is None:
@@ -288,13 +266,13 @@ def final_selection(selection: Selection, choice: Point) -> Selection:
 
     values = {**choice.values, "train.holdout": 0.0}
     others = [override for override in selection.overrides if override.name not in values]
-    own = [Override(*name.split(".", 1), repr(value)) for name, value in values.items()]  # type: ignore[call-arg]
+    own = [Override.of(name, repr(value)) for name, value in values.items()]
     return replace(selection, overrides=(*others, *own))
 
 
 def points_table(cell: Cell, rule: str) -> str:
     """Return every point of a cell with its scores as text; an arrow marks the one that the rule takes."""
-    best, _ = chosen(cell, rule)
+    best, _ = choice_of(cell, rule)
     rows = [["", "lr", "weight decay", "CR ± SE (%)", "AA (%)"]]
     for point in cell.points:
         scores = score_texts(point.score) if point.score else [point.state, NONE]
@@ -311,15 +289,16 @@ def score_texts(score: Score) -> list[str]:
 # The written profile --------------------------------------------------------------------------------------------------
 
 
-def entry_of(cell: Cell, choice: Point, rule: str, how: str) -> dict[str, Any]:
-    """Return the entry of a profile that holds a choice; its `source` says how it was found."""
-    assert choice.score is not None
+def entry_of(cell: Cell, rule: str, when: str) -> dict[str, Any]:
+    """Return the entry of a profile that holds the choice of a rule; its `source` describes the search."""
+    choice, scores = choice_of(cell, rule)
+    grid = "; ".join(f"{key.removeprefix('train.')} {', '.join(values)}" for key, values in cell.axes.items())
     usable, points = len(cell.scored), len(cell.points)
     part = "" if usable == points else f", {usable} of {points} points"
     entry = {
         "method": cell.method,
         "dataset": cell.dataset,
-        "source": f"tuned: {rule} on {100 * cell.holdout:g} % held-out rows ({scores_in_words(choice.score, rule)}){part}, {how}",
+        "source": f"tuned: {rule} on {100 * cell.holdout:g} % held-out rows ({scores_in_words(scores, rule)}){part}, grid {grid}, {when}",
         "lr": choice.values[LR],
         "weight_decay": choice.values[WEIGHT_DECAY],
     }
@@ -368,7 +347,7 @@ def entries_of(path: Path, base: str) -> list[dict[str, Any]]:
     return values
 
 
-def merged(earlier: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def merge_entries(earlier: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the new choices and the earlier ones of every other method and dataset."""
     chosen = {(entry["dataset"], entry["method"]): entry for entry in (*earlier, *new)}
     return list(chosen.values())

@@ -155,7 +155,7 @@ def candidate_notes(runs: pd.DataFrame, specs: Sequence[RunSpec]) -> list[str]:
     by_key: dict[tuple[Any, ...], set[str]] = {}
     sections = {
         s.digest: (
-            *(s.dataset, s.seed, repr(s.config.dataset_settings), s.data, s.annotator),
+            *(s.dataset, s.seed, repr(s.dataset_settings), s.data, s.annotator),
             *(s.backbone.pretrained, s.backbone.weights),  # an annotator may start as the run's encoder does
         )
         for s in specs

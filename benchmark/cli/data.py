@@ -20,14 +20,14 @@ from benchmark.analysis.selection import ONE_SE, TITLES, unreported_seeds
 from benchmark.cli import options as shared
 from benchmark.cli.execution import announce, report_failures, train
 from benchmark.cli.options import selection_of
-from benchmark.cli.tune import report_unused, searched, train_points, warn_of_edges
+from benchmark.cli.tune import report_unused, search_grid, train_points, warn_of_edges
 from benchmark.errors import COMPLETE, FAILED, CandidError, UsageError
 from benchmark.files import atomic_write
 from benchmark.tuning import (
     FIT_GRID,
-    cells_by_dataset,
+    cells_of,
     check_overrides,
-    chosen,
+    choice_of,
     final_selection,
     grid_of,
     points_table,
@@ -103,11 +103,10 @@ def tuned(options: Any, selection: Selection) -> Selection:
     options = options | {"jobs": None, "keep_model": False}
     announce(options, f"Choosing learning rate and weight decay by {TITLES[ONE_SE]}", unreported)
     if options["dry_run"]:
-        train_points(options, unreported, cells_by_dataset(unreported, axes), ONE_SE, {})
+        train_points(options, unreported, cells_of(unreported, axes), ONE_SE, {})
         return selection
-    cells, _ = searched(options, unreported, axes, ONE_SE)
-    ((cell,),) = cells.values()
-    choice, _ = chosen(cell, ONE_SE)
+    (cell,) = search_grid(options, unreported, axes, ONE_SE)
+    choice, _ = choice_of(cell, ONE_SE)
     report_unused([cell])
     print(f"{points_table(cell, ONE_SE)}\n{LEGEND}\nFinal training on all training rows: {choice}.", flush=True)
     warn_of_edges([cell], ONE_SE)

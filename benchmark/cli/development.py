@@ -21,7 +21,7 @@ def check(file: Path) -> int:
     from benchmark.contract.command import check
 
     if not file.is_file():
-        raise UsageError(f"There is no file {file}; name the one that holds the method.")
+        raise UsageError(f"There is no file {file}; name the file of the method.")
     return check(file)
 
 
@@ -42,8 +42,8 @@ def doctor(results: Path, data: Path) -> int:
     print(f"CPU         {cpu_name()}, {devices.cores()} cores")
     print(f"Memory      {memory_gb() or '?'} GB")
     for name, folder in (("results", results), ("data", data)):
-        existing = next(p for p in (folder.resolve(), *folder.resolve().parents) if p.exists())
-        print(f"Disk        {shutil.disk_usage(existing).free / 2**30:.0f} GiB free for {name} in {folder}")
+        parent = next(p for p in (folder.resolve(), *folder.resolve().parents) if p.exists())
+        print(f"Disk        {shutil.disk_usage(parent).free / 2**30:.0f} GiB free for {name} in {folder}")
     print(f"Commit      {commit() or 'not a git checkout'}")
     print("Datasets")
     worst = COMPLETE

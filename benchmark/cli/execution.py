@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from benchmark.store import PlanStatus
 
 NAMED = 5  # runs that a line of failures names
-MANY = 4  # settings of a method that a plan counts
 
 
 def train(options: Options, selection: Selection, specs: Sequence[RunSpec]) -> Progress:
@@ -88,9 +86,9 @@ def checked_devices(options: Options) -> list[str]:
 def announce(options: Options, title: str, selection: Selection) -> None:
     """Print the first line of a command."""
     if not options["quiet"]:
-        print(f"{title}, profile {selection.profile.name} ({default_profile(options)[1]}).", flush=True)
-    for reason in selection.unusable:
-        print(f"reproduce.sh: {reason} The others go on without it.", file=sys.stderr, flush=True)
+        name, reason = default_profile(options)
+        reason = reason if options.get("profile") or name == selection.profile.name else "its own"
+        print(f"{title}, profile {selection.profile.name} ({reason}).", flush=True)
 
 
 def plan_line(plan: PlanStatus, where: str) -> str:
@@ -100,29 +98,17 @@ def plan_line(plan: PlanStatus, where: str) -> str:
     return f"Plan: {plural(len(plan.specs), 'run')}, {', '.join(counts)}, {len(plan.todo)} to do on {where}"
 
 
-def by_method(labels: Sequence[str]) -> list[str]:
-    """Return labels; those of a method with many settings as its name and their number."""
-    counts = Counter(label.partition("[")[0] for label in labels)
-    few = [label for label in labels if counts[label.partition("[")[0]] < MANY]
-    return [*few, *(f"{method} ({count} settings)" for method, count in counts.items() if count >= MANY)]
-
-
 def grouped_runs(specs: Sequence[RunSpec]) -> list[str]:
-    """Return a line per dataset, and per profile where there are several: methods with their seeds."""
-    groups: dict[str, dict[str, list[int]]] = {}
+    """Return a line per dataset, and per profile where there are several: number of runs, methods and seeds."""
+    groups: dict[str, list[RunSpec]] = {}
     several = len({spec.profile for spec in specs}) > 1
     for spec in specs:
-        where = f"{spec.dataset}, {spec.profile}" if several else spec.dataset
-        groups.setdefault(where, {}).setdefault(spec.label, []).append(spec.seed)
+        groups.setdefault(f"{spec.dataset}, {spec.profile}" if several else spec.dataset, []).append(spec)
     lines = []
-    for where, methods in groups.items():
-        by_seeds: dict[str, list[str]] = {}
-        for label, seeds in methods.items():
-            by_seeds.setdefault(", ".join(map(str, sorted(seeds))), []).append(label)
-        parts = [
-            f"{', '.join(by_method(labels))}, seed{'s' * (', ' in seeds)} {seeds}" for seeds, labels in by_seeds.items()
-        ]
-        lines.append(f"To do            {where}: {'; '.join(parts)}")
+    for where, group in groups.items():
+        methods, seeds = dict.fromkeys(spec.method for spec in group), sorted({spec.seed for spec in group})
+        of_seeds = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        lines.append(f"To do            {where}: {plural(len(group), 'run')} of {', '.join(methods)}, {of_seeds}")
     return lines
 
 
@@ -150,7 +136,7 @@ def say_weights(options: Options, specs: Sequence[RunSpec]) -> None:
 
 def report_failures(progress: Progress, quiet: bool = True) -> int:
     """Print what did not end well, unless it is the only line above; return the exit code of `run`."""
-    failures: dict[tuple[str, str, str], list[RunSpec]] = {}  # a reason that stops all runs on a dataset is said once
+    failures: dict[tuple[str, str, str], list[RunSpec]] = {}  # runs by dataset, status and reason, each printed once
     for spec, outcome in progress.outcomes:
         if outcome.status not in ("done", "claimed"):
             failures.setdefault((spec.dataset, outcome.status, outcome.reason), []).append(spec)
@@ -159,7 +145,7 @@ def report_failures(progress: Progress, quiet: bool = True) -> int:
         names = ", ".join(f"{spec.label} seed {spec.seed}" for spec in specs[:NAMED])
         more = f" and {plural(len(specs) - NAMED, 'other run')}" if len(specs) > NAMED else ""
         print(f"{dataset} {names}{more}: {status}: {reason}")
-    claimed = sum(outcome.status == "claimed" for _, outcome in progress.outcomes)
-    if claimed:
-        print(f"{plural(claimed, 'run')} {'are' if claimed > 1 else 'is'} being trained by other processes.")
-    return FAILED if failures else INCOMPLETE if claimed else COMPLETE
+    elsewhere = sum(outcome.status == "claimed" for _, outcome in progress.outcomes)
+    if elsewhere:
+        print(f"{plural(elsewhere, 'run')} {'are' if elsewhere > 1 else 'is'} being trained by other processes.")
+    return FAILED if failures else INCOMPLETE if elsewhere else COMPLETE

@@ -17,46 +17,14 @@ from benchmark.files import ROOT
 from datasets.base import DataError
 from methods.registry import MethodError
 
-REMOVED = {  # commands of earlier versions -> what to use instead
-    "show": "read run.json in the run's folder, or click the cell in the page of `report`",
-    "bundle": "pack the run folders with `tar`; see docs/share.md",
-    "merge": "copy run folders with examples/merge_results.py; see docs/share.md",
-    "compare": "compare two folders with pandas; see docs/share.md",
-    "clean": "delete run folders with `rm`; see docs/share.md",
-    "trial": "use `table2 --profile paper-trial`",
-    "speed": "use `./reproduce.sh python -m benchmark.tools.speed`",
-    "measures": "use `export --runs`, which has one row per run with its measures",
-    "overall": "use `comparisons`",
-    "pairs": "use `comparisons`",
-    "plot agreement": "use `realworld`, which also writes this figure",
-    "plot profiles": "use `comparisons`",
-    "plot selection": "use `selection`",
-    "realworld-all": "use `realworld --all-methods`",
-    "variance": "sweep the seed of the candidate sets: `run --sweep data.seed=0,1,2`",
-}
-MOVED = {  # options of earlier versions -> what to use instead
-    "--grace": "was renamed: use `run --shutdown-timeout`",
-    "--eval-every": "was removed: use --set train.eval_every=N",
-    "--rank-all": "was removed: extensions are ranked when --methods names them one by one",
-    "--test": "was removed here: use `table3 --test`",
-    "--margin": "was removed: the margin of practical equality is 0.5 points",
-    "--axes": "was removed: use `run --sweep data.noise=0,0.1,0.2,0.3`, or data.rate or data.imbalance",
-    "--short": "was removed: use --sources p20 --datasets lost,msrcv2",
-    "--rates": "was renamed: use --lr",
-    "--decays": "was renamed: use --weight-decay",
-}
-
 
 class Commands(click.Group):
-    """A group that suggests a command for an unknown word, or says what replaces a removed one."""
+    """A group that suggests a command for an unknown word."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.commands:
-            name = f"{ctx.command_path} {args[0]}".partition(" ")[2]
-            if name in REMOVED:
-                ctx.fail(f"'{name}' was removed: {REMOVED[name]}.")
             ctx.fail(f"unknown '{args[0]}'.{did_you_mean(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
 
@@ -100,7 +68,7 @@ def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> N
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
               help="Show the version and exit.")  # fmt: skip
 def application() -> None:
-    """Candid: an honest benchmark for partial-label learning.
+    """Candid: a reproducible benchmark for partial-label learning.
 
     Start with `table2`; every command has --help.
     """
@@ -149,8 +117,6 @@ def sentence(error: click.UsageError, program: str) -> str:
     command = error.ctx.command if error.ctx else application
     if isinstance(error, click.NoSuchOption):
         name = error.option_name
-        if name in MOVED:
-            return f"{name} {MOVED[name]}"
         names, of_run = ([word for p in each.params for word in p.opts] for each in (command, training.run))
         advice = " It is an option of `run`" if name in of_run else ""
         if advice:

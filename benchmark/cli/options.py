@@ -90,7 +90,10 @@ methods = click.option(
     "--methods", metavar="A,B", help="Methods (default: the profile's); `all` adds the profile's extensions."
 )
 datasets = click.option(
-    "--datasets", "--dataset", metavar="A,B", help="Names or paths to your own data (default: the profile's)."
+    "--datasets",
+    "--dataset",
+    metavar="A,B",
+    help="Datasets: names, or paths to your own data (default: the profile's).",
 )
 seeds = click.option("--seeds", metavar="A,B", help="Seeds: 0,1,2 or 0-4 (default: the profile's).")
 settings = click.option(
@@ -100,19 +103,23 @@ settings = click.option(
 plugins = click.option(
     "--plugin", "plugins", multiple=True, metavar="FILE", help="Python file with a method of your own (repeatable)."
 )
-epochs = click.option("--epochs", type=int, metavar="N", help="Short for --set train.epochs=N.")
-results = folder_option("results", "Folder of the results.", callback=_without_outward_links)
-results_to_read = folder_option("results", "Folder of the results.")
-data = folder_option("data", "Folder of the datasets.")
-device = click.option("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N.", show_default=True)
-jobs = click.option("--jobs", metavar="N", help="Simultaneous runs: N, or K/gpu (default: one per GPU or per core).")
+epochs = click.option("--epochs", type=int, metavar="N", help="Number of epochs; short for --set train.epochs=N.")
+results = folder_option("results", "Results folder.", callback=_without_outward_links)
+results_to_read = folder_option("results", "Results folder.")
+data = folder_option("data", "Dataset folder.")
+device = click.option(
+    "--device", default="auto", metavar="NAME", help="Device: auto, cpu, cuda or cuda:N.", show_default=True
+)
+jobs = click.option(
+    "--jobs", metavar="N", help="Number of parallel runs: N, or K/gpu (default: one per GPU or per core)."
+)
 dry_run = click.option("--dry-run", is_flag=True, help="Print the plan and stop.")
-no_run = click.option("--no-run", is_flag=True, help="Train nothing; use the runs that are stored.")
+no_run = click.option("--no-run", is_flag=True, help="Use stored runs only; train nothing.")
 quiet = click.option("--quiet", is_flag=True, help="Show no progress.")
 hidden_quiet = click.option("--quiet", is_flag=True, hidden=True)
 checkpoint_seconds = click.option("--checkpoint-seconds", type=float, hidden=True)
 
-selection = together(profile, methods, datasets, seeds, settings, plugins, epochs)
+selection = together(profile, methods, datasets, seeds, settings, plugins)
 place = together(results, data, device)
 
 

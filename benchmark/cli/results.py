@@ -46,7 +46,6 @@ def status(**options: Any) -> int:
             (name, stored.of_profile(name), _missing(name, options, stored)),
             (f"{name}, tuning", stored.tuning_runs(name), 0),
         ):
-            runs = store.readable(runs)
             counts = {**Counter(run.status for run in runs), "missing from table2": missing}
             counted = ", ".join(f"{n} {state}" for state, n in counts.items() if n)
             if counted or title == name:
@@ -58,7 +57,7 @@ def status(**options: Any) -> int:
 
 def _print_annotators(results: Path) -> None:
     """Print the clean-label networks behind candidate sets; finished ones are counted only."""
-    stored = store.readable(store.annotators(results))
+    stored = list(store.annotators(results))
     if stored:
         counts = Counter(run.status for run in stored)
         print("annotators: " + ", ".join(f"{n} {status}" for status, n in counts.items()))
@@ -66,20 +65,15 @@ def _print_annotators(results: Path) -> None:
 
 
 def _print_unfinished(runs: Sequence[store.StoredRun]) -> None:
-    from benchmark.runner.progress import duration, epoch_words, seconds_left
+    from benchmark.runner.progress import progress_words
 
-    left = 0.0
     for run in runs:
         document = run.document
         head = f"  {document['dataset']} {document['label']} seed {document['seed']}"
         if run.status == "running":
-            epochs, total = run.epochs(), document["config"]["train"]["epochs"]
-            print(f"{head}: {epoch_words(epochs, total, run.is_tuning)} on {document['time'].get('host', '?')}")
-            left += seconds_left(epochs, total)
+            print(f"{head}: {progress_words(run, run.is_tuning)} on {document['time'].get('host', '?')}")
         elif run.status != "done":
             print(f"{head}: {run.status}{': ' + document['reason'] if document.get('reason') else ''}")
-    if left:
-        print(f"  about {duration(left)} of computing left in running jobs")
 
 
 def _missing(profile: str, options: Options, stored: store.Store) -> int:
@@ -87,7 +81,7 @@ def _missing(profile: str, options: Options, stored: store.Store) -> int:
     try:
         return stored.status(selection_of(options, profile).specs()).count("missing")
     except UsageError:
-        return 0  # a profile of somebody else's, known here only by its runs
+        return 0  # the profile of runs from elsewhere is not on this machine
 
 
 # list -----------------------------------------------------------------------------------------------------------------
@@ -143,7 +137,7 @@ def list_profiles(options: Options) -> Rows:
 
     rows = []
     for p in map(load_profile, profile_names()):
-        size = f"{len(p.methods)} methods × {len(p.datasets)} data sets × {len(p.seeds)} seeds"
+        size = f"{len(p.methods)} methods × {len(p.datasets)} datasets × {len(p.seeds)} seeds"
         extra = f"+ {len(p.controls)} controls, {len(p.references)} references, {len(p.extensions)} extensions"
         rows.append({"name": p.name, "size": size, "extra": extra, "epochs": f"{p.train.get('epochs', 500)} epochs"})
     return rows
@@ -151,7 +145,7 @@ def list_profiles(options: Options) -> Rows:
 
 def list_runs(options: Options) -> Rows:
     rows = []
-    for run in store.readable(store.Store(options["results"]).of_profile(options["profile"], options["plugins"])):
+    for run in store.Store(options["results"]).of_profile(options["profile"], options["plugins"]):
         document, state, accuracy = run.document, run.status, run.summary.get("accuracy")
         row = {key: document[key] for key in ("profile", "dataset", "label")}
         row |= {"source": run.source or "–", "seed": document["seed"]}
@@ -178,7 +172,7 @@ LISTS = {
 def list_(what: str, as_json: bool, **options: Any) -> int:
     """List methods, datasets, generators, profiles or runs, one line each.
 
-    WHAT is one of these words.
+    WHAT is methods, datasets, generators, profiles or runs.
     """
     rows = LISTS[what](options)
     if as_json:
@@ -224,7 +218,7 @@ def report(results: Path, out: Path | None, methods: str | None, **options: Any)
 @shared.plugins
 @shared.results
 @shared.data
-@shared.out_option("Output file (default: epochs.csv or runs.csv in the results folder); - for the screen.")
+@shared.out_option("Output file (default: epochs.csv or runs.csv in the results folder); - for standard output.")
 def export(
     results: Path, data: Path, out: Path | None, profile: str | None, plugins: tuple[str, ...], runs: bool, tuning: bool
 ) -> int:
@@ -264,7 +258,7 @@ def measures_of(run: store.StoredRun, data: Path) -> dict[str, float]:
 
     Nothing where the run has no predictions or its data are not on this machine; a damaged file gives a warning.
     """
-    from benchmark.config.spec import RunConfig, RunSpec
+    from benchmark.config.spec import RunSpec
     from benchmark.measures import measures
     from benchmark.trainer.loading import dataset_of
     from datasets.registry import SOURCES
@@ -273,10 +267,10 @@ def measures_of(run: store.StoredRun, data: Path) -> dict[str, float]:
     if document["status"] != "done":
         return {}
     try:
-        predictions, config = store.predictions(run), RunConfig.from_json(document["config"])
-        if predictions is None or config.dataset_sha256 or config.dataset not in SOURCES:
+        predictions, spec = store.predictions(run), RunSpec.from_json(document["config"])
+        if predictions is None or spec.dataset_sha256 or spec.dataset not in SOURCES:
             return {}  # a stored name is never taken for a path
-        dataset = dataset_of(RunSpec(document["profile"], document["label"], config), data)
+        dataset = dataset_of(spec, data)
     except CandidError as error:
         warn(f"no measures: {error}")
         return {}
@@ -299,8 +293,8 @@ VERDICTS = {COMPLETE: "passed", FAILED: "failed", INCOMPLETE: "incomplete"}
 @click.argument("folder", type=shared.PATH)
 @click.option("--cells", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
               help="Random cells to train again, one seed of each.")  # fmt: skip
-@click.option("--draw", type=int, metavar="NUMBER", help="Take the same random cells as an earlier report.")
-@click.option("--annotators", is_flag=True, help="Train annotators again and draw their candidate sets.")
+@click.option("--draw", type=int, metavar="NUMBER", help="Draw the same random cells as an earlier report.")
+@click.option("--annotators", is_flag=True, help="Also train annotators again and draw their candidate sets.")
 @click.option("--datasets", "--dataset", metavar="A,B", help="Paths to your own data that the runs were trained on.")
 @shared.plugins
 @shared.data
@@ -309,16 +303,16 @@ VERDICTS = {COMPLETE: "passed", FAILED: "failed", INCOMPLETE: "incomplete"}
 def verify(
     folder: Path, cells: int, draw: int | None, annotators: bool, datasets: str | None, out: Path, **options: Any
 ) -> int:
-    """Check somebody's results: hashes, scores, and cells trained again.
+    """Verify a results folder: hashes, scores, and cells trained again.
 
-    It also compares candidate sets, and writes a report.
+    Candidate sets are drawn again and compared too. The result is also written as a report.
     """
     from benchmark.runner.provenance import environment, now
     from benchmark.verify import Context, verify
 
     if folder.is_file():
         raise UsageError(f"{folder} is a file; unpack it with `tar` and name the folder.")
-    refuse_links(store.existing(folder))
+    refuse_links(store.existing_folder(folder))
     check_out(out)
     own_data = [path for path in (datasets or "").split(",") if path]
     number = random.SystemRandom().randrange(1 << 32) if draw is None else draw

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from methods.registry import Entry
 
 Requested = Mapping[Exhibit, Any]  # exhibits with their options
-OF_RUNS = ("methods", "datasets", "seeds", "settings", "epochs", "plugins")
+OF_RUNS = ("methods", "datasets", "seeds", "settings", "plugins")
 out = shared.out_option("Output file; the suffix selects the format (no suffix: all formats).")
 size = click.option("--size", type=OneOf(tuple(WIDTHS)),
-                    help="Width in a paper of two columns: one column or the page (default: for the screen).")  # fmt: skip
+                    help="Width in a two-column paper: one column or the page (default: screen).")  # fmt: skip
 with_training = shared.together(
     shared.selection, shared.place, shared.jobs, shared.no_run, shared.dry_run, shared.hidden_quiet
 )
@@ -38,33 +38,36 @@ def exhibit_command(exhibit: Exhibit) -> click.Command:
     verb = "write" if exhibit.kind == "table" else "draw"
     title = exhibit.title[0].upper() + exhibit.title[1:]
     where = " of the paper" if exhibit.of_paper and exhibit.profile is None else ""
-    return _command(exhibit, one, f"{title}{where}: train what is missing, then {verb} it.", with_training)
+    return _command(exhibit, one, f"{title}{where}: train the missing runs, then {verb} it.", with_training)
 
 
 def plot_command(exhibit: Exhibit) -> click.Command:
     """Return the command `plot NAME`."""
     if isinstance(exhibit, FolderPlot):
-        given: Any = (shared.profile, shared.methods, shared.datasets, shared.plugins, shared.results)
-        return _command(exhibit, plot_of_folder, f"{exhibit.title} of the runs in the results folder.", *given)
-    given = (shared.selection, shared.results, shared.device)
-    return _command(exhibit, plot_of_profile, f"{exhibit.title} of the runs of a profile.", *given)
+        decorators: Any = (shared.profile, shared.methods, shared.datasets, shared.plugins, shared.results)
+        return _command(exhibit, plot_of_folder, f"{exhibit.title} of the runs in the results folder.", *decorators)
+    decorators = (shared.selection, shared.results, shared.device)
+    return _command(exhibit, plot_of_profile, f"{exhibit.title} of the runs of a profile.", *decorators)
 
 
-def _command(exhibit: Exhibit, act: Any, help: str, *given: Any) -> click.Command:
+def _command(exhibit: Exhibit, act: Any, help: str, *decorators: Any) -> click.Command:
     def callback(**options: Any) -> int:
         own = exhibit.Options(**{field.name: options.pop(field.name) for field in dataclasses.fields(exhibit.Options)})
         with sized(options.get("size")):
             return act(exhibit, own, options)
 
+    for field in dataclasses.fields(exhibit.Options):
+        if field.metadata.get("hidden"):
+            help += f"\n\nWith --{field.name.replace('_', '-')}: {field.metadata['help']}."
     sizes = () if exhibit.kind == "table" else (size,)
-    decorate = shared.together(*given, out, *sizes, shared.options_of(exhibit.Options))
+    decorate = shared.together(*decorators, out, *sizes, shared.options_of(exhibit.Options))
     return click.command(exhibit.name, help=help, short_help=help.partition(":")[0])(decorate(callback))
 
 
 @click.command("all", short_help="Every table and figure that the data allow")
 @with_training
 def every(**options: Any) -> int:
-    """Every table and figure that the data allow: train what is missing, then write them."""
+    """Train the missing runs of every table and figure that the data allow, and write them all."""
     return make(options, "Every table and figure", every_one())
 
 
@@ -77,31 +80,28 @@ def one(exhibit: Exhibit, own: Any, options: Options) -> int:
                 raise UsageError(f"{parameter.opts[0]} changes nothing here, because no runs are read; leave it out.")
         show(output, options)
         return COMPLETE
-    title = exhibit.title[0].upper() + exhibit.title[1:]
-    return make(under_its_profile(options, exhibit, own), title, {exhibit: own})
+    return make(options, exhibit.title[0].upper() + exhibit.title[1:], {exhibit: own})
 
 
 def every_one() -> Requested:
     """Return what `all` makes: an exhibit with a profile of its own has data of its own too."""
-    return {exhibit: options for exhibit, options in with_defaults().items() if exhibit.profile is None}
+    return {exhibit: exhibit.Options() for exhibit in all_exhibits() if exhibit.profile is None}
 
 
-def with_defaults() -> Requested:
-    return {exhibit: exhibit.Options() for exhibit in all_exhibits()}
+def selection_for(options: Options, requested: Requested) -> tuple[Selection, str]:
+    """Return the selection, and how file names call its difference from the profile.
 
-
-def under_its_profile(options: Options, exhibit: Exhibit, own: Any) -> Options:
-    """Return the options with the exhibit's own profile, if it has one and no other is named."""
-    profile = exhibit.profile_for(own)
-    return options if options["profile"] or not profile else {**options, "profile": profile}
-
-
-def with_usual_datasets(selection: Selection, options: Options, requested: Requested) -> Selection:
-    """Return the selection; a single exhibit may have datasets of its own where none are named."""
-    if options["datasets"] is None and len(requested) == 1:
-        ((exhibit, own),) = requested.items()
-        return exhibit.default_selection(selection, own, run_options(options))
-    return selection
+    A single exhibit may have a profile and datasets of its own where none are named.
+    """
+    if len(requested) != 1:
+        selection = selection_of(options)
+        return selection, selection.altered
+    ((exhibit, own),) = requested.items()
+    selection = selection_of(options, options["profile"] or exhibit.profile_for(own))
+    altered = selection.altered
+    if options["datasets"] is None:
+        selection = exhibit.default_selection(selection, own, run_options(options))
+    return selection, altered
 
 
 def with_reference(exhibit: Exhibit, own: Any, methods: Sequence[str], entries: Iterable[Entry]) -> Any:
@@ -130,9 +130,8 @@ def needs_of(requested: Requested, selection: Selection) -> dict[Exhibit, Requir
 
 
 def make(options: Options, title: str, requested: Requested) -> int:
-    """Train what is missing, unless told not to, then make and write the exhibits."""
-    selection = selection_of(options)
-    altered, selection = selection.altered, with_usual_datasets(selection, options, requested)
+    """Train the missing runs, except with --no-run, then make and write the exhibits."""
+    selection, altered = selection_for(options, requested)
     announce(options, title, selection)
     entries = selection.catalogue.entries.values()
     requested = {each: with_reference(each, own, selection.methods, entries) for each, own in requested.items()}
@@ -153,7 +152,7 @@ def make(options: Options, title: str, requested: Requested) -> int:
             make_sets(options, sets)
     if options["dry_run"]:
         return COMPLETE
-    complete = not selection.unusable
+    complete = True
     for exhibit, required in needs.items():
         inputs = Inputs(selection, required, run_options(options))
         try:
@@ -177,19 +176,19 @@ def sweep(options: Options, selection: Selection, text: str) -> int:
     """Train every value of `run --sweep`, then write their table and plot."""
     from benchmark.exhibits.parts.sweep import sweep_of, sweep_plot, sweep_table
 
-    chosen = sweep_of(text, selection, options["methods"] is not None)
-    announce(options, f"Sweep of {chosen.name}", selection)
-    required = chosen.required_runs(selection)
+    the_sweep = sweep_of(text, selection, options["methods"] is not None)
+    announce(options, f"Sweep of {the_sweep.name}", selection)
+    required = the_sweep.required_runs(selection)
     unique = {spec.digest: spec for spec in required.specs}
     code = report_failures(train(options, selection, list(unique.values())), options["quiet"])
     if options["dry_run"]:
         return code
     inputs = Inputs(selection, required, run_options(options))
     stem = file_name("-".join(["sweep", text, *([selection.altered] if selection.altered else [])]))
-    table = sweep_table(chosen, inputs)
+    table = sweep_table(the_sweep, inputs)
     show(Output(table, selection.profile.name, stem), options)
     if inputs.status.count("done"):
-        show(Output(sweep_plot(chosen, inputs), selection.profile.name, stem), options)
+        show(Output(sweep_plot(the_sweep, inputs), selection.profile.name, stem), options)
     return code or (COMPLETE if table.complete else INCOMPLETE)
 
 
@@ -198,7 +197,7 @@ def sweep(options: Options, selection: Selection, text: str) -> int:
 
 def plot_of_profile(exhibit: Exhibit, own: Any, options: Options) -> int:
     """Draw a plot of the runs that a profile plans."""
-    selection = selection_of(under_its_profile(options, exhibit, own))
+    selection = selection_of(options, options["profile"] or exhibit.profile_for(own))
     own = with_reference(exhibit, own, selection.methods, selection.catalogue.entries.values())
     inputs = Inputs(selection, exhibit.required_runs(selection, own), run_options(options))
     show(Output(exhibit.make(inputs, own), selection.profile.name, exhibit.stem(own, selection.altered)), options)
@@ -219,21 +218,21 @@ def plot_of_folder(exhibit: FolderPlot, own: Any, options: Options) -> int:
         raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
     entries = discover(options["plugins"], tolerant=True).entries.values()
     words = {column: [w for w in (options[f"{column}s"] or "").split(",") if w] for column in ("method", "dataset")}
-    chosen = {
+    names_by_column = {
         "method": as_known(words["method"], entries),
         "dataset": as_known(words["dataset"], SOURCES.values()),
     }
-    for column, names in chosen.items():
-        stored = {*frame[column], *frame["label"]}
-        unknown = [name for name in names if name not in stored]
+    for column, names in names_by_column.items():
+        names_here = {*frame[column], *frame["label"]}
+        unknown = [name for name in names if name not in names_here]
         if unknown:
             columns = ", ".join(sorted(set(frame[column])))
             raise UsageError(f"--{column}s: no run of '{unknown[0]}' in {results}; there are {columns}.")
         if names:
             frame = frame[frame[column].isin(names) | frame["label"].isin(names)]
     own = with_reference(exhibit, own, sorted(set(frame["method"])), entries)
-    figure = exhibit.draw(frame, chosen["method"], {entry.name: entry.title for entry in entries}, own)
-    altered = "-".join(short_list(names, f"{column}s") for column, names in chosen.items() if names)
+    figure = exhibit.draw(frame, names_by_column["method"], {entry.name: entry.title for entry in entries}, own)
+    altered = "-".join(short_list(names, f"{column}s") for column, names in names_by_column.items() if names)
     profiles = [profile] if profile else sorted(set(frame["profile"]))
     folder = profile_name(profiles[0]) if len(profiles) == 1 else "all"
     show(Output(figure, folder, exhibit.stem(own, altered)), options)
@@ -286,8 +285,8 @@ def commands() -> list[click.Command]:
     """Return the paper's tables and figures, `all`, and what goes beyond the paper."""
     exhibits = [exhibit for exhibit in all_exhibits() if exhibit.kind != "plot"]
     of_paper = [exhibit for exhibit in exhibits if exhibit.of_paper and exhibit.profile is None]
-    beyond = sorted((exhibit for exhibit in exhibits if exhibit not in of_paper), key=lambda e: e.profile is None)
-    return [*map(exhibit_command, of_paper), every, *map(exhibit_command, beyond)]
+    others = sorted((exhibit for exhibit in exhibits if exhibit not in of_paper), key=lambda e: e.profile is None)
+    return [*map(exhibit_command, of_paper), every, *map(exhibit_command, others)]
 
 
 def plot_commands() -> list[click.Command]:

@@ -22,8 +22,8 @@ from benchmark.cli.execution import (
     say_weights,
     train,
 )  # fmt: skip
-from benchmark.cli.options import OneOf, Options, run_options, selection_of
-from benchmark.errors import COMPLETE, FAILED, INCOMPLETE
+from benchmark.cli.options import OneOf, run_options, selection_of
+from benchmark.errors import COMPLETE, INCOMPLETE
 from benchmark.exhibits.base import all_exhibits
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 @click.command
 @shared.selection
+@shared.epochs
 @shared.place
 @shared.jobs
 @shared.dry_run
@@ -39,13 +40,15 @@ if TYPE_CHECKING:
 @click.option("--sweep", metavar="KEY=A,B,C", help="Train every value of a setting, then write a table and a plot.")
 @click.option("--keep-model", is_flag=True, help="Store the trained models; see `predict` and `labels`.")
 @click.option("--retry-diverged", is_flag=True, help="Train diverged runs again (the same seed diverges again).")
-@click.option("--no-wait", is_flag=True, help="Do not wait for runs that other processes train.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for runs that other processes are training.")
 @click.option("--shutdown-timeout", type=click.IntRange(1), metavar="SECONDS",
               help="Seconds allowed for checkpoints after Ctrl-C or SIGTERM (default: 7, on GPUs 30).")  # fmt: skip
 @click.option("--backend", type=OneOf(("local", "dask")), default="local", show_default=True,
-              help="Worker processes of this machine, or of a dask cluster.")  # fmt: skip
+              help="Where to train: on this machine or on a dask cluster.")  # fmt: skip
 @click.option("--scheduler", metavar="ADDRESS", help="Address of the dask cluster, for example tcp://host:8786.")
-@click.option("--track", type=OneOf(("tensorboard", "wandb")), help="Also record curves there (extra `track`).")
+@click.option(
+    "--track", type=OneOf(("tensorboard", "wandb")), help="Also log the curves to this tracker (extra `track`)."
+)
 @shared.checkpoint_seconds
 def run(sweep: str | None, **options: Any) -> int:
     """Train a grid of methods, datasets and seeds."""
@@ -53,8 +56,7 @@ def run(sweep: str | None, **options: Any) -> int:
     if sweep:
         return tables.sweep(options, selection, sweep)
     announce(options, "Training", selection)
-    code = report_failures(train(options, selection, selection.specs()), options["quiet"])
-    return FAILED if selection.unusable else code
+    return report_failures(train(options, selection, selection.specs()), options["quiet"])
 
 
 @click.command
@@ -73,32 +75,29 @@ def run(sweep: str | None, **options: Any) -> int:
 @shared.dry_run
 @shared.hidden_quiet
 def estimate(what: str, by_method: bool, **options: Any) -> int:
-    """Measure what a table, figure or `run` costs on this machine.
+    """Measure time and memory of a table, a figure or `run` on this machine.
 
     WHAT is the name of a table, figure or plot, `run` or `all` (default: table2).
     """
     from benchmark.store import Store
 
-    exhibits = tables.every_one() if what == "all" else tables.with_defaults()
-    requested = {exhibit: own for exhibit, own in exhibits.items() if what in (exhibit.name, "all")}
-    given: Options = options
-    if len(requested) == 1:
-        given = tables.under_its_profile(options, *next(iter(requested.items())))
-    selection = tables.with_usual_datasets(selection_of(given), given, requested)
-    announce(given, f"Estimate for {what}", selection)
+    requested: tables.Requested = {exhibit: exhibit.Options() for exhibit in all_exhibits() if exhibit.name == what}
+    requested = tables.every_one() if what == "all" else requested
+    selection, _ = tables.selection_for(options, requested)
+    announce(options, f"Estimate for {what}", selection)
     needs = tables.needs_of(requested, selection).values()
     specs = [spec for need in needs for spec in need.specs] if requested else selection.specs()
     sets = [spec for need in needs for spec in need.sets]
-    place = run_options(given)
-    plan, slots = Store(place.results).status(specs), checked_devices(given)
+    place = run_options(options)
+    plan, slots = Store(place.results).status(specs), checked_devices(options)
     print(f"{plan_line(plan, f'{len(slots)} × {slots[0]}')}.", flush=True)
-    missing = say_missing(given, (*plan.todo, *sets))
-    if given["dry_run"]:
+    missing = say_missing(options, (*plan.todo, *sets))
+    if options["dry_run"]:
         return COMPLETE
     from benchmark.runner.estimate import measure_all, tasks_of  # needs torch
 
-    say_weights(given, plan.todo)
-    costs, problems = measure_all(tasks_of(plan.todo, sets), place, missing, given["quiet"])
+    say_weights(options, plan.todo)
+    costs, problems = measure_all(tasks_of(plan.todo, sets), place, missing, options["quiet"])
     notes = (*estimate_notes(costs, slots, missing), *problems)
     print(to_text(estimate_table(costs, by_method, notes)), end="")
     return INCOMPLETE if problems else COMPLETE
@@ -139,13 +138,13 @@ def estimate_notes(costs: Sequence[Cost], slots: Sequence[str], missing: Collect
 @shared.selection
 @shared.place
 @shared.jobs
-@shared.out_option("Folder of the cards (default: results/cards).", metavar="FOLDER")
+@shared.out_option("Folder for the cards (default: results/cards).", metavar="FOLDER")
 @shared.hidden_quiet
 @shared.checkpoint_seconds
 def candidates(out: Path | None, **options: Any) -> int:
-    """Build or inspect candidate sets, with a data card of each.
+    """Build candidate sets and write a data card for each.
 
-    Without --seeds it takes the first seed of the profile.
+    Without --seeds, only those of the profile's first seed.
     """
     from benchmark.exhibits.parts import card
     from benchmark.runner.candidate_sets import selected_sets, set_specs

@@ -16,23 +16,21 @@ from benchmark.analysis.table import NONE, aligned
 from benchmark.cli import options as shared
 from benchmark.cli.execution import announce, train
 from benchmark.cli.options import OneOf, selection_of
-from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, UsageError, warn
+from benchmark.errors import COMPLETE, INCOMPLETE, warn
 from benchmark.files import atomic_write, check_out
 from benchmark.tuning import (
     LR,
     WEIGHT_DECAY,
     Cell,
-    Cells,
     Grid,
-    cells_by_dataset,
+    cells_of,
     check_held_out,
     check_overrides,
-    check_recorded,
     entries_of,
     entry_of,
     grid_of,
     in_words,
-    merged,
+    merge_entries,
     score_texts,
     search,
     to_toml,
@@ -44,25 +42,15 @@ if TYPE_CHECKING:
     from benchmark.runner.options import Outcome
 
 
-class Criterion(OneOf):
-    """A rule for choosing settings; one that would read test labels is refused."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value.startswith("test") or value in ("accuracy", "oracle", "last"):
-            raise UsageError(
-                f"--select {value}: test accuracy is never used to choose settings; take one of {', '.join(self.choices)}."
-            )
-        return super().convert(value, param, ctx)
-
-
 @click.command
 @shared.selection
+@shared.epochs
 @click.option("--grid", multiple=True, metavar="KEY=A,B",
               help="Values of a setting: cel.alpha=0.1,0.5,1 (repeatable; all combinations). `full` (default): the CEL "
                    "paper's 18 points; `small`: 5 learning rates.")  # fmt: skip
 @click.option("--lr", metavar="A,B", help="Short for --grid train.lr=A,B.")
 @click.option("--weight-decay", metavar="A,B", help="Short for --grid train.weight_decay=A,B.")
-@click.option("--select", type=Criterion(tuple(TITLES)), default=ONE_SE, show_default=True,
+@click.option("--select", type=OneOf(tuple(TITLES)), default=ONE_SE, show_default=True,
               help="Rule on held-out rows (AA: approximated accuracy, CR: covering rate): "
                    + "; ".join(f"{name}: {title}" for name, title in TITLES.items()) + ".")  # fmt: skip
 @shared.out_option("TOML file for --profile (default: results/tuned-<profile>.toml).")
@@ -92,68 +80,41 @@ def tune(
     earlier = entries_of(path, base)
     announce(options, f"Tuning by {TITLES[select]}", selection)
     if options["dry_run"]:
-        train_points(options, selection, cells_by_dataset(selection, axes), select, {})
+        train_points(options, selection, cells_of(selection, axes), select, {})
         return COMPLETE
-    cells, grids = searched(options, selection, axes, select, path)
-    return write(options, selection, cells, grids, select, (path, base, earlier))
+    cells = search_grid(options, selection, axes, select, path)
+    print(table(cells, select))
+    report_unused(cells)
+    winners = [cell for cell in cells if cell.scored] or cells[:1]  # `entry_of` refuses a cell without a score
+    warn_of_edges(cells, select)
+    when = f"{conditions(selection)}, {datetime.now(UTC).date().isoformat()}"
+    with shared.writing(path):
+        atomic_write(path, to_toml(base, merge_entries(earlier, [entry_of(cell, select, when) for cell in winners])))
+    print(f"Written: {path}; use it as --profile {path}")
+    unfinished = any(point.state not in ("done", "diverged") for cell in cells for point in cell.points)
+    return INCOMPLETE if unfinished or len(winners) < len(cells) else COMPLETE
 
 
-def searched(
-    options: Any, selection: Selection, axes: Grid, rule: str, out: Path | None = None
-) -> tuple[Cells, dict[str, Grid]]:
-    """Train a grid and return its scored cells and the grid, by dataset; learning rates are extended at the edges.
+def search_grid(options: Any, selection: Selection, axes: Grid, rule: str, out: Path | None = None) -> list[Cell]:
+    """Train a grid and return its cells with scores; learning rates are extended at the edges.
 
     Before anything is trained, data without held-out rows are refused, and then an `out` that cannot be written.
     """
-    cells = cells_by_dataset(selection, axes)
-    check_held_out([cell for group in cells.values() for cell in group], options["data"])
+    check_held_out(cells_of(selection, axes), options["data"])
     if out is not None:
         check_out(out)
     failures: dict[str, Outcome] = {}
-    return search(selection, axes, cells, rule, lambda cells: train_points(options, selection, cells, rule, failures))
+    return search(selection, axes, rule, lambda cells: train_points(options, selection, cells, rule, failures))
 
 
-def train_points(options: Any, selection: Selection, cells: Cells, rule: str, failures: dict[str, Outcome]) -> Cells:
+def train_points(
+    options: Any, selection: Selection, cells: list[Cell], rule: str, failures: dict[str, Outcome]
+) -> list[Cell]:
     """Train what is missing of these grids and return them with scores; failures are collected by digest."""
-    specs = [spec for group in cells.values() for cell in group for point in cell.points for spec in point.specs]
-    check_recorded(options["results"], specs)
+    specs = [spec for cell in cells for point in cell.points for spec in point.specs]
     progress = train(options, selection, [spec for spec in specs if spec.digest not in failures])
     failures |= {spec.digest: outcome for spec, outcome in progress.outcomes if outcome.status != "done"}
-    return {
-        dataset: [with_scores(cell, options["results"], rule, failures) for cell in group]
-        for dataset, group in cells.items()
-    }
-
-
-def write(
-    options: Any,
-    selection: Selection,
-    groups: Cells,
-    grids: dict[str, Grid],
-    rule: str,
-    target: tuple[Path, str, list[dict[str, Any]]],
-) -> int:
-    """Print the choices, write them as a profile, and return the exit code."""
-    path, base, earlier = target
-    cells = [cell for group in groups.values() for cell in group]
-    print(table(cells, rule))
-    report_unused(cells)
-    if not any(cell.best(rule) for cell in cells):
-        raise CandidError("Nothing could be selected: no point of the grid has a score on held-out candidate labels.")
-    warn_of_edges(cells, rule)
-    when = f"{described(selection)}{datetime.now(UTC).date().isoformat()}"
-    entries = []
-    for dataset, group in groups.items():
-        for cell in group:
-            own = {name: values for name, values in grids[dataset].items() if name in cell.points[0].values}
-            how = "; ".join(f"{key.removeprefix('train.')} {', '.join(values)}" for key, values in own.items())
-            best = cell.best(rule)
-            entries += [entry_of(cell, best, rule, f"grid {how}, {when}")] if best else []
-    with shared.writing(path):
-        atomic_write(path, to_toml(base, merged(earlier, entries)))
-    print(f"Written: {path}; use it as --profile {path}")
-    unfinished = any(point.state not in ("done", "diverged") for cell in cells for point in cell.points)
-    return INCOMPLETE if unfinished or selection.unusable or len(entries) < len(cells) else COMPLETE
+    return [with_scores(cell, options["results"], rule, failures) for cell in cells]
 
 
 def warn_of_reported(selection: Selection) -> None:
@@ -201,7 +162,7 @@ def report_unused(cells: Sequence[Cell]) -> None:
 
 
 def warn_of_edges(cells: Sequence[Cell], rule: str) -> None:
-    """Name the choices that are the smallest or largest number of their grid: a better one may lie beyond it."""
+    """Warn of choices that are the smallest or largest value of their grid: a better one may lie beyond it."""
     edges: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         best = cell.best(rule)
@@ -217,8 +178,8 @@ def warn_of_edges(cells: Sequence[Cell], rule: str) -> None:
         warn(f"{value} is {which} of the grid, a better one may lie beyond it: {', '.join(names)}")
 
 
-def described(selection: Selection) -> str:
-    """Return the conditions of the choice, for its source line."""
-    seeds = f"seed{'s' if len(selection.seeds) > 1 else ''} {', '.join(map(str, selection.seeds))}, "
-    changes = ", ".join(f"{o.scope}.{o.key}={o.text}" for o in selection.overrides)
-    return seeds + (f"with {changes}, " if changes else "")
+def conditions(selection: Selection) -> str:
+    """Return seeds and overrides of the search, for the source of its choices."""
+    seeds = f"seed{'s' if len(selection.seeds) > 1 else ''} {', '.join(map(str, selection.seeds))}"
+    changes = ", ".join(f"{override.name}={override.text}" for override in selection.overrides)
+    return seeds + (f", with {changes}" if changes else "")

@@ -38,23 +38,26 @@ class OptimizerChoice:
 
 
 def cosine(lr: float, epoch: float, epochs: int, lr_min: float | None = None) -> float:
-    """lr_min + (lr − lr_min)(1 + cos(π e/E))/2, lr_min = lr/1000 unless given."""
+    """Return lr_min + (lr − lr_min)(1 + cos(π e/E))/2, with lr_min = lr/1000 unless given."""
     floor = lr / 1000 if lr_min is None else lr_min
     return floor + (lr - floor) * (1 + math.cos(math.pi * epoch / epochs)) / 2
 
 
 def step_decay(lr: float, epoch: int, rate: float, every: float) -> float:
-    """lr · rate^⌊e/every⌋ (PRODEN's release)."""
+    """Return lr · rate^⌊e/every⌋, as PRODEN's release."""
     return lr * rate ** math.floor(epoch / every)
 
 
 def exponential(lr: float, epoch: float, rate: float, every: float) -> float:
-    """lr · rate^(e/every) with true division (LWS's release)."""
+    """Return lr · rate^(e/every) with true division, as LWS's release."""
     return lr * rate ** (epoch / every)
 
 
 def one_cycle(lr: float, step: int, steps: int) -> Rates:
-    """torch's OneCycleLR at its defaults: up from lr/25 in 30 % of the steps, down to lr/250,000; momentum .95 → .85 → .95."""
+    """Return the rates of torch's OneCycleLR at its defaults.
+
+    The learning rate rises from lr/25 in 30 % of the steps and falls to lr/250,000; momentum goes .95 → .85 → .95.
+    """
     top = 0.3 * steps - 1  # the step of the highest rate; torch counts it as a float
     start, end = lr / 25, lr / 25 / 1e4
 

@@ -54,9 +54,9 @@ ENTRY_TABLES = ("settings", *VALUE_TABLES)
 DATA_KEYS = (*ENTRY_TABLES, *fields_of(Data))
 
 
-def profile_name(given: str) -> str:
-    """Return the name that runs record: for a profile that was given as a file, its stem."""
-    return Path(given).stem if given.endswith(".toml") else given
+def profile_name(name: str) -> str:
+    """Return the name that runs record: the stem of a profile given as a file."""
+    return Path(name).stem if name.endswith(".toml") else name
 
 
 def profile_names() -> list[str]:
@@ -108,29 +108,29 @@ def _check_table(place: str, table: Mapping[str, Any], keys: Collection[str], ta
             raise UsageError(f"{place}: '{key}' must be text, not {value!r}.")
 
 
-def _read_profile(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
+def _read_profile(name: str, including: tuple[str, ...]) -> dict[str, Any]:
     path = Path(name) if name.endswith(".toml") else PROFILES / f"{name}.toml"
     if len(name) > LONGEST_PATH or not path.is_file():
         names = profile_names()
         raise UsageError(
             f"Unknown profile '{name[:80]}'.{did_you_mean(name, names)} Known: {', '.join(names)}, or a .toml file."
         )
-    if str(path) in seen:
+    if str(path) in including:
         raise UsageError(f"Profile {path} includes itself.")
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(f"Profile {path} is not valid TOML: {error}") from None
     _check(f"Profile {profile_name(name)}", content)
-    merged: dict[str, Any] = {}
+    whole: dict[str, Any] = {}
     for included in content.pop("include", []):
-        _merge(merged, _read_profile(included, (*seen, str(path))))
-    _merge(merged, content)
-    return merged
+        _merge(whole, _read_profile(included, (*including, str(path))))
+    _merge(whole, content)
+    return whole
 
 
 def _merge(into: dict[str, Any], new: Mapping[str, Any]) -> None:
-    """Tables merge key by key, [[values]] append, everything else replaces."""
+    """Merge tables key by key, append [[values]] and replace everything else."""
     for key, value in new.items():
         if isinstance(value, dict) and isinstance(into.get(key), dict):
             _merge(into[key], value)

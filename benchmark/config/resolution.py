@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmark.config.profile import VALUE_TABLES, Profile
 from benchmark.config.sections import AUTO, SECTIONS, Data, Views, check_key, fields_of, fit, identifying
-from benchmark.config.spec import RunConfig, RunSpec, digest_of, file_digest, label_of
+from benchmark.config.spec import RunSpec, digest_of, file_digest, label_of
 from benchmark.errors import UsageError, did_you_mean
 from datasets import registry
 from datasets.candidates.generators import GENERATORS
@@ -40,6 +40,12 @@ class Override:
     @property
     def name(self) -> str:
         return f"{self.scope}.{self.key}"
+
+    @classmethod
+    def of(cls, name: str, text: str) -> Override:
+        """Return the override of `scope.key`."""
+        scope, _, key = name.partition(".")
+        return cls(scope, key, text)
 
     @classmethod
     def parse(cls, argument: str, catalogue: Catalogue) -> Override:
@@ -84,7 +90,7 @@ def resolve(
     """Return the exact configuration of one run. `variant` sets fields of the method, as ablations and sweeps do."""
     own = own_data(dataset)
     settings: Settings = {name: fields_of(section) for name, section in SECTIONS.items()} | {"method": entry.config}
-    defaults = {f"{section}.{key}": s.default for section, known in settings.items() for key, s in known.items()}
+    defaults = {f"{section}.{key}": s.default for section, fields in settings.items() for key, s in fields.items()}
     values = defaults | _dataset_defaults(dataset)
     provenance: dict[str, str] = {}
     changes: dict[str, Any] = {}  # what differs from the profile's plain method: the label
@@ -103,7 +109,7 @@ def resolve(
     for override in overrides:
         if override.scope == "dataset":
             values[override.name] = changes[override.name] = literal(override.text)
-        elif override.scope in (*SECTIONS, "method", entry.name):  # what is meant for another method is passed over
+        elif override.scope in (*SECTIONS, "method", entry.name):  # overrides of other methods are ignored
             section = override.scope if override.scope in SECTIONS else "method"
             name, place = f"{section}.{override.key}", f"--set {override.name}"
             check_key(f"{place}: method {entry.name}", override.key, settings[section])
@@ -119,7 +125,7 @@ def resolve(
             values["backbone.normalisation"] = pretrained.normalisation(values["backbone.name"])
         if values["backbone.normalisation"]:
             provenance["backbone.normalisation"] = f"the weights of {values['backbone.name']}"
-    if not GENERATORS[values["data.generator"]].annotator:  # a run without one is the run that says nothing of it
+    if not GENERATORS[values["data.generator"]].annotator:  # without an annotator its settings have no effect
         for name in [name for name in values if name.startswith("annotator.")]:
             values[name] = usual[name]
             if changes.pop(name, None) is not None:
@@ -132,14 +138,14 @@ def resolve(
             f"{different[0]} is for candidate sets that are made, and {own['name']} brings its own; "
             f"choose a generator, for example --set data.generator=uniform, or other data."
         )
-    if values["data.seed"] == seed:  # the run's own, so it is the run that says nothing of it
+    if values["data.seed"] == seed:  # the default, written out
         values["data.seed"] = -1
         changes.pop("data.seed", None)
     return _spec(profile.name, entry, dataset, own, seed, values, provenance, changes)
 
 
 def _profile_values(profile: Profile, entry: Entry, dataset: str, name: str) -> Iterator[tuple[str, Any, str]]:
-    """Yield name, value and source of what a profile says about a run, later ones winning; no source: the dataset's."""
+    """Yield the name, value and source of each setting of a profile for a run; later ones win. "" is the dataset's own."""
     source, names = f"profile {profile.name}", (dataset, name)
     for section, table in (("train", profile.train), ("views", profile.views)):
         yield from ((f"{section}.{key}", value, source) for key, value in table.items())
@@ -201,13 +207,13 @@ def _spec(
     provenance: dict[str, str],
     changes: dict[str, Any],
 ) -> RunSpec:
-    """Return the run of these values: files enter it by their content, and `paths` says where they lie here."""
+    """Return the run of these values: files enter it by their SHA-256, and `paths` has their places on this machine."""
     tables: dict[str, dict[str, Any]] = {section: {} for section in (*SECTIONS, "method", "dataset")}
     for name, value in values.items():
         section, _, key = name.partition(".")
         tables[section][key] = value
     weights, sha256 = values["backbone.weights"], own.get("sha256", "")
-    paths = {  # absolute: a worker elsewhere may stand in another folder
+    paths = {  # absolute, because workers may run in another folder
         "weights": str(Path(weights).resolve()) if weights else "",
         "dataset": str(Path(dataset).expanduser().resolve()) if sha256 else dataset,
         "plugin": "" if entry.built_in else str(entry.file.resolve()),
@@ -219,7 +225,9 @@ def _spec(
         if file:
             paths[path] = file
             changes |= {name: tables[section][key].partition("#")[0]} if name in changes else {}
-    config = RunConfig(
+    changes = {name.removeprefix("method."): value for name, value in changes.items()}
+    shown = changes | ({"backbone.weights": Path(weights).name} if "backbone.weights" in changes else {})
+    return RunSpec(
         method=entry.name,
         method_config=identifying(tables["method"], entry.config),
         method_source=source_digest(entry),  # an edited plug-in is another method
@@ -228,10 +236,12 @@ def _spec(
         dataset_sha256=sha256,
         seed=seed,
         **{name: section(**tables[name]) for name, section in SECTIONS.items()},
+        profile=profile,
+        label=label_of(entry.name, shown),
+        provenance=provenance,
+        overrides=changes,
+        paths=paths,
     )
-    changes = {name.removeprefix("method."): value for name, value in changes.items()}
-    shown = changes | ({"backbone.weights": Path(weights).name} if "backbone.weights" in changes else {})
-    return RunSpec(profile, label_of(entry.name, shown), config, provenance, changes, paths)
 
 
 def source_digest(entry: Entry) -> str:

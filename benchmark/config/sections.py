@@ -46,7 +46,7 @@ def setting(default: Any, rule: Rule | None = None, added: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class Train:
-    """Training of the networks: the same for every method of a table unless a [[values]] entry says otherwise."""
+    """Training of the networks: the same for every method of a table unless a [[values]] entry sets another value."""
 
     epochs: int = setting(500, AT_LEAST_ONE)
     batch: int = setting(128, Rule(lambda value: value >= 2, "at least 2, because batch norm needs two samples"))
@@ -109,14 +109,14 @@ class Backbone:
     adapter: int = setting(256, AT_LEAST_ONE, added=True)  # its width
 
 
-AUTO = "auto"  # what own data have where nothing is said: a small network for small pictures, else their encoder
+AUTO = "auto"  # the default of the user's own data: a small network for small images, else their encoder
 
 
 @dataclass(frozen=True)
 class Annotator:
     """The clean-label network whose mistakes become instance-dependent candidates."""
 
-    network: str = ""  # empty: the dataset's own encoder, whatever the run uses; auto: small for small pictures
+    network: str = ""  # empty: the dataset's own encoder, whatever the run uses; auto: a small one for small images
     epochs: int = setting(10, AT_LEAST_ONE)
     batch: int = setting(128, Rule(lambda value: value >= 2, "at least 2"))
     lr: float = 0.05
@@ -172,7 +172,7 @@ def check_key(place: str, key: str, keys: Collection[str]) -> None:
 
 
 def fit(place: str, check: Callable[[Any], Any], value: Any) -> Any:
-    """Return what `check` makes of a value; UsageError that says where the value stands and what would be allowed."""
+    """Return the checked value; UsageError that names its place and what is allowed."""
     try:
         return check(value)
     except ValueError as error:

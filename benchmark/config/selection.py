@@ -32,21 +32,21 @@ class Selection:
     datasets: tuple[str, ...]
     seeds: tuple[int, ...]
     overrides: tuple[Override, ...]
-    apart: tuple[str, ...] = ()  # extensions that nobody named one by one: shown below the rest and not ranked
-    unusable: tuple[str, ...] = ()  # broken plug-ins and methods, a sentence each; the others go on without them
-
-    def known_as(self, method: str) -> str:
-        """Return the name of a method that is written in any case, or as tables print it."""
-        return as_known((method,), self.catalogue.entries.values())[0]
+    apart: tuple[str, ...] = ()  # extensions selected by `all` only: shown below the rest and not ranked
 
     def entry(self, name: str) -> Entry:
+        """Return a method; UsageError if it is unknown or its file cannot be read."""
         try:
             return self.catalogue.get(name)
         except MethodError as error:
-            raise UsageError(str(error)) from None
+            raise UsageError(f"{error}{did_you_mean(name, self.catalogue.entries)}") from None
 
     def source(self, name: str) -> Source:
-        return source_of(name)
+        """Return the dataset of that name or path; UsageError with a suggestion if there is none."""
+        try:
+            return data_registry.get(name)
+        except DataError as error:
+            raise UsageError(f"{error}{did_you_mean(name, data_registry.SOURCES)}") from None
 
     @property
     def altered(self) -> str:
@@ -114,9 +114,8 @@ def select(
     plugins: Sequence[str] = (),
     settings: Sequence[str] = (),
     epochs: int | None = None,
-    eval_every: int | None = None,
 ) -> Selection:
-    """Check what the command line says and return the profile, restricted and overridden by it.
+    """Check the command line and return the profile, restricted and overridden by it.
 
     `methods`, `datasets` and `seeds` are comma lists, None for the profile's own; the method `all` adds the profile's
     extensions. `settings` are scope.key=value.
@@ -135,12 +134,10 @@ def select(
     if plugins and methods is None:  # a plug-in named on the command line takes part
         own = [e.name for e in catalogue.entries.values() if not e.built_in]
         names = (*names, *(n for n in own if n not in names))
-    names, unusable = _without_broken(names, catalogue)
     sets = as_known(_words(datasets, "--datasets"), data_registry.SOURCES.values()) or chosen_profile.datasets
     overrides = [Override.parse(text, catalogue) for text in settings]
-    for key, value in (("epochs", epochs), ("eval_every", eval_every)):
-        if value is not None:
-            overrides.append(Override("train", key, str(value)))
+    if epochs is not None:
+        overrides.append(Override("train", "epochs", str(epochs)))
     selection = Selection(
         chosen_profile,
         catalogue,
@@ -149,13 +146,9 @@ def select(
         _seeds(seeds) or chosen_profile.seeds,
         tuple(overrides),
         tuple(name for name in chosen_profile.extensions if name in names and name not in words),
-        unusable,
     )
     check_overrides(overrides, [selection.entry(name) for name in names])
-    try:
-        _check_datasets(selection)
-    except DataError as error:
-        raise UsageError(str(error)) from None
+    _check_datasets(selection)
     _check_use(selection)
     return selection
 
@@ -174,19 +167,11 @@ def _check_use(selection: Selection) -> None:
             raise UsageError(f"--set {override.name}={override.text} changes nothing: {reasons[override.scope]}.")
 
 
-def source_of(name: str) -> Source:
-    """Return the dataset of that name or path; of an unknown one the error suggests names that are close."""
-    try:
-        return data_registry.get(name)
-    except DataError as error:
-        raise UsageError(f"{error}{did_you_mean(name, data_registry.SOURCES)}") from None
-
-
 def _check_datasets(selection: Selection) -> None:
     """Check the datasets' own settings, the keyword arguments of `load`; each name is one dataset's alone in results."""
     paths = {name: name for name in data_registry.SOURCES}
     for path in selection.datasets:
-        source = source_of(path)
+        source = selection.source(path)
         if paths.setdefault(source.name, path) != path:
             raise UsageError(f"{path} would be called '{source.name}', as {paths[source.name]} already is; rename it.")
         settings = {name: Setting(str(p.annotation), p.default) for name, p in settings_of(source).items()}
@@ -201,27 +186,9 @@ def _check_datasets(selection: Selection) -> None:
                 fit(f"Dataset {source.name}, setting {key}", settings[key].check, value)
 
 
-def _without_broken(names: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names that can be run, and why others cannot. A name that nothing explains is wrong usage."""
-    reasons: list[str] = []
-    usable = []
-    for name in names:
-        try:
-            usable.append(catalogue.get(name).name)
-        except MethodError as error:
-            stems = [Path(path).stem.replace("_", "-") for path in catalogue.broken]
-            if name not in stems and not reasons:
-                raise UsageError(f"{error}{did_you_mean(name, catalogue.entries)}") from None
-            if not any(reason in str(error) for reason in reasons):
-                reasons.append(str(error))
-    if not usable:
-        raise UsageError(" ".join(reasons))
-    return tuple(usable), tuple(reasons)
-
-
-def as_known(words: Sequence[str], known: Iterable[Entry | Source]) -> tuple[str, ...]:
+def as_known(words: Sequence[str], entries: Iterable[Entry | Source]) -> tuple[str, ...]:
     """Return names that are written in any case or as tables print them: PRODEN is proden, CIFAR-100 cifar100."""
-    by_name = {text.lower(): one.name for one in known for text in (one.title, one.name)}
+    by_name = {text.lower(): one.name for one in entries for text in (one.title, one.name)}
     return _once(by_name.get(word.lower(), word) for word in words)
 
 
@@ -239,7 +206,7 @@ def _words(text: str | None, option: str) -> tuple[str, ...]:
         return ()
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     if not words:
-        raise UsageError(f"{option} names nothing; write a comma list, for example {option} cel,proden.")
+        raise UsageError(f"{option} is empty; write a comma list, for example {option} cel,proden.")
     return words
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from benchmark.config import sections as typed
 from benchmark.config.sections import SECTIONS, Annotator, Backbone, Data, Train, Views
 from benchmark.errors import UsageError
-from methods.networks.names import DIGEST, file_digest_of
+from methods.networks.names import file_digest_of
 
 SCHEMA = 1  # of run.json and metrics.jsonl
 
@@ -35,8 +35,8 @@ def identity_of(config_digest: str, candidates_sha256: str) -> str:
 
 
 @dataclass(frozen=True)
-class RunConfig:
-    """Everything that decides the numbers of a run."""
+class RunSpec:
+    """One run: everything that decides its numbers, then its names and the paths of its files on this machine."""
 
     method: str
     method_config: dict[str, Any] = field(hash=False)  # the fields of the method's Config
@@ -50,6 +50,14 @@ class RunConfig:
     method_source: str = ""  # SHA-256 of a plug-in's file; files of the tree are versioned by the commit
     dataset_sha256: str = ""  # of the user's own data
     views: Views = field(default_factory=Views)
+
+    # None of these enters the identity.
+    profile: str = ""
+    label: str = ""  # see `label_of`
+    provenance: dict[str, str] = field(hash=False, default_factory=dict)
+    overrides: dict[str, Any] = field(hash=False, default_factory=dict)
+    paths: dict[str, str] = field(hash=False, default_factory=dict)  # on this machine: plugin, weights, dataset, …
+    purpose: str = ""  # "tuning" of the runs of a grid search, which are no results
 
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as run.json and the identity have it."""
@@ -68,14 +76,17 @@ class RunConfig:
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Read it back from run.json; ValueError for what this version of the program would not write."""
+    def from_json(cls, values: Mapping[str, Any], **names: Any) -> RunSpec:
+        """Read a configuration back from run.json; ValueError for what this version of the program would not write.
+
+        `names` are fields that are not part of the configuration.
+        """
         try:
             dataset = dict(values["dataset"])
             name, sha256, settings = dataset.pop("name"), dataset.pop("sha256", ""), dataset.pop("settings")
             method = values["method"]
-            given = {section: dataset if section == "data" else values.get(section, {}) for section in SECTIONS}
-            config = cls(
+            tables = {section: dataset if section == "data" else values.get(section, {}) for section in SECTIONS}
+            spec = cls(
                 method=method["name"],
                 method_config=dict(method["config"]),
                 method_source=method.get("source", ""),
@@ -83,13 +94,14 @@ class RunConfig:
                 dataset_sha256=sha256,
                 dataset_settings=dict(settings),
                 seed=values["seed"],
-                **{section: SECTIONS[section](**given[section]) for section in SECTIONS},
+                **{section: SECTIONS[section](**tables[section]) for section in SECTIONS},
+                **names,
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"its configuration is of another version of the program ({error})") from None
-        if digest_of(config.to_json()) != digest_of(values):
+        if spec.digest != digest_of(values):
             raise ValueError("its configuration is of another version of the program")
-        return config
+        return spec
 
     def check(self) -> None:
         """Raise ValueError for a value of a wrong type or out of its range."""
@@ -97,6 +109,37 @@ class RunConfig:
             values = dataclasses.asdict(getattr(self, name))
             for key, setting in typed.fields_of(section).items():
                 setting.check(values[key])
+
+    @property
+    def data_seed(self) -> int:
+        """Seed of candidate sets, held-out rows and split; initialisation, order and views follow the run's seed."""
+        return self.seed if self.data.seed < 0 else self.data.seed
+
+    @functools.cached_property  # every count of a plan asks for it
+    def digest(self) -> str:
+        """SHA-256 of the configuration in canonical JSON."""
+        return digest_of(self.to_json())
+
+    def weight_file(self) -> str:
+        """Return the file that replaces published weights, or ""; UsageError if it changed since the plan."""
+        path = self.paths.get("weights", "")
+        check_unchanged(path, self.backbone.weights)
+        return path
+
+    def network_file(self) -> str:
+        """Return `FILE.py:CLASS` of a network of the user's, or ""; UsageError if it changed since the plan."""
+        named = self.paths.get("network", "")
+        check_unchanged(named.rpartition(":")[0], file_digest_of(self.backbone.name))
+        return named
+
+    @property
+    def runs_user_code(self) -> bool:
+        """Return whether the run executes a file of the user: a plug-in or a network."""
+        return any(self.paths.get(key) for key in ("plugin", "network", "annotator"))
+
+    def with_train(self, **changes: Any) -> RunSpec:
+        """Return the same run with other training settings."""
+        return dataclasses.replace(self, train=dataclasses.replace(self.train, **changes))
 
 
 def values_by_source(config: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -115,7 +158,7 @@ def values_by_source(config: Mapping[str, Any], provenance: Mapping[str, Any]) -
 def _sections(stored: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the typed sections with every field; of another version of the program, the fields that are stored."""
     try:
-        whole = RunConfig.from_json(config)
+        whole = RunSpec.from_json(config)
     except ValueError:
         data = {k: v for k, v in stored.get("dataset", {}).items() if k not in ("name", "settings", "sha256")}
         return {"data": data} | {key: stored[key] for key in SECTIONS if key in stored}
@@ -128,98 +171,10 @@ def label_of(method: str, overrides: Mapping[str, Any]) -> str:
     return f"{method}[{','.join(words)}]" if overrides else method
 
 
-@dataclass(frozen=True)
-class RunSpec:
-    """One run: its configuration, what it is called, and where its files lie here."""
-
-    profile: str
-    label: str  # see `label_of`
-    config: RunConfig
-    provenance: dict[str, str] = field(hash=False, default_factory=dict)
-    overrides: dict[str, Any] = field(hash=False, default_factory=dict)
-    paths: dict[str, str] = field(hash=False, default_factory=dict)  # plugin, weights, dataset: where files lie here
-    purpose: str = ""  # "tuning" of the runs of a grid search, which are no results
-
-    @property
-    def method(self) -> str:
-        return self.config.method
-
-    @property
-    def dataset(self) -> str:
-        return self.config.dataset
-
-    @property
-    def seed(self) -> int:
-        return self.config.seed
-
-    @property
-    def data_seed(self) -> int:
-        """Seed of candidate sets, held-out rows and split; initialisation, order and views follow the run's seed."""
-        return self.seed if self.data.seed < 0 else self.data.seed
-
-    @property
-    def train(self) -> Train:
-        return self.config.train
-
-    @property
-    def data(self) -> Data:
-        return self.config.data
-
-    @property
-    def backbone(self) -> Backbone:
-        return self.config.backbone
-
-    @property
-    def annotator(self) -> Annotator:
-        return self.config.annotator
-
-    @functools.cached_property  # every count of a plan asks for it
-    def digest(self) -> str:
-        """SHA-256 of the configuration in canonical JSON."""
-        return digest_of(self.config.to_json())
-
-    def weight_file(self) -> str:
-        """Return the file that stands in for published weights, or nothing; refused if it is not the one of the plan."""
-        path = self.paths.get("weights", "")
-        if path and file_digest(path) != self.backbone.weights:
-            raise UsageError(f"{path} has changed since the runs were planned; give the command again.")
-        return path
-
-    def network_file(self) -> str:
-        """Return `FILE.py:CLASS` of a network of the user's, or nothing; refused if the file is not the one of the plan."""
-        return self._user_network("network", self.backbone.name)
-
-    def annotator_file(self) -> str:
-        """Return the same for the annotator's network."""
-        return self._user_network("annotator", self.annotator.network)
-
-    def _user_network(self, key: str, name: str) -> str:
-        named = self.paths.get(key, "")
-        path = named.rpartition(":")[0]
-        if named and file_digest_of(name) != file_digest(path)[:DIGEST]:
-            raise UsageError(f"{path} has changed since the runs were planned; give the command again.")
-        return named
-
-    @property
-    def runs_user_code(self) -> bool:
-        """Return whether the run executes a file of the user: a plug-in or a network."""
-        return any(self.paths.get(key) for key in ("plugin", "network", "annotator"))
-
-    def with_train(self, **changes: Any) -> RunSpec:
-        """Return the same run with other training settings."""
-        train = dataclasses.replace(self.train, **changes)
-        return dataclasses.replace(self, config=dataclasses.replace(self.config, train=train))
-
-    def plain(self) -> dict[str, Any]:
-        """Return plain values, for a process that may not have this program on its path."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_plain(cls, values: Mapping[str, Any]) -> RunSpec:
-        config = dict(values["config"])
-        for name, section in SECTIONS.items():
-            config[name] = section(**config[name])
-        return cls(**{**values, "config": RunConfig(**config)})
+def check_unchanged(path: str, digest: str) -> None:
+    """Raise UsageError if a file has another SHA-256 than when the runs were planned, of which `digest` is the beginning."""
+    if path and not (digest and file_digest(path).startswith(digest)):
+        raise UsageError(f"{path} has changed since the runs were planned; rerun the command.")
 
 
 def file_digest(path: str) -> str:

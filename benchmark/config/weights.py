@@ -17,16 +17,16 @@ SEE = "see `Weights` in docs/reproduce.md"
 
 @dataclass(frozen=True)
 class Weights:
-    """Published weights, or the file that stands in for them, and who of a plan starts from them."""
+    """Published weights, or the file that replaces them, and the encoders and annotators that start from them."""
 
     network: str
     file: str
     users: tuple[str, ...]
     instead: str  # the setting that does without them
 
-    def sentence(self, found: Whereabouts) -> str:
-        text = f"Weights of {self.network} for {', '.join(self.users)}: {found.words}"
-        return f"{text}." if found.here or found.reachable else f"{text}; {self.advice}."
+    def sentence(self, location: Whereabouts) -> str:
+        text = f"Weights of {self.network} for {', '.join(self.users)}: {location.words}"
+        return f"{text}." if location.here or location.reachable else f"{text}; {self.advice}."
 
     @property
     def advice(self) -> str:
@@ -44,7 +44,7 @@ def needed(specs: Iterable[RunSpec]) -> list[Weights]:
 
 
 def _starts(spec: RunSpec) -> Iterator[tuple[str, str, str, str]]:
-    """Network, weight file, who starts from it and what to set instead, for the encoder and the annotator of a run."""
+    """Yield network, weight file, user and the setting that does without them, for encoder and annotator of a run."""
     backbone, own = spec.backbone, registry.get(spec.paths.get("dataset") or spec.dataset).backbone
     encoder, file = backbone.name or own, spec.paths.get("weights", "")
     if backbone.pretrained or file:

@@ -98,19 +98,17 @@ class Inputs:
 
     @functools.cached_property
     def runs(self) -> pandas.DataFrame:
-        """Return the required runs under their labels; raise an error for unknown schemas."""
-        from benchmark.store import check_schema, run_frame
+        """Return the required runs under their labels."""
+        from benchmark.store import run_frame
 
-        frame = run_frame(self.store.planned(self.required.specs, self.required.labels))
-        check_schema(frame)
-        return frame
+        return run_frame(self.store.runs_of_plan(self.required.specs, self.required.labels))
 
     @functools.cached_property
     def epochs(self) -> pandas.DataFrame:
         """Return the epochs of the required runs under their labels."""
         from benchmark.store import epoch_frame
 
-        return epoch_frame(self.store.planned(self.required.specs, self.required.labels))
+        return epoch_frame(self.store.runs_of_plan(self.required.specs, self.required.labels))
 
     @property
     def remarks(self) -> list[str]:

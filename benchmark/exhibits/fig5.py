@@ -39,5 +39,5 @@ class Figure5(Exhibit):
     def make(self, inputs: Inputs, options: NoFlags) -> Figure:
         from benchmark.exhibits.parts.panels import sensitivity
 
-        defaults = inputs.selection.specs(["cel"], list(inputs.datasets)[:1])[0].config.method_config
+        defaults = inputs.selection.specs(["cel"], list(inputs.datasets)[:1])[0].method_config
         return inputs.with_status(sensitivity(inputs.points, self.titles, inputs.datasets, {"cel": "CEL"}, defaults))

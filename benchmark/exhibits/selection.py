@@ -91,14 +91,14 @@ def tuning_frame(inputs: Inputs) -> tuple[pd.DataFrame, list[str]]:
     own_seeds = selection.seeds if tuple(selection.seeds) != tuple(selection.profile.seeds) else ()
     rows, earlier = [], 0
     for run in inputs.store.tuning_runs():
-        if run.has_other_schema or run.status != "done":
+        if run.status != "done":
             continue
         document, seed = run.document, run.document["seed"]
         method = FEW if document["config"]["train"].get("few") == TRUE_LABELS else document["method"]
         if (method, document["dataset"]) not in plan:
             continue
         spec = plan[method, document["dataset"]]
-        usual, config = spec.config.to_json(), document["config"]
+        usual, config = spec.to_json(), document["config"]
         same = without_tuned(config) == without_tuned(usual)
         same &= config["train"].get("holdout") == (spec.train.holdout or HOLDOUT)
         if not same or (seed not in own_seeds if own_seeds else seed in selection.profile.seeds):

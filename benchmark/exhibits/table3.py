@@ -36,7 +36,7 @@ class Table3(Exhibit):
         accuracy: str = accuracy_flag()
         reference: str | None = reference_flag("the method that is compared with the others")
         test: str = flag("paired", "significance test over seeds", choices=tuple(TEST_NAMES))
-        from_paper: bool = flag(False, "re-derive it from the published Table 2")
+        from_paper: bool = flag(False, "derive it from the published Table 2, without runs", hidden=True)
 
     def required_runs(self, selection: Selection, options: Options) -> RequiredRuns:
         """Raise UsageError unless the reference has something to be compared with."""

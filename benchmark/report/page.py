@@ -32,7 +32,7 @@ from benchmark.analysis.contents import MAIN_KINDS, Contents, DatasetInfo, conte
 from benchmark.analysis.table import NONE, Table, row
 from benchmark.config.profile import Profile, load_profile, profile_name, profile_names
 from benchmark.config.selection import Selection, as_known, sources_of
-from benchmark.config.spec import RunConfig, RunSpec, values_by_source
+from benchmark.config.spec import RunSpec, values_by_source
 from benchmark.errors import CandidError, MissingRuns, UsageError
 from benchmark.exhibits.curves import titled
 from benchmark.exhibits.parts.cells import PUBLISHED_ROW, grid_of
@@ -110,7 +110,7 @@ def collect(
 
     `reference` is the method that is marked and compared with the others, instead of the usual one.
     """
-    catalogue, stored = discover(tuple(plugins)), Store(store.existing(results))
+    catalogue, stored = discover(tuple(plugins)), Store(store.existing_folder(results))
     names = as_known(methods, catalogue.entries.values())
     _require_runs(stored, names, "--methods")
     if reference:
@@ -154,12 +154,11 @@ def _definition(name: str) -> Profile:
 def collect_profile(profile: Profile, catalogue: Catalogue, runs: list[StoredRun]) -> ProfileRuns:
     """Build the frame and the notes of the runs that count for a profile."""
     frame = store.run_frame(runs)
-    store.check_schema(frame)
     frame["reason"] = frame["reason"].map(without_paths)
     contents, specs = _contents(profile, catalogue, frame), []
     for run in runs:
         with contextlib.suppress(ValueError):  # a configuration of another version of the program
-            specs.append(RunSpec(profile.name, run.document["label"], RunConfig.from_json(run.document["config"])))
+            specs.append(RunSpec.from_json(run.document["config"], profile=profile.name, label=run.document["label"]))
     planned = frame[frame["config_digest"].isin([spec.digest for spec in specs])]
     notes = [
         *_notes(profile, contents, frame),

@@ -33,7 +33,7 @@ def selected_sets(
     for spec in set_specs(selection, every_seed):
         try:
             dataset = dataset_of(spec, options.data)
-            with silenced():  # a library that tries a download ten times would say so ten times
+            with silenced():  # libraries print every attempt of a download
                 candidates = candidate_set(spec, dataset, options.results)
         except (DataError, MethodError) as error:
             yield spec, str(error)

@@ -76,7 +76,7 @@ class Cluster(Slot):
         from distributed import KilledWorker
 
         key = f"{task}-{uuid.uuid4().hex}"
-        values = (task, spec.plain(), as_plain(options), key)
+        values = (task, asdict(spec), as_plain(options), key)
         self.tasks[key] = task_title(task, spec), started
         try:
             answer = self.client.submit(self.call, "do_here", *values, key=key, pure=False).result()
@@ -112,7 +112,9 @@ def check_workers(client: Client, scheduler: str, results: Path) -> None:
     try:
         client.wait_for_workers(1, timeout=WORKERS_SECONDS)
     except TimeoutError:
-        raise CandidError(f"No dask worker came to {scheduler} within {WORKERS_SECONDS} s; start some first.") from None
+        raise CandidError(
+            f"No dask worker connected to {scheduler} within {WORKERS_SECONDS} s; start workers first."
+        ) from None
     answers = client.run(remote_call(str(ROOT)), "is_folder_here", str(results), on_error="return")
     for worker, answer in answers.items():
         if isinstance(answer, BaseException):
@@ -165,10 +167,11 @@ def do_here(task: str, spec: dict[str, Any], options: dict[str, Any], key: str) 
 
 def do_plain(task: str, plain: dict[str, Any], options: dict[str, Any], own_process: bool = False) -> dict[str, Any]:
     """Do a task in this process; with `own_process`, one that executes a user's file in a process of its own."""
+    from benchmark.config.sections import SECTIONS
     from benchmark.config.spec import RunSpec
     from benchmark.runner import worker
 
-    spec = RunSpec.from_plain(plain)
+    spec = RunSpec(**plain | {name: section(**plain[name]) for name, section in SECTIONS.items()})
     if own_process and spec.runs_user_code:
         return in_own_process(task, plain, options)
     here = {key: Path(options[key]) for key in ("results", "data")}

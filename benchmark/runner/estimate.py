@@ -31,7 +31,7 @@ PROBE = 4  # images of the first step, which tells how long a whole step takes
 SLOW_STEP = 3.0  # seconds; on a CPU, a step that takes longer is measured with the images of the probe only
 STEPS, EPOCH_SECONDS = 10, 2.0  # of a timed epoch, at most
 EPOCHS, ENOUGH_SECONDS = 5, 0.5  # timed epochs at most, and the time after which there are enough of them
-RANDOM_IMAGES = 64  # that stand in for all images of a dataset that is not on this machine
+RANDOM_IMAGES = 64  # that replace the images of a dataset that is not on this machine
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def tasks_of(specs: Sequence[RunSpec], sets: Sequence[RunSpec]) -> list[tuple[Ru
     for spec in specs:
         # Seeds and candidate labels do not change the time of a step; a long tail leaves fewer rows.
         data = Data(imbalance=spec.data.imbalance)
-        key = digest_of(replace(spec.config, seed=0, data=data, annotator=Annotator()).to_json())
+        key = digest_of(replace(spec, seed=0, data=data, annotator=Annotator()).to_json())
         tasks[key] = spec, tasks[key][1] + 1 if key in tasks else 1
     for spec in (*specs, *sets):
         if GENERATORS[spec.data.generator].annotator:
@@ -86,7 +86,7 @@ def measure_all(
 
 def random_dataset(spec: RunSpec) -> Dataset:
     """Return random images in the declared size, number and classes of a dataset that is not on this machine."""
-    source, settings = registry.get(spec.dataset), spec.config.dataset_settings
+    source, settings = registry.get(spec.dataset), spec.dataset_settings
     recipe = {"Common": CIFAR, "Fine-Grained": FINE_GRAINED}.get(source.group)
     if recipe is None or source.num_classes is None:
         raise DataError(f"{source.name} is not on this machine, and the size of its rows is not known without it.")
@@ -128,8 +128,8 @@ def small_trainer(spec: RunSpec, dataset: Dataset, device: torch.device, batch: 
     rows, tests = math.ceil(batch * steps / (1 - spec.train.holdout)), 4 * batch
     part = cut(dataset, rows if rows < len(dataset.train) else None, tests if tests < len(dataset.test) else None)
     backbone = replace(spec.backbone, pretrained=False, weights="")
-    config = replace(spec.config, backbone=backbone, train=replace(spec.train, batch=batch, eval_every=1))
-    spec = replace(spec, config=config, paths={**spec.paths, "weights": ""})
+    train = replace(spec.train, batch=batch, eval_every=1)
+    spec = replace(spec, backbone=backbone, train=train, paths={**spec.paths, "weights": ""})
     maps = BlankLoader(frozen_of(spec, part, device), spec.seed, device) if backbone.frozen else None
     return Trainer(spec, load(entry_of(spec)), part, plausible_candidates(part), device, inputs=maps)
 

@@ -1,4 +1,4 @@
-"""The log of a run, and the sentence that says why it failed. Needs no torch."""
+"""The log of a run, and the sentence that explains its failure. Needs no torch."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import contextlib
 import errno
 import io
 import os
-import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 from benchmark.errors import CandidError
-from benchmark.files import ROOT, no_link
+from benchmark.files import ROOT, no_link, without_paths
 from datasets.base import DataError
 from methods.registry import MethodError
-
-FOLDERS = re.compile(r"(?<![\w.:/…])/(?:[^\s/'\"`:;,()]+/)+")  # of an absolute path, up to its last part
 
 LOG_LIMIT = 1 << 20  # characters that a method may print into its log
 
@@ -60,7 +57,7 @@ def sentence(error: BaseException, plugin: str = "") -> str:
     In a run of a plug-in it is the plug-in's last line, whoever found the fault, or its class where the fault is in what
     it handed over. No folder is named: it may be shared.
     """
-    return FOLDERS.sub("…/", _sentence(error, plugin).replace(f"{ROOT}/", ""))
+    return str(without_paths(_sentence(error, plugin).replace(f"{ROOT}/", "")))
 
 
 def _sentence(error: BaseException, plugin: str) -> str:

@@ -13,7 +13,7 @@ from datasets import registry
 def missing_data(specs: Iterable[RunSpec], root: Path) -> dict[str, str]:
     """Return by name on the command line which datasets are missing, and what to do about it."""
     missing: dict[str, str] = {}
-    every = {spec.paths.get("dataset") or spec.dataset: spec.config.dataset_settings for spec in specs}
+    every = {spec.paths.get("dataset") or spec.dataset: spec.dataset_settings for spec in specs}
     for name, settings in every.items():
         availability = registry.get(name).find(root)
         cut_by_hand = availability.status == "incomplete" and settings.get("check_sizes") is False

@@ -39,7 +39,7 @@ class Outcome:
     reason: str = ""
     accuracy: float | None = None
     seconds: float = 0.0
-    label_free: str = ""  # what stands in for the accuracy where there are no true labels
+    label_free: str = ""  # scores in words where there are no true labels
     skipped: bool = False  # nothing was done for it, so it has no line of its own
 
 

@@ -34,14 +34,14 @@ SHOW_SECONDS = 0.1  # between two calls of a display
 
 
 class WorkerDied(Exception):
-    """The process of a worker ended before its task did; the text says how."""
+    """The process of a worker ended before its task did; the message is its exit code or signal."""
 
 
 class Stopped(CandidError):
     """Ctrl-C or SIGTERM."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"Stopped by {signal.Signals(number).name}; the same command goes on from here.")
+        super().__init__(f"Stopped by {signal.Signals(number).name}; rerun the command to resume.")
         self.code = INTERRUPTED if number == signal.SIGINT else TERMINATED
 
 
@@ -192,7 +192,9 @@ class Session:
                     say(f"worker process of {run} died ({death}); resuming from its last checkpoint")
             finally:
                 self.progress.running.pop(slot, None)
-        reason = f"worker process of {run} died {DEATHS_ALLOWED + 1} times ({death})"  # before `execute` could say so
+        reason = (
+            f"worker process of {run} died {DEATHS_ALLOWED + 1} times ({death})"  # before `execute` could record it
+        )
         return Outcome("failed", reason, seconds=time.time() - begin)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from benchmark.config.spec import RunSpec
 
 SHOW_SECONDS = 0.5  # between two looks at the records of running jobs
-PATIENCE = 10.0  # seconds before plain output says what it waits for
+PATIENCE = 10.0  # seconds before plain output names the datasets in preparation
 HEARTBEAT = 60.0  # seconds between two plain lines on one annotator or run
 
 
@@ -84,21 +84,13 @@ def preparing_lines(names: Iterable[str], results: Path) -> list[str]:
 def progress_words(run: StoredRun, hide_test: bool) -> str:
     """Return how far a stored run is and how long it will take: 'epoch 3/60, test 45.1 %, 2 min 10 s left'."""
     epochs, total = run.epochs(), run.document["config"]["train"]["epochs"]
-    left = f", {duration(seconds_left(epochs, total))} left" if epochs else ""
-    return f"{epoch_words(epochs, total, hide_test)}{left}"
-
-
-def epoch_words(epochs: Sequence[dict[str, Any]], total: int, hide_test: bool) -> str:
-    """Return how far a run is, with the last scores that it has: 'epoch 3/60, test 45.1 %'."""
     results = [record["result"] for record in reversed(epochs)]
     if hide_test:
         results = [{key: result.get(key) for key in SELECTING.values()} for result in results]
-    return f"epoch {len(epochs)}/{total}" + next((f", {words}" for words in map(in_words, results) if words), "")
-
-
-def seconds_left(epochs: Sequence[dict[str, Any]], total: int) -> float:
-    """Return the time that the other epochs of a run will take; 0 before its first is done."""
-    return median([epoch["time"]["seconds"] for epoch in epochs] or [0.0]) * (total - len(epochs))
+    last_scores = next(filter(None, map(in_words, results)), "")  # not every epoch is evaluated
+    seconds = median([record["time"]["seconds"] for record in epochs] or [0.0]) * (total - len(epochs))
+    left = f"{duration(seconds)} left" if epochs else ""
+    return ", ".join(filter(None, (f"epoch {len(epochs)}/{total}", last_scores, left)))
 
 
 class Jobs:
@@ -117,12 +109,12 @@ class Jobs:
 
 
 class Lines:
-    """Elsewhere: one plain line per finished run, and now and then one per run and per dataset in preparation."""
+    """Output without a terminal: a line per finished run, and a heartbeat per run and per dataset in preparation."""
 
     def __init__(self, results: Path) -> None:
         self.results, self.jobs = results, Jobs(results)
         self.shown = 0
-        self.next: dict[str, float] = {}  # when to speak of a data set or a run
+        self.next: dict[str, float] = {}  # time of the next line on a dataset or a run
 
     def __call__(self, progress: Progress) -> None:
         now = time.time()
@@ -141,7 +133,7 @@ class Lines:
 
 
 class Bars:
-    """On a terminal: a bar for all runs, and below it a line per running job."""
+    """Output on a terminal: a bar for all runs, and below it a line per running job."""
 
     def __init__(self, results: Path) -> None:
         from tqdm.auto import tqdm

@@ -21,7 +21,7 @@ PACKAGES = ("joblib", "pandas", "pillow", "safetensors", "scikit-learn", "scipy"
 
 @functools.lru_cache(maxsize=4)
 def environment(device: str) -> dict[str, Any]:
-    """Return what a reader needs to know about the machine and the code."""
+    """Return the machine and the versions that a run was trained with."""
     import numpy
     import torch
 
@@ -98,7 +98,7 @@ def commit() -> str:
 
 @functools.cache
 def code_version() -> str:
-    """Return a digest of the source of the three packages: equal code, equal version, whatever git says."""
+    """Return a digest of the source of the three packages: equal code has an equal version, independent of git."""
     digest = hashlib.sha256()
     for package in ("benchmark", "datasets", "methods"):
         for path in sorted((ROOT / package).rglob("*.py")):

@@ -131,7 +131,7 @@ class Schedule:
 
 def shared_key(spec: RunSpec) -> str:
     """Return a key that is equal for runs that share data, annotator and candidate labels."""
-    config = spec.config.to_json()
+    config = spec.to_json()
     return canonical([config[key] for key in ("dataset", "annotator", "backbone", "seed")])
 
 
@@ -139,7 +139,7 @@ def candidate_jobs(specs: Sequence[RunSpec]) -> list[CandidateJob]:
     """Group the candidate sets of runs by their annotator, in the order of the runs."""
     jobs: dict[str, CandidateJob] = {}
     for spec in specs:
-        config = spec.config.to_json()
+        config = spec.to_json()
         split = spec.data_seed if spec.data.split < 0 else 0  # another split has another annotator
         key = canonical([*(config[name] for name in ("dataset", "annotator", "backbone")), split])
         jobs.setdefault(key, CandidateJob(spec.dataset)).specs.setdefault(shared_key(spec), spec)
@@ -153,4 +153,4 @@ def cost(spec: RunSpec, entry: Entry) -> float:
     forwards = re.search(r"[\d.]+", entry.forwards)  # of a whole network per sample and step, as the method declares
     passes = 1 + 2 * (float(forwards[0]) if forwards else 1.0)
     train_size = registry.get(spec.paths.get("dataset") or spec.dataset).train_size
-    return passes * float(spec.config.dataset_settings.get("train") or train_size or 1000) * spec.train.epochs
+    return passes * float(spec.dataset_settings.get("train") or train_size or 1000) * spec.train.epochs

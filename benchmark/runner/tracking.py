@@ -52,7 +52,7 @@ def weights_and_biases(folder: Path, spec: RunSpec, identity: str, first_epoch: 
         id=identity[:16],
         name=run_title(spec),
         group=f"{spec.profile}/{spec.dataset}/{spec.label}",
-        config=spec.config.to_json(),
+        config=spec.to_json(),
         dir=str(folder),
         resume="allow",
         mode=os.environ.get("WANDB_MODE", "offline"),

@@ -116,37 +116,37 @@ def _carry_out(spec: RunSpec, options: RunOptions, dataset: Dataset, candidates:
     if not folder.lock.acquire():
         return Outcome("claimed", str(folder.lock.path))
     try:
-        known = folder.read()
-        if known is not None and known.get("identity") != identity:
-            known = None
-        settled = None if known is None else _settled(folder, known, options)
-        return settled or Attempt(spec, options, folder, identity, dataset, candidates, known).carry_out()
+        earlier = folder.read()
+        if earlier is not None and earlier.get("identity") != identity:
+            earlier = None
+        outcome = None if earlier is None else _final_outcome(folder, earlier, options)
+        return outcome or Attempt(spec, options, folder, identity, dataset, candidates, earlier).carry_out()
     finally:
         folder.lock.release()
 
 
-def _settled(folder: StoredRun, known: dict[str, Any], options: RunOptions) -> Outcome | None:
+def _final_outcome(folder: StoredRun, earlier: dict[str, Any], options: RunOptions) -> Outcome | None:
     """Return the outcome of a run that is not to be tried (again), from its document."""
-    status, reason = known["status"], known.get("reason", "")
+    status, reason = earlier["status"], earlier.get("reason", "")
     # Done, and with its model if that is asked for; one lost or never stored takes the run again, with equal numbers.
-    if status == "done" and _has_files(folder, known, options):
-        return Outcome("done", accuracy=known["summary"].get("accuracy"), skipped=True)
+    if status == "done" and _has_files(folder, earlier, options):
+        return Outcome("done", accuracy=earlier["summary"].get("accuracy"), skipped=True)
     if status == "diverged" and not options.retry_diverged:
         return Outcome("diverged", reason, skipped=True)
     if status in ("failed", "oom") and folder.document_path.stat().st_mtime >= options.started:
         return Outcome(status, reason, skipped=True)  # another process has tried it meanwhile
-    if deaths(known, options) >= DEATHS_ALLOWED:
+    if deaths(earlier, options) >= DEATHS_ALLOWED:
         reason = f"its worker process died {DEATHS_ALLOWED} times (out of memory, segmentation fault, or a signal)"
-        known |= {"status": "failed", "reason": reason}
-        known["time"]["finished"] = now()
-        write_or_warn(folder, known)
+        earlier |= {"status": "failed", "reason": reason}
+        earlier["time"]["finished"] = now()
+        write_or_warn(folder, earlier)
         return Outcome("failed", reason)
     return None
 
 
-def _has_files(folder: StoredRun, known: dict[str, Any], options: RunOptions) -> bool:
-    if known.get("purpose") == ANNOTATOR:
-        return artifacts.is_whole(folder.path, artifacts.ANNOTATION, known)
+def _has_files(folder: StoredRun, earlier: dict[str, Any], options: RunOptions) -> bool:
+    if earlier.get("purpose") == ANNOTATOR:
+        return artifacts.is_whole(folder.path, artifacts.ANNOTATION, earlier)
     return folder.has_model() or not options.keep_model
 
 
@@ -160,11 +160,11 @@ def write_or_warn(folder: StoredRun, document: dict[str, Any]) -> OSError | None
     return None
 
 
-def deaths(known: dict[str, Any], options: RunOptions) -> int:
-    """Return how many workers of this command died on a run whose lock is free, the one that left `known` included."""
-    if known["status"] != "running" or known["time"].get("command") != options.command:
+def deaths(earlier: dict[str, Any], options: RunOptions) -> int:
+    """Return how many workers of this command died on a run whose lock is free, the one that left `earlier` included."""
+    if earlier["status"] != "running" or earlier["time"].get("command") != options.command:
         return 0
-    return int(known["time"].get("deaths", 0)) + 1
+    return int(earlier["time"].get("deaths", 0)) + 1
 
 
 @dataclass
@@ -177,7 +177,7 @@ class Attempt:
     identity: str
     dataset: Dataset
     candidates: CandidateSet
-    known: dict[str, Any] | None  # what an earlier session left
+    earlier: dict[str, Any] | None  # run.json of the last session
     document: dict[str, Any] = field(default_factory=dict)
 
     def carry_out(self) -> Outcome:
@@ -192,9 +192,9 @@ class Attempt:
             status, reason = "failed", sentence(error)
         self.document |= {"status": status, "reason": reason, "epochs_done": len(self.folder.epochs())}
         self.document["time"]["finished"] = self.document["sittings"][-1]["finished"] = now()
-        unwritten = write_or_warn(self.folder, self.document)
-        if status == "done" and unwritten:
-            status, reason = "failed", sentence(unwritten)
+        write_error = write_or_warn(self.folder, self.document)
+        if status == "done" and write_error:
+            status, reason = "failed", sentence(write_error)
         elif status == "done":
             with contextlib.suppress(OSError):  # one that stays is never read again
                 checkpoint.remove(self.folder.path)
@@ -241,7 +241,7 @@ class Attempt:
 
     def _keep(self, trainer: Trainer) -> dict[str, str]:
         """Write the run's outputs beside its numbers; return their names and SHA-256."""
-        content = artifacts.packed(trainer.evaluator.predictions(trainer.method).arrays())
+        content = artifacts.npz_bytes(trainer.evaluator.predictions(trainer.method).arrays())
         files = {artifacts.PREDICTIONS: artifacts.write(self.folder.path / artifacts.PREDICTIONS, content)}
         is_annotator = self.spec.purpose == ANNOTATOR
         if self.options.keep_model or is_annotator:
@@ -258,11 +258,11 @@ class Attempt:
 
     def _first_document(self) -> dict[str, Any]:
         """Return run.json as it is while the run goes on."""
-        spec, earlier = self.spec, self.known["time"] if self.known else {}
+        spec, times = self.spec, self.earlier["time"] if self.earlier else {}
         here = {"started": now(), "typed": self.options.typed, "host": socket.gethostname(), "pid": os.getpid()}
         here["environment"] = environment(self.options.device)
-        before = self.known.get("sittings") if self.known else None
-        was_result = self.known is not None and not self.known.get("purpose")  # an earlier session trained it as one
+        before = self.earlier.get("sittings") if self.earlier else None
+        was_result = self.earlier is not None and not self.earlier.get("purpose")
         return {
             "schema": SCHEMA,
             "status": "running",
@@ -274,22 +274,22 @@ class Attempt:
             "label": spec.label,
             "seed": spec.seed,
             "identity": self.identity,
-            "config": spec.config.to_json(),
+            "config": spec.to_json(),
             "config_digest": spec.digest,
             "provenance": spec.provenance,
             "overrides": spec.overrides,
-            **({"data_file": Path(spec.paths["dataset"]).name} if spec.config.dataset_sha256 else {}),
+            **({"data_file": Path(spec.paths["dataset"]).name} if spec.dataset_sha256 else {}),
             "candidates_sha256": self.candidates.sha256,
             "data_notes": list(self.dataset.notes),
             "test_rows": int((self.dataset.test.labels != UNKNOWN).sum()),  # with a true label
             "environment": here["environment"],
             "sittings": [*(before if isinstance(before, list) else []), here],
             "time": {
-                "started": earlier.get("started", here["started"]),
-                "sittings": earlier.get("sittings", 1) + 1 if self.known else 1,
+                "started": times.get("started", here["started"]),
+                "sittings": times.get("sittings", 1) + 1 if self.earlier else 1,
                 "host": here["host"],
                 "pid": here["pid"],
                 "command": self.options.command,
-                "deaths": deaths(self.known, self.options) if self.known else 0,
+                "deaths": deaths(self.earlier, self.options) if self.earlier else 0,
             },
         }

@@ -54,7 +54,7 @@ def packed(run: store.StoredRun) -> str:
     document = {key: value for key, value in run.document.items() if key not in LEFT_OUT}
     document["time"] = {key: value for key, value in document["time"].items() if key not in PRIVATE}
     document["record_sha256"] = store.record_digest(document)
-    epochs = [store.rounded(record) for record in run.epochs()]
+    epochs = [store.round_numbers(record) for record in run.epochs()]
     return f"{canonical(document)}\n{canonical(epochs)}\n"
 
 
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("profiles", nargs="+", help="profiles whose finished runs are packed")
     options = parser.parse_args()
     try:
-        print(f"{pack(store.existing(options.results), options.profiles)} runs were packed into {FOLDER}")
+        print(f"{pack(store.existing_folder(options.results), options.profiles)} runs were packed into {FOLDER}")
     except CandidError as error:
         raise SystemExit(str(error)) from None
 

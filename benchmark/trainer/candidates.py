@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmark import artifacts
 from benchmark.config.sections import AUTO, Annotator, Backbone, Data, Train
-from benchmark.config.spec import RunConfig, RunSpec, identity_of
+from benchmark.config.spec import RunSpec, identity_of
 from benchmark.errors import warn
 from benchmark.store import ANNOTATOR, ANNOTATOR_SEED, StoredRun, run_folder
 from benchmark.trainer.seeding import derive
@@ -48,22 +48,25 @@ def annotator_run(spec: RunSpec, dataset: Dataset) -> RunSpec:
         eval_every=section.epochs,
     )
     split = spec.data_seed if spec.data.split < 0 else spec.data.split
-    config = RunConfig(
+    paths = {"dataset": spec.paths.get("dataset", ""), "network": spec.paths.get("annotator", "")}
+    if backbone.weights:
+        paths["weights"] = spec.paths.get("weights", "")
+    return RunSpec(
         method="supervised",
         method_config={},
         dataset=spec.dataset,
-        dataset_settings=spec.config.dataset_settings,
+        dataset_settings=spec.dataset_settings,
         data=Data(generator="uniform", rate=0.0, split=split, imbalance=spec.data.imbalance),
         train=train,
         backbone=backbone,
         annotator=Annotator(mode=section.mode),
         seed=ANNOTATOR_SEED,
-        dataset_sha256=spec.config.dataset_sha256,
+        dataset_sha256=spec.dataset_sha256,
+        profile=spec.profile,
+        label=ANNOTATOR,
+        paths=paths,
+        purpose=ANNOTATOR,
     )
-    paths = {"dataset": spec.paths.get("dataset", ""), "network": spec.paths.get("annotator", "")}
-    if backbone.weights:
-        paths["weights"] = spec.paths.get("weights", "")
-    return RunSpec(spec.profile, ANNOTATOR, config, paths=paths, purpose=ANNOTATOR)
 
 
 def packed_annotation(trainer: Trainer, dataset: Dataset) -> bytes:
@@ -79,7 +82,7 @@ def packed_annotation(trainer: Trainer, dataset: Dataset) -> bytes:
         logits = torch.cat([method.predict(images).float().cpu() for images in views])
     if not logits.isfinite().all():
         raise DataError("its outputs are not all finite; choose a smaller annotator.lr")
-    return artifacts.packed({"logits": logits.numpy(), "data": np.array(sets.fingerprint(dataset))})
+    return artifacts.npz_bytes({"logits": logits.numpy(), "data": np.array(sets.fingerprint(dataset))})
 
 
 def read_annotation(run: StoredRun, dataset: Dataset) -> sets.Annotation:
@@ -88,10 +91,10 @@ def read_annotation(run: StoredRun, dataset: Dataset) -> sets.Annotation:
     if document is None or document["status"] != "done":
         reason = document and document.get("reason")
         raise DataError(reason or f"the annotator of {dataset.name} is not trained; rerun without --no-run.")
-    content = artifacts.checked(run.path, artifacts.ANNOTATION, document)
+    content = artifacts.read_checked(run.path, artifacts.ANNOTATION, document)
     if content is None:
         raise DataError(f"{run.path / artifacts.ANNOTATION} is missing; rerun without --no-run to train the annotator.")
-    arrays = artifacts.unpacked(run.path / artifacts.ANNOTATION, content)
+    arrays = artifacts.read_npz(run.path / artifacts.ANNOTATION, content)
     shape = (len(dataset.train), dataset.num_classes)
     logits = arrays.get("logits")
     if str(arrays.get("data")) != sets.fingerprint(dataset) or logits is None or logits.shape != shape:

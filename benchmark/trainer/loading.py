@@ -20,7 +20,7 @@ def dataset_of(spec: RunSpec, data: Path) -> Dataset:
     """Return the data of a run; with `data.split = -1` the split follows the data's seed."""
     split = spec.data_seed if spec.data.split < 0 else spec.data.split
     name = spec.paths.get("dataset") or spec.dataset
-    settings = spec.config.dataset_settings
+    settings = spec.dataset_settings
     if spec.data.missing_truth == "keep" and registry.get(name).own_candidates:
         settings = {"missing_truth": "keep"} | settings
     return _load_dataset(name, str(data), split, json.dumps(settings, sort_keys=True), spec.data.imbalance)

@@ -71,12 +71,12 @@ def model_document(trainer: Trainer, dataset: Dataset) -> dict[str, Any]:
     layers = {field.name: getattr(network, field.name) for field in dataclasses.fields(Layers)}
     return {
         "format": FORMAT,
-        "method": {"name": spec.method, "config": spec.config.method_config, "source": spec.config.method_source},
+        "method": {"name": spec.method, "config": spec.method_config, "source": spec.method_source},
         "classes": list(dataset.class_names),
         "input": inputs,
         "network": {"name": network.name or dataset.backbone, "layers": layers},
         "task": {"rows": len(trainer.rows), "epochs": trainer.epochs, "steps_per_epoch": trainer.steps_per_epoch},
-        "config": spec.config.to_json(),
+        "config": spec.to_json(),
     }
 
 
@@ -89,7 +89,7 @@ def model_files(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> dict[
     return {
         artifacts.TENSORS: tensors,
         artifacts.MODEL: text.encode(),
-        artifacts.LABELS: artifacts.packed(beliefs(trainer, dataset, candidates).arrays()),
+        artifacts.LABELS: artifacts.npz_bytes(beliefs(trainer, dataset, candidates).arrays()),
     }
 
 

@@ -126,7 +126,7 @@ class Trainer:
             raise DataError(f"train.few picks rows by their true labels, which {method_class.name} must not see.")
         self.candidates = candidates[self.rows].to(device)
         channels_last = self.settings.channels_last and dataset.train.images.dtype == torch.uint8
-        viewed = with_views(dataset, spec.config.views, spec.backbone.normalisation)
+        viewed = with_views(dataset, spec.views, spec.backbone.normalisation)
         self.frozen = frozen_of(spec, viewed, device) if spec.backbone.frozen else None
         view_seed = derive(self.seed, "views")
         if self.frozen is not None:
@@ -139,7 +139,7 @@ class Trainer:
             dataset.num_classes, self.candidates, self.epochs, self.steps_per_epoch, self._backbones(dataset)
         )
         torch.manual_seed(derive(self.seed, "init"))
-        self.method = build(method_class, spec.config.method_config, self.task)
+        self.method = build(method_class, spec.method_config, self.task)
         if sees_truth(method_class):
             if (dataset.train.labels[self.rows] == UNKNOWN).any():
                 raise DataError(f"{method_class.name} trains on true labels, and rows of {dataset.name} have none.")

@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from benchmark import store
-from benchmark.artifacts import PREDICTIONS, half, packed
+from benchmark.artifacts import PREDICTIONS, half, npz_bytes
 from benchmark.errors import CandidError
 from datasets.digits import load
 from tests.conftest import TinyBenchmark, make_tiny
@@ -80,7 +80,7 @@ def test_files_that_the_run_did_not_write_are_one_sentence(bench: TinyBenchmark,
         ({"test_logits": np.zeros((2, 3)), "test_rows": np.zeros(3, int), "train_rows": np.zeros(1, int)}, "shape"),
         ({"test_logits": np.array([["x"]]), "test_rows": np.zeros(1, int), "train_rows": np.zeros(1, int)}, "type"),
     ):
-        content = packed(arrays_)
+        content = npz_bytes(arrays_)
         assert problem in refusal(folder, document, content)
     pickled = io.BytesIO()
     np.savez(pickled, test_logits=np.array([{}], dtype=object))
@@ -118,4 +118,4 @@ def test_a_near_tie_is_decided_as_before_rounding() -> None:
 
 def test_equal_arrays_are_equal_bytes() -> None:
     values = np.arange(12.0).reshape(3, 4)
-    assert packed({"a": values}) == packed({"a": values.copy()})
+    assert npz_bytes({"a": values}) == npz_bytes({"a": values.copy()})

@@ -81,4 +81,4 @@ def test_a_setting_that_is_off_leaves_identities_as_they_were():
         select("quick", methods="cc", datasets="digits", seeds="0", settings=settings).specs()[0]
         for settings in ((), ("train.measures=true",))
     )
-    assert "measures" not in plain.config.to_json()["train"] and plain.digest != more.digest
+    assert "measures" not in plain.to_json()["train"] and plain.digest != more.digest

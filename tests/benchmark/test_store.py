@@ -156,7 +156,7 @@ def test_tuning_runs_are_no_results_and_their_test_accuracy_is_not_shown(
     ).specs()
     store = Store(bench.results)
     assert store.status([chosen]).todo == []
-    assert len(store.planned([chosen], {chosen.digest: "proden"})) == 1
+    assert len(store.runs_of_plan([chosen], {chosen.digest: "proden"})) == 1
 
 
 def test_a_tuning_run_that_a_table_trains_to_its_end_is_a_result(tiny_benchmark: TinyBenchmark) -> None:

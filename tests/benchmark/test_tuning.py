@@ -26,4 +26,4 @@ def test_a_later_tuning_keeps_the_choices_of_other_methods(tmp_path):
     path.write_text(tuning.to_toml("quick", old))
     assert tuning.entries_of(path, "quick") == old
     new = {"method": "rc", "dataset": "a", "source": "t", "lr": 0.5, "weight_decay": 1e-3}
-    assert tuning.merged(old, [new]) == [old[0], new]
+    assert tuning.merge_entries(old, [new]) == [old[0], new]

@@ -76,13 +76,13 @@ def test_a_plan_takes_the_answers_and_knows_them_by_their_content(tmp_path):
     dataset = dataset_of(spec, tmp_path)
     assert spec.data.generator == "own"
     assert torch.equal(candidate_set(spec, dataset, tmp_path / "results").matrix, dataset.candidates)
-    before = spec.config.dataset_sha256
+    before = spec.dataset_sha256
     for file in ("answers.csv", "data.csv"):
         path = tmp_path / "birds" / file
         path.write_text(path.read_text().replace("dog", "hen"))
         (spec,) = select("quick", methods="alim", seeds="0", **words).specs()
-        assert spec.config.dataset_sha256 != before
-        before = spec.config.dataset_sha256
+        assert spec.dataset_sha256 != before
+        before = spec.dataset_sha256
 
 
 @pytest.mark.parametrize(

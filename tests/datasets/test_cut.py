@@ -60,7 +60,7 @@ def test_a_run_can_be_cut_to_rows_and_steps_and_is_another_run(tiny_benchmark: T
         select(str(tiny_benchmark.profile), methods="proden", seeds="0", epochs=1, settings=settings).specs()[0]
         for settings in ((), ("dataset.train=150", "dataset.test=100", "train.steps=2"))
     )
-    assert whole.digest != part.digest and "steps" not in whole.config.to_json()["train"]
+    assert whole.digest != part.digest and "steps" not in whole.to_json()["train"]
     data = tiny_benchmark.folder / "data"
     assert (len(dataset_of(part, data).train), len(dataset_of(part, data).test)) == (150, 100)
     assert execute(part, RunOptions(tiny_benchmark.results, data)).status == "done"

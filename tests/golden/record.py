@@ -51,7 +51,7 @@ def specs() -> dict[str, Any]:
             groups.setdefault(f"{profile}/{spec.dataset}/{spec.label}", []).append(spec)
         for name, group in groups.items():
             digests = hashlib.sha256("".join(spec.digest for spec in group).encode()).hexdigest()
-            found[name] = [len(group), digests, json.dumps(group[0].config.to_json(), sort_keys=True)]
+            found[name] = [len(group), digests, json.dumps(group[0].to_json(), sort_keys=True)]
     return found
 
 

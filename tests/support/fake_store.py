@@ -74,7 +74,7 @@ def write_run(
     document: dict[str, Any] = {
         "schema": SCHEMA, "status": "done", "reason": "", "profile": spec.profile, "dataset": spec.dataset,
         "method": spec.method, "label": spec.label, "seed": spec.seed, "identity": identity,
-        "config": spec.config.to_json(), "config_digest": spec.digest, "provenance": spec.provenance, "overrides": spec.overrides,
+        "config": spec.to_json(), "config_digest": spec.digest, "provenance": spec.provenance, "overrides": spec.overrides,
         "candidates_sha256": checksum, "environment": dict(ENVIRONMENT), "epochs_done": epochs,
         "summary": _summary(curve),
         "cost": {
@@ -86,7 +86,7 @@ def write_run(
     }  # fmt: skip
     if edit is not None:
         edit(document)
-        if document["config"] != spec.config.to_json():  # another configuration is another run
+        if document["config"] != spec.to_json():  # another configuration is another run
             document["config_digest"] = digest_of(document["config"])
         document["identity"] = identity_of(document["config_digest"], document["candidates_sha256"])
     folder = StoredRun(results / "runs" / place_of(*(document[k] for k in ("dataset", "method", "seed", "identity"))))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmark.files import is_locked
+from benchmark.files import Lock, is_locked
 from tests.conftest import TinyBenchmark
 from tests.support.forking import Command
 
@@ -114,6 +115,27 @@ def running(bench: TinyBenchmark, epochs: int = 1) -> list[Path]:
 
 def locked(bench: TinyBenchmark) -> list[Path]:
     return [folder for folder in documents(bench) if is_locked(folder / "lock")]
+
+
+@contextlib.contextmanager
+def held_by_another_process(path: Path) -> Iterator[int]:
+    """Have a process hold a lock, and kill it at the end; yields its id."""
+    context = multiprocessing.get_context("fork")
+    event = context.Event()
+    owner = context.Process(target=_hold, args=(path, event))
+    owner.start()
+    try:
+        assert event.wait(30)
+        yield owner.pid or 0
+    finally:
+        owner.kill()
+        owner.join()
+
+
+def _hold(path: Path, event: multiprocessing.synchronize.Event) -> None:
+    Lock(path).acquire()
+    event.set()
+    time.sleep(60)
 
 
 def finish(command: Command, seconds: float = 120) -> tuple[int, str, str]:

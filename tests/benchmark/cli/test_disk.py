@@ -1,4 +1,4 @@
-"""A disk that cannot be written, and folders whose names a locale cannot express: one sentence, and the table is shown."""
+"""A disk that cannot be written and a terminal that lacks characters: one sentence, and the table is shown."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ def test_the_trial_is_paper_with_few_rows_and_steps_of_one_seed() -> None:
     paper, trial = (select(name, methods="all", seeds="0").specs() for name in ("paper", "paper-trial"))
     assert [(s.label, s.dataset) for s in trial] == [(s.label, s.dataset) for s in paper]
     for whole, short in zip(paper, trial, strict=True):
-        assert short.config.dataset_settings == {"train": 256, "test": 256}
+        assert short.dataset_settings == {"train": 256, "test": 256}
         assert (short.train.epochs, short.train.eval_every, short.annotator.epochs) == (4, 4, 1)
         assert short.with_train(epochs=500, eval_every=5).train == whole.train
-        assert (short.config.method_config, short.data, short.backbone) == (
-            whole.config.method_config, whole.data, whole.backbone,
+        assert (short.method_config, short.data, short.backbone) == (
+            whole.method_config, whole.data, whole.backbone,
         )  # fmt: skip
     assert select("paper-trial").seeds == (0,)
 

@@ -170,15 +170,15 @@ def test_a_set_takes_part_when_its_file_is_there(tmp_path: Path, monkeypatch, op
 def test_no_profile_refuses_a_set_that_is_not_at_hand_for_rows_without_their_true_label() -> None:
     for source in ("f25", "k25", "p20", "v21", "l21", "l21-mlp", "x23", "all", "all-linear"):
         specs = select(f"realworld-{source}", seeds="0").specs()
-        kept = {s.dataset: s.config.dataset_settings.get("missing_truth", "refuse") for s in specs}
+        kept = {s.dataset: s.dataset_settings.get("missing_truth", "refuse") for s in specs}
         assert "refuse" not in {rule for name, rule in kept.items() if name not in realworld.USUAL_SETS}, (source, kept)
 
 
 def test_a_plan_of_several_sources_names_each_with_its_seeds(tmp_path: Path) -> None:
     specs = inputs(tmp_path, Options("p20,v21"), datasets="lost", methods="proden").required.specs
     assert grouped_runs(specs) == [
-        "To do            lost, realworld-p20: proden, seeds 0, 1, 2, 3, 4",
-        "To do            lost, realworld-v21: proden, seeds 0, 1, 2, 3, 4",
+        "To do            lost, realworld-p20: 5 runs of proden, seeds 0, 1, 2, 3, 4",
+        "To do            lost, realworld-v21: 5 runs of proden, seeds 0, 1, 2, 3, 4",
     ]
 
 

@@ -14,7 +14,7 @@ def test_the_study_is_made_from_the_stored_runs_of_tune(tiny_benchmark, capsys):
     error = capsys.readouterr().err
     assert "reproduce.sh tune" in error and len(error.strip().splitlines()) == 1
 
-    short = ("--epochs", "1", "--set", "dataset.test=1700", "--jobs", "1")
+    short = ("--set", "train.epochs=1", "--set", "dataset.test=1700", "--jobs", "1")
     grid = ("--lr", "0.05", "--weight-decay", "0.001,0.0001", "--seeds", "100")
     tiny_benchmark.run("tune", *WORDS, *short, *grid, check=True)
     assert cli.main(tiny_benchmark.arguments("selection", *WORDS)[3:]) == 1  # other epochs are another grid

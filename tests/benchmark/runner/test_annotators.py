@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -18,13 +17,12 @@ import torch
 
 from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec, digest_of
-from benchmark.files import Lock
 from benchmark.runner.progress import Lines, Progress
 from benchmark.runner.provenance import cpu_name
 from benchmark.runner.schedule import CandidateJob, PendingRun, Schedule, candidate_jobs
 from benchmark.store import annotators, runs
 from tests.conftest import TINY, TinyBenchmark
-from tests.support.killing import finish, wait_until
+from tests.support.killing import finish, held_by_another_process, wait_until
 
 Make = Callable[..., TinyBenchmark]
 EPOCHS = 30  # enough for three interruptions
@@ -151,19 +149,9 @@ def test_a_single_slot_makes_the_next_set_when_the_runs_of_the_last_are_done() -
     assert order == ["fashion sets", "fashion run", "fashion run", "digits sets", "digits run", "digits run"]
 
 
-def hold(path: Path, held: Any) -> None:
-    Lock(path).acquire()
-    held.set()
-    time.sleep(60)
-
-
 def test_sets_that_another_process_is_making_are_passed_over_until_it_is_gone(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    held, path = context.Event(), tmp_path / "annotator.lock"
-    other = context.Process(target=hold, args=(path, held))
-    other.start()
-    try:
-        assert held.wait(30)
+    path = tmp_path / "annotator.lock"
+    with held_by_another_process(path):
         schedule = Schedule(specs(), slots=1)
         fashion = schedule.take()
         assert isinstance(fashion, CandidateJob)
@@ -174,9 +162,6 @@ def test_sets_that_another_process_is_making_are_passed_over_until_it_is_gone(tm
         assert isinstance(digits, CandidateJob) and digits.dataset == "digits"
         schedule.prepared(next(iter(digits.specs)))
         assert isinstance(schedule.take(), PendingRun)  # what is ready comes before what somebody else is at
-    finally:
-        other.kill()
-        other.join()
     assert schedule.take() is fashion
 
 
@@ -202,20 +187,12 @@ def test_plain_output_has_a_heartbeat_with_epoch_and_time_left(
     for epoch in range(10):
         folder.append_epoch({"epoch": epoch, "result": {"loss": 1.0}, "time": {"seconds": 6.0}})
     os.utime(folder.metrics, (time.time() + 60, time.time() + 60))  # a disk whose clock is ahead
-    context = multiprocessing.get_context("fork")
-    held = context.Event()
-    other = context.Process(target=hold, args=(folder.path / "lock", held))
-    other.start()
-    try:
-        assert held.wait(30)
+    with held_by_another_process(folder.path / "lock"):
         progress, lines = Progress(1, preparing={0: "digits"}, started=time.time() - 60), Lines(bench.results)
         lines(progress)
         lines(progress)
         lines.next["digits"] -= 60
         lines(progress)
-    finally:
-        other.kill()
-        other.join()
     expected = "digits annotator: epoch 10/30, 2 min 00 s left\n"
     assert capsys.readouterr().out == expected * 2
     assert [run.status for run in annotators(bench.results)] == ["interrupted"]

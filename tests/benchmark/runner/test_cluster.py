@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -202,13 +203,13 @@ def test_a_dask_worker_uses_the_device_that_was_asked_for(tiny_benchmark: TinyBe
     options = RunOptions(tiny_benchmark.results, tiny_benchmark.folder / "data", device="cuda:99")
     spec = select(str(tiny_benchmark.profile)).specs()[0]
     for task in ("execute", "prepare"):
-        outcome = dask.do_here(task, spec.plain(), dask.as_plain(options), "key")
+        outcome = dask.do_here(task, asdict(spec), dask.as_plain(options), "key")
         assert outcome["status"] == "failed" and "--device cuda:99" in outcome["reason"]
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
-    [(TimeoutError(), "No dask worker came to tcp://host:1"), (False, "does not see the results folder"),
+    [(TimeoutError(), "No dask worker connected to tcp://host:1"), (False, "does not see the results folder"),
      (ModuleNotFoundError("No module named 'benchmark'"), "it must be there on all machines")],
 )  # fmt: skip
 def test_a_cluster_that_cannot_work_is_one_sentence_before_anything_is_sent(answer: Any, words: str) -> None:
@@ -371,7 +372,7 @@ def test_array_tasks_that_are_cancelled_or_killed_lose_nothing_and_the_next_arra
     job = array(slurm_environment, bench, 4, *often)
     wait_until(lambda: len(running(bench, 3)) >= min(2, os.cpu_count() or 1), 120, "tasks in training")
     subprocess.run(["scancel", f"{job}_0"], env=slurm_environment, check=True)
-    wait_until(lambda: "the same command goes on from here" in "".join(outputs(bench, job)[:1]), 20, "a saved task")
+    wait_until(lambda: "rerun the command to resume" in "".join(outputs(bench, job)[:1]), 20, "a saved task")
     stopped = [d for d in documents(bench).values() if d["status"] == "interrupted"]
     assert len(stopped) == 1  # scancel's SIGTERM reached the command, which saved its run
     worker = wait_until(lambda: [documents(bench)[f]["time"]["pid"] for f in running(bench, 3)], 120, "another task")

@@ -23,7 +23,7 @@ from benchmark.runner.options import RunOptions
 from benchmark.runner.pool import Session
 from benchmark.runner.progress import Progress
 from benchmark.runner.schedule import Schedule
-from benchmark.runner.worker import _settled
+from benchmark.runner.worker import _final_outcome
 from benchmark.store import StoredRun
 from tests.conftest import ROOT
 
@@ -86,9 +86,9 @@ def test_a_run_that_failed_before_the_command_is_tried_again_and_one_that_failed
     document: dict[str, Any] = {"status": "failed", "reason": "no memory", "time": {}}
     folder.write(document)
     os.utime(folder.document_path, (options.started - 60,) * 2)
-    assert _settled(folder, document, options) is None
+    assert _final_outcome(folder, document, options) is None
     os.utime(folder.document_path, (options.started + 60,) * 2)
-    settled = _settled(folder, document, options)
+    settled = _final_outcome(folder, document, options)
     assert settled is not None and settled.skipped and settled.status == "failed"
 
 

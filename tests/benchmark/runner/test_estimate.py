@@ -45,7 +45,9 @@ def test_measured_seconds_are_scaled_to_all_epochs_rows_and_runs(monkeypatch: py
     monkeypatch.setattr(estimate, "epoch_seconds", lambda trainer: (trainer.steps_per_epoch / 10, 0.5))
     seconds = {}
     for epochs in (8, 80):
-        (spec,) = specs_of("quick", methods="cc", datasets="digits", seeds="0", epochs=epochs, eval_every=4)
+        (spec,) = specs_of(
+            "quick", methods="cc", datasets="digits", seeds="0", epochs=epochs, settings=["train.eval_every=4"]
+        )
         seconds[epochs] = cost_of(spec).seconds
         steps = round(0.9 * 1297) // 32  # a tenth is held out
         assert seconds[epochs] == pytest.approx(epochs * steps / 10 + epochs // 4 * 0.5 * 500 / 128)

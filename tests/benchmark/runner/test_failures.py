@@ -33,7 +33,7 @@ def test_a_fault_that_the_trainer_finds_names_the_class_and_points_to_check(tmp_
 @pytest.mark.parametrize(
     ("text", "shared"),
     [
-        ("no file '/home/ann/my/file.bin'", "no file '…/file.bin'"),
+        ("no file '/home/ann/my/file.bin'", "no file 'file.bin'"),
         (f"read {ROOT}/data/cub200/list.txt: empty", "read data/cub200/list.txt: empty"),
         (
             "see https://host.org/a/b or ./reproduce.sh, 3/4 of N/C/2",

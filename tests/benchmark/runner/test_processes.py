@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import multiprocessing
 import os
 import random
 import signal
@@ -20,7 +19,7 @@ import pytest
 
 from benchmark.files import Lock, is_locked
 from tests.conftest import ROOT, TINY, TinyBenchmark
-from tests.support.killing import documents, finish, kill, running, wait_until
+from tests.support.killing import documents, finish, held_by_another_process, kill, running, wait_until
 from tests.support.plugins import CRASHES, DIES, DIES_LATE, DIES_ONCE, SLOW, write_plugin
 
 Make = Callable[..., TinyBenchmark]
@@ -29,12 +28,6 @@ Make = Callable[..., TinyBenchmark]
 def grid(runs: int) -> str:
     seeds = ", ".join(map(str, range(runs // 2)))
     return TINY.replace("0, 1", seeds).replace("epochs = 3", "epochs = 12").replace("32", "16")
-
-
-def hold(path: Path, held: multiprocessing.synchronize.Event) -> None:
-    Lock(path).acquire()
-    held.set()
-    time.sleep(60)
 
 
 def working(bench: TinyBenchmark, groups: list[int]) -> list[tuple[int, Path]]:
@@ -94,15 +87,11 @@ def test_several_processes_with_kills_do_every_run_once(
 
 
 def test_the_lock_of_a_killed_process_is_free_at_once_even_when_it_has_children(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    held = context.Event()
-    owner = context.Process(target=hold, args=(tmp_path / "lock", held))
-    owner.start()
-    assert held.wait(10)
-    assert is_locked(tmp_path / "lock")
-    assert not Lock(tmp_path / "lock").acquire()
-    kill(owner.pid or 0)
-    wait_until(lambda: not is_locked(tmp_path / "lock"), 1.0, "a free lock")
+    with held_by_another_process(tmp_path / "lock") as owner:
+        assert is_locked(tmp_path / "lock")
+        assert not Lock(tmp_path / "lock").acquire()
+        kill(owner)
+        wait_until(lambda: not is_locked(tmp_path / "lock"), 1.0, "a free lock")
     lock = Lock(tmp_path / "lock")
     assert lock.acquire()
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])  # must not inherit it
@@ -111,7 +100,6 @@ def test_the_lock_of_a_killed_process_is_free_at_once_even_when_it_has_children(
     assert Lock(tmp_path / "lock").acquire()
     child.kill()
     child.wait()
-    owner.join()
 
 
 def test_asking_whether_a_lock_is_held_never_takes_it(tmp_path: Path) -> None:

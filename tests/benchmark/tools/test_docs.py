@@ -21,7 +21,6 @@ import pytest
 
 from benchmark import store
 from benchmark.accuracy import COVERING_RATE
-from benchmark.cli.main import MOVED, REMOVED
 from benchmark.cli.tables import every_one, needs_of
 from benchmark.config.profile import PROFILES
 from benchmark.config.sections import SECTIONS, fields_of
@@ -311,12 +310,6 @@ def test_the_page_on_sharing_packs_verifies_merges_and_compares(tiny_benchmark: 
 
 
 # Files around the project ---------------------------------------------------------------------------------------------
-def test_the_changelog_names_every_removed_command_and_option() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    for name in (*REMOVED, *MOVED):
-        assert re.search(rf"`(?:\w+ )?{name}(?: N)?`", text), name
-
-
 def test_the_workflow_and_the_citation_fit_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")

@@ -102,7 +102,7 @@ def test_outputs_for_other_data_are_refused(tmp_path: Path) -> None:
     draw(spec, tmp_path)
     run, dataset = stored(spec, tmp_path), data_of(spec)
     arrays = {"logits": np.zeros((len(dataset.train), 10), dtype=np.float32), "data": np.array("other")}
-    content = artifacts.packed(arrays)
+    content = artifacts.npz_bytes(arrays)
     document = run.read() or {}
     run.write(document | {"files": {artifacts.ANNOTATION: artifacts.write(run.path / artifacts.ANNOTATION, content)}})
     with pytest.raises(DataError, match="was trained on other data than those of digits"):

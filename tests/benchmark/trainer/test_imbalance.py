@@ -45,7 +45,7 @@ def specs_of(bench: TinyBenchmark, *settings: str, **words: Any) -> list[Any]:
 
 def test_only_the_training_rows_are_cut_and_all_seeds_share_them(tiny_benchmark: TinyBenchmark) -> None:
     whole, *_ = specs_of(tiny_benchmark, methods="proden")
-    assert "imbalance" not in whole.config.to_json()["dataset"]
+    assert "imbalance" not in whole.to_json()["dataset"]
     first, second = specs_of(tiny_benchmark, "data.imbalance=10", methods="proden")
     data = tiny_benchmark.folder / "data"
     full, tail, again = (dataset_of(spec, data) for spec in (whole, first, second))

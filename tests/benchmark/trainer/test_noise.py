@@ -20,7 +20,7 @@ def test_runs_on_noisy_sets_say_so_and_clean_runs_keep_their_identity(
     bench, noise = tiny_benchmark, ("data.noise=0.3",)
     place = RunOptions(bench.results, bench.folder / "data")
     (clean,) = select(str(bench.profile), methods="proden", seeds="0").specs()
-    assert not {"noise", "missing_truth"} & clean.config.to_json()["dataset"].keys()
+    assert not {"noise", "missing_truth"} & clean.to_json()["dataset"].keys()
     specs = [*select(str(bench.profile), methods="proden,pop,supervised", seeds="0", settings=noise).specs(), clean]
     for spec in specs:
         outcome = execute(spec, place)

@@ -209,7 +209,7 @@ def test_normalisation_follows_the_weights_and_is_part_of_the_identity_only_wher
 ) -> None:
     def normalisation(*settings: str) -> tuple[str, str]:
         spec = spec_of(tmp_path, *settings)
-        return spec.backbone.normalisation, str(spec.config.to_json()["backbone"].get("normalisation", "left out"))
+        return spec.backbone.normalisation, str(spec.to_json()["backbone"].get("normalisation", "left out"))
 
     lite = "backbone.name=timm:tf_efficientnet_lite0"
     assert normalisation(lite) == ("0.5,0.5,0.5/0.5,0.5,0.5", "0.5,0.5,0.5/0.5,0.5,0.5")
@@ -233,7 +233,7 @@ def test_encoder_and_annotator_see_images_as_their_own_weights_want_them(tmp_pat
     dataset = replace(dataset_of(spec, Path("nowhere")), recipe=FINE_GRAINED)
     assert annotator_run(spec, dataset).backbone.normalisation == "0.5,0.5,0.5/0.5,0.5,0.5"
     grey = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8)
-    seen = with_views(dataset, spec.config.views, spec.backbone.normalisation)
+    seen = with_views(dataset, spec.views, spec.backbone.normalisation)
     views = ViewLoader(seen, 0, torch.device("cpu")).views
     assert views is not None and torch.allclose(views.test(grey), torch.ones(1))
     other = spec_of(tmp_path, lite)  # the annotator's network is SMALL
