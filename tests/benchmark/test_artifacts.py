@@ -90,7 +90,7 @@ def test_files_that_the_run_did_not_write_are_one_sentence(bench: TinyBenchmark,
     del document["files"]
     store.StoredRun(folder).write(document)
     assert store.predictions(folder) is None  # a run from before there were predictions
-    with pytest.raises(CandidError, match="no run folder"):
+    with pytest.raises(CandidError, match="not a run folder"):
         store.predictions(tmp_path)
 
 
