@@ -1,16 +1,10 @@
-"""Golden numbers of the statistics, through the functions that the tables use.
-
-No table uses four of the operations; they are written out here.
-"""
+"""Golden numbers of the statistics, through the functions that the tables use."""
 
 from __future__ import annotations
 
-import itertools
-import math
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from benchmark.analysis import statistics as st
 
@@ -32,7 +26,7 @@ def _summaries(inputs: dict[str, Any]) -> list[st.Summary]:
 
 def mean_std(params: dict, inputs: dict, variant: str) -> dict:
     x = _numpy(inputs)["values"]
-    return {"mean": st.mean(x), "std_population": x.std() if x.size else math.nan, "std_sample": st.sample_std(x)}
+    return {"mean": st.mean(x), "std_population": st.population_std(x), "std_sample": st.sample_std(x)}
 
 
 def paired_ttest_outcome(params: dict, inputs: dict, variant: str) -> dict:
@@ -90,29 +84,13 @@ def nemenyi_q(params: dict, inputs: dict, variant: str) -> dict:
 
 
 def control_comparison(params: dict, inputs: dict, variant: str) -> dict:
-    """Compare each method with a control by average ranks: normal z with Holm, Bonferroni–Dunn's critical difference."""
     x = _numpy(inputs)
-    ranks, control = x["average_ranks"], params["control"]
-    k = len(ranks)
-    error = math.sqrt(k * (k + 1) / (6 * int(x["n_datasets"])))
-    z = (np.delete(ranks, control) - ranks[control]) / error
-    p = 2 * stats.norm.sf(np.abs(z))
-    q = stats.norm.ppf(1 - params["alpha"] / (2 * (k - 1)))
-    return {"z": z, "p": p, "p_holm": st.holm(p), "q_bonferroni_dunn": q, "critical_difference": q * error}
+    return st.control_comparison(x["average_ranks"], int(x["n_datasets"]), params["control"], params["alpha"])
 
 
 def nemenyi_groups(params: dict, inputs: dict, variant: str) -> dict:
-    """Return the bars of a critical-difference diagram: maximal runs of methods whose ranks differ by at most that."""
     x = _numpy(inputs)
-    ranks, difference = x["average_ranks"], float(x["critical_difference"])
-    order = np.argsort(ranks, kind="stable")
-    bars, reach = [], 0
-    for start in range(len(order)):
-        end = int(np.flatnonzero(ranks[order] <= ranks[order[start]] + difference + 1e-12)[-1]) + 1
-        if end > reach and end - start > 1:
-            bars.append(np.isin(np.arange(len(order)), order[start:end]).astype(np.int64))
-        reach = max(reach, end)
-    return {"groups": np.array(bars, dtype=np.int64).reshape(len(bars), len(order))}
+    return {"groups": st.nemenyi_groups(x["average_ranks"], float(x["critical_difference"]))}
 
 
 def hedges_g(params: dict, inputs: dict, variant: str) -> dict:
@@ -120,11 +98,8 @@ def hedges_g(params: dict, inputs: dict, variant: str) -> dict:
 
 
 def exact_bootstrap_mean_ci(params: dict, inputs: dict, variant: str) -> dict:
-    """Return the percentile interval of the mean over all n^n resamples of n values."""
-    x = _numpy(inputs)["values"]
-    means = np.array(list(itertools.product(x, repeat=x.size))).mean(axis=1)
-    low, high = np.quantile(means, [params["alpha"] / 2, 1 - params["alpha"] / 2])
-    return {"low": low, "high": high, "n_resamples": len(means)}
+    low, high, count = st.exact_bootstrap_mean(_numpy(inputs)["values"], params["alpha"])
+    return {"low": low, "high": high, "n_resamples": count}
 
 
 def wilcoxon_over_datasets(params: dict, inputs: dict, variant: str) -> dict:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 from scipy import stats
 
@@ -62,6 +62,29 @@ def test_students_sleep_data_comes_out_as_published() -> None:
     assert c.ci_high < 0
 
 
+@pytest.mark.parametrize(("n", "t"), [(2, 12.706), (3, 4.303), (5, 2.776), (10, 2.262)])
+def test_the_critical_t_is_the_tabled_one(n: int, t: float) -> None:
+    assert st.critical_t(n) == pytest.approx(t, abs=5e-4)
+
+
+def test_a_constant_difference_is_flagged_although_rounding_makes_it_vary() -> None:
+    a, b = [70.1, 70.2, 70.4], [69.8, 69.9, 70.1]
+    assert len({x - y for x, y in zip(a, b, strict=True)}) > 1
+    c = st.paired_t(a, b)
+    assert (c.outcome, c.p) == (st.WIN, 0.0)
+    assert "zero_variance" in c.flags
+    assert st.paired_t([69.1, 69.2], [70.1, 70.2]).outcome == st.LOSS
+
+
+def test_pairs_are_matched_by_seed_and_not_by_position() -> None:
+    a = {0: 75.0, 1: 76.0, 2: 77.5}
+    shuffled = {2: 74.0, 0: 72.1, 1: 73.0}
+    c = st.compare(a, shuffled)
+    assert c.seeds == (0, 1, 2)
+    assert c.outcome == st.WIN
+    assert c.t == pytest.approx(16.8829, abs=1e-4)
+
+
 @pytest.mark.parametrize("test", st.TESTS)
 def test_a_missing_seed_is_never_a_tie(test: str) -> None:
     for other in ({}, {0: 71.0}, {0: 71.0, 1: math.nan, 2: math.nan}):
@@ -83,6 +106,12 @@ def test_seeds_that_do_not_overlap_cannot_be_paired_but_can_be_compared_unpaired
     a, b = {0: 75.0, 1: 75.5, 2: 75.2}, {3: 70.0, 4: 70.6, 5: 70.1}
     assert st.compare(a, b, "paired").outcome == st.MISSING
     assert st.compare(a, b, "student").outcome == st.WIN
+
+
+def test_three_seeds_can_never_be_significant_by_signed_ranks() -> None:
+    c = st.compare({0: 90.0, 1: 91.0, 2: 92.5}, {0: 10.0, 1: 12.0, 2: 11.0}, "wilcoxon")
+    assert c.p == 0.25
+    assert c.outcome == st.TIE
 
 
 @settings(deadline=None)
@@ -122,6 +151,17 @@ def test_holm_keeps_fewer_of_the_published_wins(equal_var: bool, kept: int) -> N
     assert int((st.holm(result["p"]) <= 0.05).sum()) == kept
 
 
+@given(some.lists(some.one_of(some.floats(0, 1), some.just(math.nan)), max_size=20))
+def test_holm_never_lowers_p_keeps_the_order_and_leaves_missing_out(p: list[float]) -> None:
+    adjusted = st.holm(p)
+    raw = np.array(p, dtype=float)
+    made = ~np.isnan(raw)
+    assert (np.isnan(adjusted) == ~made).all()
+    assert (adjusted[made] >= raw[made]).all() and (adjusted[made] <= 1).all()
+    assert (np.diff(adjusted[made][np.argsort(raw[made], kind="stable")]) >= 0).all()
+    np.testing.assert_array_equal(adjusted[made], st.holm(raw[made]))
+
+
 def test_demsars_worked_example_comes_out() -> None:
     f = st.friedman(DEMSAR)
     assert f.average_ranks == pytest.approx([3.143, 2.000, 2.893, 1.964], abs=5e-4)
@@ -138,6 +178,20 @@ def test_friedman_on_the_published_table_separates_cel_from_five_methods_only() 
     apart = {n for n, r in zip(names, f.average_ranks, strict=True) if r - cel > f.critical_difference}
     assert apart == {"VALEN", "CC", "IDGP", "CR-DPLL", "PICO"}
     assert f.critical_difference == pytest.approx(7.449, abs=5e-4)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    some.integers(3, 5).flatmap(
+        lambda k: some.lists(some.lists(accuracies, min_size=k, max_size=k), min_size=2, max_size=6)
+    )
+)
+def test_the_tie_corrected_statistic_is_scipys(scores: list[list[float]]) -> None:
+    x = np.array(scores)
+    assume(any(len(set(row)) > 1 for row in scores))
+    want = stats.friedmanchisquare(*x.T)
+    f = st.friedman(x)
+    assert f.chi2_tie_corrected == pytest.approx(float(want.statistic), rel=1e-9, abs=1e-9)
 
 
 def test_spearmans_rho_of_a_worked_example_and_its_interval() -> None:
