@@ -27,7 +27,7 @@ README, METHODS, EVIDENCE = ROOT / "README.md", ROOT / "docs" / "methods.md", RO
 VECTORS = ROOT / "tests" / "vectors"
 COST = ROOT / "docs" / "cost.json"  # {method: {seconds_per_step_relative_to_proden, measured, …}}
 CURVES = (
-    "![Test accuracy per epoch of all methods, profile quick, bands over three seeds](docs/images/curves-quick.png)"
+    "![Test accuracy per epoch, profile quick: CEL, the best three, floor and ceiling](docs/images/curves-quick.png)"
 )
 NONE = "–"
 NOTICE = "<!-- Written by `python -m benchmark.tools.docs`. Change the code, not this page. -->"
