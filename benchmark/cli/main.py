@@ -17,14 +17,35 @@ from benchmark.files import ROOT
 from datasets.base import DataError
 from methods.registry import MethodError
 
+REMOVED = {  # commands of earlier versions -> what to use instead
+    "show": "read run.json in the run's folder, or click the cell in the page of `report`",
+    "bundle": "pack the run folders with `tar`; see docs/share.md",
+    "merge": "copy run folders with examples/merge_results.py; see docs/share.md",
+    "compare": "compare two folders with pandas; see docs/share.md",
+    "clean": "delete run folders with `rm`; see docs/share.md",
+    "trial": "use `table2 --profile paper-trial`",
+    "speed": "use `./reproduce.sh python -m benchmark.tools.speed`",
+    "measures": "use `export --runs`, which has one row per run with its measures",
+    "overall": "use `comparisons`",
+    "pairs": "use `comparisons`",
+    "plot agreement": "use `realworld`, which also writes this figure",
+    "plot profiles": "use `comparisons`",
+    "plot selection": "use `selection`",
+    "realworld-all": "use `realworld --all-methods`",
+    "variance": "sweep the seed of the candidate sets: `run --sweep data.seed=0,1,2`",
+}
+
 
 class Commands(click.Group):
-    """A group that suggests a command for an unknown word."""
+    """A group that suggests a command for an unknown word, or says what replaces a removed one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.commands:
+            name = f"{ctx.command_path} {args[0]}".partition(" ")[2]
+            if name in REMOVED:
+                ctx.fail(f"'{name}' was removed: {REMOVED[name]}.")
             ctx.fail(f"unknown '{args[0]}'.{did_you_mean(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
 
@@ -119,7 +140,9 @@ def sentence(error: click.UsageError, program: str) -> str:
         name = error.option_name
         names, of_run = ([word for p in each.params for word in p.opts] for each in (command, training.run))
         advice = " It is an option of `run`" if name in of_run else ""
-        if advice:
+        if name == "--epochs":
+            advice = " Use --set train.epochs=N."
+        elif advice:
             advice += "." if command in GROUPS["Your own data"] else f"; train first, then call `{command.name}`."
         return f"unknown option '{name}'.{advice or did_you_mean(name, names)}"
     return " ".join(error.format_message().split())

@@ -21,6 +21,7 @@ import pytest
 
 from benchmark import store
 from benchmark.accuracy import COVERING_RATE
+from benchmark.cli.main import REMOVED
 from benchmark.cli.tables import every_one, needs_of
 from benchmark.config.profile import PROFILES
 from benchmark.config.sections import SECTIONS, fields_of
@@ -310,6 +311,12 @@ def test_the_page_on_sharing_packs_verifies_merges_and_compares(tiny_benchmark: 
 
 
 # Files around the project ---------------------------------------------------------------------------------------------
+def test_the_changelog_names_every_removed_command() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    for name in REMOVED:
+        assert f"`{name}`" in text, name
+
+
 def test_the_workflow_and_the_citation_fit_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
