@@ -159,8 +159,8 @@ def test_a_broken_file_does_not_stop_the_others(bench):
         ("run", "{folder}/data", "candidates.csv nor answers.csv"),
         ("run", "{folder}/mine.npz,{folder}/data/../mine.npz", "already is; rename it"),
         ("run", "{folder}/results/lost.npz", "would be called 'lost', as lost already is"),
-        ("fig2", "{folder}/mine.npz", "brings its own candidate sets"),
-        ("fig2", "lost", "brings its own candidate sets"),
+        ("fig2", "{folder}/mine.npz", "has its own candidate sets"),
+        ("fig2", "lost", "has its own candidate sets"),
     ],
 )
 def test_wrong_input_is_one_sentence(bench, capsys, command, names, sentence):

@@ -254,7 +254,7 @@ def test_tampered_models_are_one_sentence(copy, place, capsys):
         assert problem in refusal(capsys, *words)
     (copy / "model.safetensors").write_bytes(b"\x80\x04.")  # a pickle
     rewrite(copy, tensors_sha256=sha256(b"\x80\x04.").hexdigest())
-    assert "no safetensors file" in refusal(capsys, *words)
+    assert "not a safetensors file" in refusal(capsys, *words)
     assert not (copy.parent / "p.csv").exists()
 
 
