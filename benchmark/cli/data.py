@@ -16,11 +16,12 @@ import click
 
 from benchmark import artifacts, store
 from benchmark.accuracy import COVERING_RATE, in_words
-from benchmark.analysis.selection import ONE_SE, TITLES, unreported_seeds
+from benchmark.analysis.selection import ONE_SE, TITLES, pick, unreported_seeds
 from benchmark.cli import options as shared
 from benchmark.cli.execution import announce, report_failures, train
 from benchmark.cli.options import selection_of
 from benchmark.cli.tune import report_unused, search_grid, train_points, warn_of_edges
+from benchmark.cli.tune import table as choices_table
 from benchmark.errors import COMPLETE, FAILED, CandidError, UsageError
 from benchmark.files import atomic_write
 from benchmark.tuning import (
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from benchmark.config.selection import Selection
     from benchmark.config.spec import RunSpec
 
+AUTO = "auto"
+PORTFOLIO = ("proden", "rc", "pop", "pico", "cc")  # of --method auto, which takes the first of equal ones
 LEGEND = f"CR: covering rate, {COVERING_RATE}; SE: its standard error; AA: approximated accuracy. All on held-out rows."
 COPIED = ("run.json", "metrics.jsonl", artifacts.PREDICTIONS, artifacts.MODEL, artifacts.TENSORS, artifacts.LABELS)
 
@@ -47,8 +50,10 @@ COPIED = ("run.json", "metrics.jsonl", artifacts.PREDICTIONS, artifacts.MODEL, a
 @click.command
 @click.argument("dataset", metavar="DATA")
 @click.option(
-    "--method", default="proden", show_default=True, metavar="NAME", help="Method to train; see `list methods`."
-)
+    "--method", default="proden", show_default=True, metavar="NAME",
+    help=f"Method to train; see `list methods`. `{AUTO}` tunes {', '.join(PORTFOLIO)} and takes the one with the highest "
+         f"covering rate on held-out rows.",
+)  # fmt: skip
 @click.option("--seed", default="0", show_default=True, metavar="N", help="Seed of split, initial weights and order.")
 @click.option("--profile", default="own", show_default=True, metavar="NAME", help="Profile or .toml file.")
 @click.option(
@@ -71,11 +76,12 @@ def fit(dataset: str, method: str, seed: str, tune: bool, out: Path | None, **op
     """
     if out is not None:
         check_model_folder(out)
-    options |= {"methods": method, "datasets": dataset, "seeds": seed, "keep_model": True, "jobs": "1"}
+    methods = ",".join(PORTFOLIO) if method == AUTO else method
+    options |= {"methods": methods, "datasets": dataset, "seeds": seed, "keep_model": True, "jobs": "1"}
     selection = selection_of(options)
-    if len(selection.specs()) != 1:
-        raise UsageError("fit trains one method on one data set with one seed; for more, use `run --keep-model`.")
-    if tune:
+    if len(selection.specs(selection.methods[:1])) != 1 or (len(selection.methods) > 1 and method != AUTO):
+        raise UsageError("fit trains one method on one dataset with one seed; for more, use `run --keep-model`.")
+    if tune or method == AUTO:
         selection = tuned(options, selection)
         if options["dry_run"]:
             return COMPLETE
@@ -96,7 +102,11 @@ def fit(dataset: str, method: str, seed: str, tune: bool, out: Path | None, **op
 
 
 def tuned(options: Any, selection: Selection) -> Selection:
-    """Return the selection with the learning rate and weight decay that held-out candidate labels choose."""
+    """Return the selection with the method, learning rate and weight decay that held-out candidate labels choose.
+
+    Settings are chosen by the rule of `tune`, then between several methods the one with the highest covering rate: the
+    rules that the study of choosing settings found best for each.
+    """
     axes = grid_of(FIT_GRID, selection)
     check_overrides(selection, axes)
     unreported = replace(selection, seeds=unreported_seeds((*selection.profile.seeds, *selection.seeds)))
@@ -105,12 +115,16 @@ def tuned(options: Any, selection: Selection) -> Selection:
     if options["dry_run"]:
         train_points(options, unreported, cells_of(unreported, axes), ONE_SE, {})
         return selection
-    (cell,) = search_grid(options, unreported, axes, ONE_SE)
-    choice, _ = choice_of(cell, ONE_SE)
-    report_unused([cell])
-    print(f"{points_table(cell, ONE_SE)}\n{LEGEND}\nFinal training on all training rows: {choice}.", flush=True)
+    cells = search_grid(options, unreported, axes, ONE_SE)
+    usable = [cell for cell in cells if cell.scored] or cells[:1]  # without a score, the next line says why
+    choices = [choice_of(cell, ONE_SE) for cell in usable]
+    report_unused(cells)
+    place = pick("covering", [scores for _, scores in choices])
+    cell, (choice, _) = usable[place], choices[place]
+    points = points_table(cell, ONE_SE) if len(cells) == 1 else choices_table(cells, ONE_SE)
+    print(f"{points}\n{LEGEND}\nFinal training of {cell.method} on all training rows: {choice}.", flush=True)
     warn_of_edges([cell], ONE_SE)
-    return final_selection(selection, choice)
+    return final_selection(replace(selection, methods=(cell.method,)), choice)
 
 
 def summary(spec: RunSpec, document: dict[str, Any]) -> str:

@@ -171,6 +171,29 @@ def test_tune_chooses_then_trains_on_all_rows(tiny_grid, tmp_path, capsys):
     assert model.measures_["covering_rate"] == score(scores[best]).covering_rate
 
 
+def test_the_method_auto_takes_the_highest_covering_rate_of_tuned_methods(tiny_grid, tmp_path, capsys):
+    np.savez(tmp_path / "mine.npz", x=X, candidates=MATRIX)
+    words = (
+        "fit",
+        tmp_path / "mine.npz",
+        "--method",
+        "auto",
+        "--results",
+        tmp_path / "r",
+        "--out",
+        tmp_path / "m",
+        *QUICK,
+    )
+    assert call(*words) == 0
+    table = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("mine ")]
+    assert [row[1] for row in table] == ["proden", "rc", "pop", "pico", "cc"]
+    rates = {row[1]: float(row[row.index("±") - 1]) for row in table}
+    best = max(rates, key=lambda name: rates[name])
+    (run,) = store.runs(tmp_path / "r").to_dict("records")
+    assert run["method"] == best and json.loads((tmp_path / "m" / "run.json").read_text())["method"] == best
+    assert call("predict", tmp_path / "m", tmp_path / "mine.npz", "--out", tmp_path / "p.csv") == 0
+
+
 def test_tune_reads_no_true_label(tiny_grid, tmp_path):
     rng, finals = np.random.default_rng(0), []
     for name, y in (("with", Y), ("without", np.full(60, -1))):
