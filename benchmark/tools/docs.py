@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import ast
+import csv
 import dataclasses
 import inspect
+import io
 import json
 import re
 import sys
@@ -185,8 +187,8 @@ def methods_page() -> str:
         f"## {OTHERS}",
         "\n".join(_line(entry) for entry in entries if not has_section(entry)),
         "## Settings of every run",
-        "With `--set NAME=VALUE`, or in a profile.",
-        settings_table(),
+        "[tables/settings.csv](tables/settings.csv) lists every setting with its default, its possible values and its meaning. Set "
+        "it with `--set NAME=VALUE`, or in a profile.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -220,8 +222,8 @@ def _line(entry: Entry) -> str:
     return f"* `{entry.name}` ({_source(entry)}): {summary(entry)}."
 
 
-def settings_table() -> str:
-    """Return every setting of a run, from the sections of the configuration and the comments beside fields."""
+def settings_csv() -> str:
+    """Return every setting of a run as CSV, from the sections of the configuration and the comments beside fields."""
     rows = []
     for name, section in SECTIONS.items():
         comments = comments_of(inspect.getsource(section))
@@ -230,8 +232,10 @@ def settings_table() -> str:
             choices = re.fullmatch(r"Literal\[(.*)\]", kind)
             values = f"one of {choices[1]}".replace("'", "") if choices else rule.text if rule else kind
             default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
-            rows.append([f"`{name}.{field.name}`", default or "empty", values, comments.get(field.name, "")])
-    return table(["setting", "default", "may be", "meaning"], rows)
+            rows.append([f"{name}.{field.name}", default or "empty", values, comments.get(field.name, "")])
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([["setting", "default", "may be", "meaning"], *rows])
+    return text.getvalue()
 
 
 def readme(text: str) -> str:
@@ -264,6 +268,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         README: readme(README.read_text(encoding="utf-8")),
         EVIDENCE: evidence_page(),
         **{evidence.TABLES / name: content() for name, content in evidence.FILES.items()},
+        evidence.TABLES / "settings.csv": settings_csv(),
     }
     stale = [p for p, text in contents.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
     for path in stale:

@@ -352,7 +352,7 @@ def test_fit_with_wrong_words(place, tmp_path, capsys):
     assert "is a file" in refusal(capsys, "fit", data, "--out", tmp_path / "thesis.txt", *results, code=2)
     assert "Unknown method 'cell'" in refusal(capsys, "fit", data, "--method", "cell", *results, code=2)
     assert "Unknown dataset" in refusal(capsys, "fit", tmp_path / "none", *results, code=2)
-    assert "one method on one data set" in refusal(capsys, "fit", data, "--method", "cel,rc", *results, code=2)
+    assert "one method on one dataset" in refusal(capsys, "fit", data, "--method", "cel,rc", *results, code=2)
     assert "train first" not in refusal(capsys, "fit", data, "--jobs", 2, code=2)
     (tmp_path / "damaged").mkdir()
     assert "holds no model.json" in refusal(capsys, "labels", tmp_path / "damaged")
