@@ -163,21 +163,14 @@ class Classifier(nn.Module):
         return self.head(self.features(images))
 
 
-class ProjectionHead(nn.Sequential):
-    """Two-layer MLP for contrastive embeddings; the caller normalises."""
-
-    def __init__(self, dim_in: int, dim_out: int = 128, hidden: int | None = None) -> None:
-        hidden = hidden or dim_in
-        super().__init__(nn.Linear(dim_in, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, dim_out))
-
-
 class ContrastiveClassifier(Classifier):
-    """A linear classifier and a projection head on one pooled feature, or that feature itself without the head."""
+    """A linear classifier and a projection head, an MLP, on one pooled feature, or that feature itself without the head."""
 
     def __init__(self, task: Task, embed_dim: int = 128, projected: bool = True) -> None:
         super().__init__(task)
         dim = self.backbone.feature_dim
-        self.projection: nn.Sequential = ProjectionHead(dim, embed_dim) if projected else nn.Sequential()
+        layers = [nn.Linear(dim, dim), nn.ReLU(inplace=True), nn.Linear(dim, embed_dim)] if projected else []
+        self.projection = nn.Sequential(*layers)
         self.embed_dim = embed_dim if projected else dim
 
     def both(self, images: Tensor) -> tuple[Tensor, Tensor]:

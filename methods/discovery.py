@@ -12,6 +12,7 @@ from methods.settings import Setting
 
 FOLDER = Path(__file__).resolve().parent
 FOLDERS = (FOLDER, FOLDER / "controls")  # of built-in methods
+ABOUT = ("title", "kind", "venue", "year", "forwards", "state")  # the arguments of `About`, in order
 
 
 class MethodError(Exception):
@@ -171,20 +172,13 @@ def _entry(path: Path, node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> 
     if not isinstance(name, str) or not name:
         raise MethodError(f'{path}:{node.lineno}: {node.name} needs a `name`, for example name = "mine".')
     about = _class_value(node, "about", classes)
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"title": name, "kind": "PLL", "venue": "–", "year": 0}
     if isinstance(about, ast.Call):
-        for key, argument in zip(("title", "kind", "venue", "year"), about.args, strict=False):
-            values[key] = literal(argument, "about")
-        for keyword in about.keywords:
-            values[keyword.arg or ""] = literal(keyword.value, "about")
+        arguments = [*zip(ABOUT, about.args, strict=False), *((k.arg, k.value) for k in about.keywords)]
+        values |= {key: literal(value, "about") for key, value in arguments if key in ABOUT}
     return Entry(
         name=name,
-        title=values.get("title", name),
-        kind=values.get("kind", "PLL"),
-        venue=values.get("venue", "–"),
-        year=values.get("year", 0),
-        forwards=values.get("forwards", "1"),
-        state=values.get("state", "none"),
+        **values,
         views=tuple(literal(_class_value(node, "views", classes), "views") or ("weak",)),
         file=path,
         class_name=node.name,
