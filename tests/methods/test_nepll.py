@@ -13,14 +13,7 @@ from methods import nepll
 from methods.base import Backbone, Batch, Clock, Task
 from methods.nepll import NEPLL
 from tests.support import tiny
-from tests.support.tiny import (
-    TinyData,
-    loss_and_gradients_are_finite,
-    start,
-    stays_finite_with_huge_logits,
-    tiny_batch,
-    tiny_task,
-)
+from tests.support.tiny import TinyData, start, tiny_batch, tiny_task
 
 CONFIG = NEPLL.Config(warmup=0.2, rampup=0.4, expand=0.6)
 READINGS = replace(CONFIG, class_threshold="class_mean", ud_ema="persistent", lam=0.5)
@@ -57,7 +50,8 @@ def test_a_single_selected_row_is_mixed_only_where_no_batch_norm_stands(norm: bo
     method, seen = selecting(1, task, batch)
     step = method.training_step(batch, SELECT)
     assert seen == ([6, 6] if norm else [6, 6, 1])
-    loss_and_gradients_are_finite(method, step.loss)
+    step.loss.backward()
+    tiny.assert_finite(method, step.loss)
 
 
 def test_ties_are_selected_in_row_order() -> None:
@@ -113,12 +107,3 @@ def test_the_phases_fall_where_the_released_run_has_them() -> None:
     assert [clock.epochs_of(f) for f in (config.warmup, config.rampup, config.expand)] == [67, 111, 333]
     short = NEPLL(config, tiny_task())
     assert short.in_warmup(Clock(0, 0, 3, 1)) and not short.in_warmup(Clock(1, 1, 3, 1))
-
-
-@pytest.mark.parametrize("clock", [WARM, SELECT, EXPAND])
-@pytest.mark.parametrize("count", [0, 1, 3, 6])
-def test_logits_of_ten_thousand_stay_finite(clock: Clock, count: int) -> None:
-    task = tiny_task()
-    batch = tiny_batch(task, range(6))
-    method, _ = selecting(count, task, batch)
-    stays_finite_with_huge_logits(method, [network.head for network in method.networks], batch, [clock, clock])

@@ -13,7 +13,7 @@ from methods.papi import PaPi
 from tests.support import tiny
 
 CONFIG = PaPi.Config(embed_dim=4, rampup=0.25)
-FIRST, LATER = Clock(0, 0, 4, 5), Clock(2, 10, 4, 5)
+FIRST = Clock(0, 0, 4, 5)
 
 
 def test_the_alignment_has_no_weight_in_the_first_epoch_however_short_the_ramp() -> None:

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
 from methods.base import Clock
-from methods.blocks import ema_update, ring_write, unit
+from methods.blocks import ring_write, unit
 from methods.pico import PiCO
-from tests.support.tiny import TinyOptimiser, assert_finite, tiny_batch, tiny_task, train
+from tests.support.tiny import TinyOptimiser, tiny_batch, tiny_task, train
 
 CONFIG = PiCO.Config(queue_size=16, embed_dim=4, warmup=0.25, gamma=0.9, key_momentum=0.9)
 WARM, LATER = Clock(0, 0, 4, 5), Clock(2, 10, 4, 5)
@@ -31,51 +30,6 @@ def test_the_queue_holds_the_newest_keys_whatever_the_batch_sizes(sizes: tuple[i
     assert labels.tolist() == expected
     assert queue.flatten()[labels >= 0].tolist() == [float(v) for v in expected if v >= 0]
     assert pointer.item() == written % size
-
-
-@pytest.mark.parametrize("clock", [WARM, LATER], ids=["warm", "later"])
-@pytest.mark.parametrize("row", [0, 1], ids=["singleton", "full"])
-def test_a_batch_of_one_with_three_classes(clock: Clock, row: int) -> None:
-    task = tiny_task()
-    method = PiCO(CONFIG, task).train()
-    step = method.update(tiny_batch(task, [row]), TinyOptimiser(method), clock)
-    assert_finite(method, step.loss)
-    if row == 0:
-        assert method.targets[0].tolist() == [0.0, 0.0, 1.0]
-        assert method.queue_labels[0].item() == 2
-
-
-@pytest.mark.parametrize("clock", [WARM, LATER], ids=["warm", "later"])
-@pytest.mark.parametrize("eps", [0.0, 1e-12])
-def test_extreme_logits_and_empty_projections_stay_finite(clock: Clock, eps: float) -> None:
-    task = tiny_task()
-    method = PiCO(replace(CONFIG, denominator_eps=eps), task)
-    batch = tiny_batch(task, range(4))
-    logits = torch.tensor(
-        [[1e4, -1e4, -1e4], [-1e4, -1e4, -1e4], [0.0, 1e4, 1e4], [-1e4, 1e4, 0.0]], requires_grad=True
-    )
-    features = torch.zeros(4, 4)
-    features[1:] = 1e4 * torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
-    features.requires_grad_()
-    step = method.losses(logits, unit(features), unit(features.detach()), batch, clock)
-    gradients = torch.autograd.grad(step.loss, (logits, features))
-    with torch.no_grad():
-        method.after_step(batch, step, clock)
-    assert_finite(method, step.loss)
-    assert all(torch.isfinite(g).all() for g in gradients)
-    assert batch.candidates.gather(1, method.queue_labels[:4, None]).all(), "a pseudo-label left its candidate set"
-
-
-def test_an_averaged_network_follows_after_both_have_moved_or_been_loaded() -> None:
-    target, source = nn.Linear(3, 2), nn.Linear(3, 2)
-    ema_update(target, source, 0.5)
-    for network in (target, source):
-        network.double()
-        network.load_state_dict({name: value + 1 for name, value in network.state_dict().items()})
-    expected = [0.9 * t + 0.1 * s for t, s in zip(target.parameters(), source.parameters(), strict=True)]
-    ema_update(target, source, 0.9)
-    for parameter, value in zip(target.parameters(), expected, strict=True):
-        assert parameter.dtype == torch.float64 and torch.allclose(parameter, value)
 
 
 def test_the_key_network_starts_as_a_copy_follows_slowly_and_is_not_trained() -> None:

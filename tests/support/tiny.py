@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -128,33 +128,5 @@ def assert_stopping_changes_nothing(method_class: type[Method], config: Any, tas
     return whole
 
 
-def huge_head(head: Any) -> None:
-    """Logits of about ±1e4."""
-    with torch.no_grad():
-        head.weight.normal_(0, 1e4)
-        head.bias.copy_(1e4 * (-1.0) ** torch.arange(len(head.bias)))
-
-
 def all_steps(task: Task) -> range:
     return range(task.epochs * task.steps_per_epoch)
-
-
-def stays_finite_with_huge_logits(
-    method: Any, heads: Iterable[Any], batch: Batch, clocks: list[Clock], data: TinyData | None = None
-) -> None:
-    """Take steps at these times with logits of about ±1e4; with `data` an epoch ends after each."""
-    for head in heads:
-        huge_head(head)
-    for clock in clocks:
-        step = method.training_step(batch, clock)
-        loss_and_gradients_are_finite(method, step.loss)
-        with torch.no_grad():
-            method.after_step(batch, step, clock)
-        if data is not None:
-            method.on_epoch_end(clock, data)
-
-
-def loss_and_gradients_are_finite(method: Method, loss: Tensor) -> None:
-    method.zero_grad()
-    loss.backward()
-    assert_finite(method, loss)
