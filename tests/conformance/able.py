@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.config import optimisation as schedules
 from datasets.candidates.generators import flip_probabilities
 from methods import able
 from methods.able import ABLE, ambiguity_loss, anchor_confidence
-from methods.base import Batch, Clock, Task
-from methods.blocks import masked_argmax, masked_softmax, soft_cross_entropy, uniform_confidence, unit
-from tests.conformance.trajectory import Identity, Inputs, Params, with_gradient
+from methods.base import Batch, Clock
+from methods.blocks import masked_argmax, masked_softmax, soft_cross_entropy, unit
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 
 def stacked(features: Tensor) -> Tensor:
@@ -22,17 +21,9 @@ def stacked(features: Tensor) -> Tensor:
     return features.transpose(0, 1).flatten(0, 1)
 
 
-def build(config: ABLE.Config, candidates: Tensor, feature_dim: int) -> ABLE:
-    return ABLE(config, Task(candidates.shape[1], candidates, 1, 1, lambda: Identity(feature_dim))).double()
-
-
-def init_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return {"confidence": uniform_confidence(x["candidates"], torch.float64)}
-
-
 def cls_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     targets = x["confidence"][x["index"]]
-    return with_gradient(lambda z: soft_cross_entropy(z, targets), x, "logits_weak")
+    return shared.with_gradient(lambda z: soft_cross_entropy(z, targets), x, "logits_weak")
 
 
 def positive_weights(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -44,7 +35,7 @@ def positive_weights(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 def con_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     rest = (positive_weights(params, x, variant)["weights"], params["temperature"], params["base_temperature"])
-    return with_gradient(lambda features: ambiguity_loss(stacked(features), *rest), x, "features")
+    return shared.with_gradient(lambda features: ambiguity_loss(stacked(features), *rest), x, "features")
 
 
 def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -52,20 +43,18 @@ def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]
 
 
 def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    method = build(ABLE.Config(**params), x["confidence"] > 0, 2)
+    method = shared.build(ABLE, ABLE.Config(**params), x["confidence"] > 0, lambda: shared.Identity(2))
     method.table.copy_(x["confidence"])
-    logits, features = x["logits"].requires_grad_(), x["features"].requires_grad_()
+    z = shared.leaves(x, "logits", "features")
     batch = Batch((), x["candidates"].bool(), x["index"])
-    done = method.losses(logits, stacked(features), batch)
-    grad_logits, grad_features = torch.autograd.grad(done.loss, (logits, features))
+    done = method.losses(z["logits"], stacked(z["features"]), batch)
+    grads = shared.gradients(done.loss, z)
     with torch.no_grad():
         method.after_step(batch, done, Clock(0, 0, 1, 1))
-    return {
+    return grads | {
         "loss": done.loss,
         "cls_loss": done.logs["classification"],
         "con_loss": done.logs["contrast"],
-        "grad_logits": grad_logits,
-        "grad_features": grad_features,
         "confidence": method.confidence(),
     }
 
@@ -73,18 +62,10 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def heads_forward(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     classes, dim = x["fc_weight"].shape
     config = ABLE.Config(embed_dim=x["head_weight2"].shape[0])
-    network: Any = build(config, torch.ones(1, classes, dtype=torch.bool), dim).network
-    layers = {
-        "fc_weight": network.head.weight,
-        "fc_bias": network.head.bias,
-        "head_weight1": network.projection[0].weight,
-        "head_bias1": network.projection[0].bias,
-        "head_weight2": network.projection[2].weight,
-        "head_bias2": network.projection[2].bias,
-    }
-    with torch.no_grad():
-        for name, parameter in layers.items():
-            parameter.copy_(x[name])
+    network = shared.build(ABLE, config, torch.ones(1, classes), lambda: shared.Identity(dim)).network
+    shared.set_head(network.head, x["fc_weight"], x["fc_bias"])
+    for k, layer in ((1, network.projection[0]), (2, network.projection[2])):
+        shared.set_head(layer, x[f"head_weight{k}"], x[f"head_bias{k}"])
     logits, projections = network.both(x["feature"])
     return {"logits": logits, "embedding": unit(projections)}
 
@@ -93,6 +74,5 @@ def flip_probability(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return {"probability": flip_probabilities(x["logits"], x["labels"], params["rate"])}
 
 
-def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    lr, floor = params["lr"], params["lr"] * params["lr_decay_rate"] ** 3
-    return {"lr": np.array([schedules.cosine(lr, int(e), params["epochs"], floor) for e in x["epoch"]])}
+init_confidence = shared.uniform
+lr_schedule = shared.lr_schedule

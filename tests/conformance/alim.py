@@ -11,7 +11,8 @@ from torch import Tensor
 from methods.alim import ALIM, margins_of, prior_at, pulled_targets, weighted_logits
 from methods.base import Batch, Clock
 from methods.blocks import unit
-from tests.conformance.trajectory import Inputs, Params, build, run_contrastive
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 STEP = ("tau", "temperature", "gamma", "normalise", "contrast_weight", "mixup_weight", "denominator_eps")
 STATE = {"targets": "targets", "prototypes": "prototypes", "queue": "queue", "queue_labels": "queue_labels"}
@@ -52,7 +53,7 @@ def target_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 def phi_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     config = ALIM.Config(**{key: params[key] for key in ("phi_start", "phi_end", "phi_first")}, queue_size=4)
-    method = build(ALIM, config, torch.ones(2, 2), (2, 2), params["epochs"], 1)
+    method = shared.build(ALIM, config, torch.ones(2, 2), lambda: shared.Encoder(2, 2), params["epochs"])
     return {"phi": np.array([method.phi(Clock(int(e), int(e), params["epochs"], 1)) for e in x["epoch"]])}
 
 
@@ -64,33 +65,32 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         phi_end=params["phi"],
         **{key: params[key] for key in STEP},
     )
-    method = build(ALIM, config, torch.ones(x["targets"].shape), (2, 2), epochs=1, steps=1)
+    method = shared.build(ALIM, config, torch.ones(x["targets"].shape), lambda: shared.Encoder(2, 2))
     for name, buffer in STATE.items():
         getattr(method, buffer).copy_(x[name])
     method.queue_pointer.copy_(x["queue_ptr"])
     method.prior.fill_(params["prior"])
-    leaves = {name: x[name].requires_grad_() for name in ("logits", "feat_q", "logits_mixed")}
+    z = shared.leaves(x, "logits", "feat_q", "logits_mixed")
     batch, clock = Batch((), x["candidates"].bool(), x["index"]), Clock(0, 0, 1, 1)
     done = method.losses(
-        x["logits"],
-        unit(x["feat_q"]),
+        z["logits"],
+        unit(z["feat_q"]),
         unit(x["feat_k"]),
-        x["logits_mixed"],
+        z["logits_mixed"],
         (folded(x["lam"]), x["perm"]),
         batch,
         clock,
     )
-    grads = torch.autograd.grad(done.loss, tuple(leaves.values()))
+    grads = shared.gradients(done.loss, z)
     with torch.no_grad():
         method.after_step(batch, done, clock)
-    return {
+    return grads | {
         "loss": done.loss,
         "loss_cls": done.logs["classification"],
         "loss_cont": done.logs["contrast"],
         "queue_ptr": method.queue_pointer,
         "margin": batch.rows(method.margins),
         **{name: getattr(method, buffer) for name, buffer in STATE.items()},
-        **{f"grad_{name}": grad for name, grad in zip(leaves, grads, strict=True)},
     }
 
 
@@ -103,7 +103,10 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         target_start=params["target_start_epochs"] / epochs,
         **{key: params[key] for key in same_name},
     )
-    method = build(GivenMixing, config, x["candidates"], tuple(x["enc_weight"].T.shape), epochs, steps)
+    sizes = x["enc_weight"].T.shape
+    method = shared.build(
+        GivenMixing, config, x["candidates"], lambda: shared.Encoder(*sizes), epochs, steps, "targets"
+    )
     method.queue.copy_(x["queue"])
     networks = {"query_": method.query, "key_": method.key}
     priors: list[Tensor] = []
@@ -114,5 +117,7 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         method.mixing = folded(x["lam"][epoch, k]), x["perm"][epoch, k]
 
     logs = {"loss": "loss", "loss_cls": "classification", "loss_cont": "contrast"}
-    out = run_contrastive(method, networks, params, x, ("x_weak", "x_strong"), x["lr"].tolist(), logs, before_step)
+    out = shared.run_contrastive(
+        method, networks, params, x, ("x_weak", "x_strong"), x["lr"].tolist(), logs, before_step
+    )
     return out | {"prior": torch.stack(priors), **{name: getattr(method, buffer) for name, buffer in STATE.items()}}

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from datasets.candidates import candidate_sets as candidates
 from datasets.candidates import generators
-from tests.conformance.trajectory import Inputs, Params
+from tests.conformance.shared import Inputs, Params
 
 
 def _with_size(probabilities: Tensor) -> Inputs:

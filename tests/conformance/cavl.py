@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from methods.base import Batch
-from methods.blocks import soft_cross_entropy, uniform_confidence
+from methods.blocks import soft_cross_entropy
 from methods.cavl import CAVL, class_activation_label, label_weights
-from tests.conformance import trajectory
-from tests.conformance.trajectory import Inputs, Params
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 
 def label(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -19,7 +17,7 @@ def label(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     weights = x["confidence"][x["index"]]
-    return trajectory.with_gradient(lambda z: soft_cross_entropy(z, weights), x)
+    return shared.with_gradient(lambda z: soft_cross_entropy(z, weights), x)
 
 
 def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -30,10 +28,9 @@ def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]
 
 
 def train_trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    exact = uniform_confidence(x["candidates"], torch.float64)
     config = CAVL.Config(params["outside"], params.get("smoothing", 0.0))
-    method, out = trajectory.run(CAVL, config, params, x, lambda m: m.label_confidence.copy_(exact))
-    return out | {"confidence": method.confidence()}
+    method = shared.start(CAVL, config, params, x, "label_confidence")
+    return shared.run(method, params, x) | {"confidence": method.confidence()}
 
 
 train_trajectory_bn = train_trajectory

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from methods.cc import CC, candidate_likelihood_loss
-from tests.conformance import trajectory
-from tests.conformance.trajectory import Inputs, Params
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 
 def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     constant = params.get("include_constant", False)
-    return trajectory.with_gradient(lambda z: candidate_likelihood_loss(z, x["candidates"], constant), x)
+    return shared.with_gradient(lambda z: candidate_likelihood_loss(z, x["candidates"], constant), x)
 
 
 def train_trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return trajectory.run(CC, CC.Config(), params, x, lambda m: None)[1]
+    return shared.run(shared.start(CC, CC.Config(), params, x), params, x)
 
 
 loss_with_constant = loss_extreme = loss

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from benchmark.config import optimisation as schedules
 from methods import cel
-from methods.base import Batch, Clock, Task
-from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence, unit
+from methods.base import Batch, Clock
+from methods.blocks import masked_softmax, soft_cross_entropy, unit
 from methods.cel import (
     CEL,
     class_affinities,
@@ -21,7 +19,8 @@ from methods.cel import (
     updated_prototypes,
 )
 from methods.networks.ml_decoder import ClassWiseEncoder
-from tests.conformance.trajectory import Identity, Inputs, Params
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 RELEASED: dict[str, Any] = {
     "cal_variant": "released",
@@ -36,20 +35,6 @@ def config_of(variant: str, **fields: Any) -> CEL.Config:
     return CEL.Config(**((RELEASED if variant == "official" else {}) | fields))
 
 
-def with_gradients(loss: Tensor, x: Inputs, *names: str) -> dict[str, Any]:
-    gradients = torch.autograd.grad(loss, [x[name] for name in names], materialize_grads=True)
-    return {"loss": loss} | {f"grad_{name}": g for name, g in zip(names, gradients, strict=True)}
-
-
-def needing_gradient(x: Inputs, *names: str) -> None:
-    for name in names:
-        x[name].requires_grad_()
-
-
-def confidence_init(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return {"confidence": uniform_confidence(x["candidates"], torch.float64)}
-
-
 def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     assert params["momentum"] == 0
     confidence = x["confidence"].clone()
@@ -58,19 +43,21 @@ def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]
 
 
 def classification_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    needing_gradient(x, "logits_w", "logits_s")
-    loss = soft_cross_entropy(x["logits_w"], x["targets"]) + soft_cross_entropy(x["logits_s"], x["targets"])
-    return with_gradients(loss, x, "logits_w", "logits_s")
+    def loss(*views: Tensor) -> Tensor:
+        return torch.stack([soft_cross_entropy(logits, x["targets"]) for logits in views]).sum()
+
+    return shared.with_gradient(loss, x, "logits_w", "logits_s")
 
 
 def cal_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    names = ("embeddings_w", "embeddings_s")
-    needing_gradient(x, *names)
     form = config_of(variant).cal_variant
-    losses = [class_associative_loss(x[name], x["candidates"], params["gamma1"], form) for name in names]
-    out = with_gradients(torch.stack(losses).sum(), x, *names)
-    for view, name in zip("ws", names, strict=True):
-        out[f"s_{view}"], out[f"d_{view}"] = class_affinities(x[name], x["candidates"], form)
+
+    def loss(*views: Tensor) -> Tensor:
+        return torch.stack([class_associative_loss(h, x["candidates"], params["gamma1"], form) for h in views]).sum()
+
+    out = shared.with_gradient(loss, x, "embeddings_w", "embeddings_s")
+    for view in "ws":
+        out[f"s_{view}"], out[f"d_{view}"] = class_affinities(x[f"embeddings_{view}"], x["candidates"], form)
     return out
 
 
@@ -87,29 +74,19 @@ def prototype_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def pdl_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    names = ("embeddings_w", "embeddings_s")
-    needing_gradient(x, *names)
     config = config_of(variant)
     choice = cel.high_confidence_class(x["logits_w"], x["candidates"], config.selection)
-    chosen = [class_embeddings(x[name], choice.classes) for name in names]
     given = (choice, x["prototypes"], params["gamma2"], config.pdl_variant)
-    return with_gradients(torch.stack([prototype_discriminative_loss(e, *given) for e in chosen]).sum(), x, *names)
 
+    def loss(*views: Tensor) -> Tensor:
+        chosen = [class_embeddings(h, choice.classes) for h in views]
+        return torch.stack([prototype_discriminative_loss(e, *given) for e in chosen]).sum()
 
-class Recorded(nn.Module):
-    """Stands for the network: the "image" is the number of the view whose outputs it hands back."""
-
-    def __init__(self, outputs: list[tuple[Tensor, Tensor]]) -> None:
-        super().__init__()
-        self.outputs = outputs
-
-    def forward(self, view: Tensor) -> tuple[Tensor, Tensor]:
-        return self.outputs[int(view)]
+    return shared.with_gradient(loss, x, "embeddings_w", "embeddings_s")
 
 
 def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    names = ("embeddings_w", "embeddings_s", "logits_w", "logits_s")
-    needing_gradient(x, *names)
+    z = shared.leaves(x, "embeddings_w", "embeddings_s", "logits_w", "logits_s")
     epoch, first_stage = params["epoch"], params["first_stage_epochs"]
     epochs = 2 * max(epoch + 1, first_stage)
     weights = {name: params[name] for name in ("alpha", "beta", "gamma1", "gamma2")}
@@ -118,22 +95,21 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     config = config_of(
         variant, **weights, **mode, warmup=first_stage / epochs, embedding_length=length, heads=1, feed_forward=2
     )
-    task = Task(x["candidates"].shape[1], x["confidence"] > 0, epochs, 1, lambda: Identity(2))
-    method = CEL(config, task).double()
-    method.network = Recorded([(x[f"embeddings_{v}"], x[f"logits_{v}"]) for v in "ws"])
+    method = shared.build(CEL, config, x["confidence"] > 0, lambda: shared.Identity(2), epochs)
+    method.network = shared.Scripted(*((z[f"embeddings_{v}"], z[f"logits_{v}"]) for v in "ws"))
     method.label_confidence.copy_(x["confidence"])
     method.prototypes.copy_(x["prototypes"])
-    batch = Batch((torch.tensor(0), torch.tensor(1)), x["candidates"].bool(), x["index"])
+    batch = Batch((torch.zeros(1), torch.zeros(1)), x["candidates"].bool(), x["index"])
     clock = Clock(epoch, epoch, epochs, 1)
     step = method.training_step(batch, clock)
-    out = with_gradients(step.loss, x, *names)
+    grads = shared.gradients(step.loss, z)
     with torch.no_grad():
         method.after_step(batch, step, clock)
-    return out | {"confidence": method.label_confidence, "prototypes": method.prototypes}
+    return grads | {"loss": step.loss, "confidence": method.label_confidence, "prototypes": method.prototypes}
 
 
 def class_wise_encoder(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    needing_gradient(x, "feature_map")
+    z = shared.leaves(x, "feature_map")
     classes, length = x["query"].shape
     sizes = (x["feature_map"].shape[1], classes, length, params["heads"], params["feedforward"])
     encoder = ClassWiseEncoder(*sizes, dropout=0.1).double().eval()
@@ -155,14 +131,11 @@ def class_wise_encoder(params: Params, x: Inputs, variant: str) -> dict[str, Any
     for k in (1, 2, 3):
         state |= {f"norm{k}.weight": x[f"norm{k}_weight"], f"norm{k}.bias": x[f"norm{k}_bias"]}
     encoder.load_state_dict(state)
-    h, logits = encoder(x["feature_map"])
+    h, logits = encoder(z["feature_map"])
     embeddings = unit(h)
     total = (embeddings * x["cotangent_embeddings"]).sum() + (logits * x["cotangent_logits"]).sum()
-    (gradient,) = torch.autograd.grad(total, x["feature_map"])
-    return {"embeddings": embeddings, "logits": logits, "grad_feature_map": gradient}
+    return {"embeddings": embeddings, "logits": logits} | shared.gradients(total, z)
 
 
-def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    lr, epochs = params["lr"], params["epochs"]
-    floor = lr * params["min_ratio"]
-    return {"lr": np.array([schedules.cosine(lr, int(e), epochs, floor) for e in x["epoch"]])}
+confidence_init = shared.uniform
+lr_schedule = shared.lr_schedule

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from methods import crosel
-from methods.base import Batch, Clock, Task
+from methods.base import Batch, Clock
 from methods.cc import candidate_likelihood_loss
 from methods.crosel import CroSel
-from tests.conformance.nepll import PlainData
-from tests.conformance.trajectory import Identity, Inputs, Params, PlainSGD, Scripted, with_gradient
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 SWITCHES = ("sharpen", "sharpen_T", "lambda_cr")
 
@@ -26,13 +26,8 @@ class GivenMix(CroSel):
         return self.draws[k].pop(0)
 
 
-def build(config: CroSel.Config, candidates: Tensor, dim: int, epochs: int, steps: int) -> GivenMix:
-    task = Task(candidates.shape[1], candidates.bool(), epochs, steps, lambda: Identity(dim))
-    return GivenMix(config, task).double().train()
-
-
 def warmup_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return with_gradient(lambda z: candidate_likelihood_loss(z, x["candidates"]), x, "logits_plain")
+    return shared.with_gradient(lambda z: candidate_likelihood_loss(z, x["candidates"]), x, "logits_plain")
 
 
 def bank_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -60,26 +55,21 @@ def pseudo_targets(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     """Network 1, taught by network 2, answers its three passes with the given logits."""
     config = CroSel.Config(mixup=params["mixup"], **{key: params[key] for key in SWITCHES})
-    method, rows = build(config, x["candidates"], 1, 1, 1), len(x["candidates"])
+    method, rows = shared.build(GivenMix, config, x["candidates"], lambda: shared.Identity(1)), len(x["candidates"])
     method.labels[1] = x["labels"]
     method.ratio.fill_(params["selected_ratio"])
     method.draws = ([(x["lam"], x["perm"])],)
-    given = {name: value.requires_grad_() for name, value in x.items() if name.startswith("logits_")}
-    answers = (given["logits_label"], torch.cat((given["logits_strong"], given["logits_weak"])), given["logits_mixed"])
-    method.networks = nn.ModuleList([Scripted(*answers)])
+    z = shared.leaves(x, *(name for name in x if name.startswith("logits_")))
+    answers = (z["logits_label"], torch.cat((z["logits_strong"], z["logits_weak"])), z["logits_mixed"])
+    method.networks = nn.ModuleList([shared.Scripted(*answers)])
     empty = torch.zeros(rows, 1, dtype=torch.float64)
     loss, parts = method.network_loss(0, Batch((empty, empty, empty), x["candidates"].bool(), torch.arange(rows)))
-    grads = torch.autograd.grad(loss, list(given.values()), materialize_grads=True, allow_unused=True)
-    return {f"grad_{name}": grad for name, grad in zip(given, grads, strict=True)} | {
-        "loss": loss,
-        "loss_label": parts["labelled1"],
-        "loss_mix": parts["comix1"],
-    }
+    return shared.gradients(loss, z) | {"loss": loss, "loss_label": parts["labelled1"], "loss_mix": parts["comix1"]}
 
 
 def predict(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    method = build(CroSel.Config(), torch.ones_like(x["logits1"]), 1, 1, 1)
-    method.networks = nn.ModuleList([Scripted(x["logits1"]), Scripted(x["logits2"])])
+    method = shared.build(CroSel, CroSel.Config(), torch.ones_like(x["logits1"]), lambda: shared.Identity(1))
+    method.networks = nn.ModuleList([shared.Scripted(x["logits1"]), shared.Scripted(x["logits2"])])
     return {"logits": method.predict(torch.zeros(1))}
 
 
@@ -91,13 +81,12 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         threshold=params["threshold"],
         **{key: params[key] for key in SWITCHES},
     )
-    method = build(config, x["candidates"], x["x_plain"].shape[1], epochs, steps)
-    heads: list[Any] = [network.head for network in method.networks]  # type: ignore[misc]
-    with torch.no_grad():
-        for k, head in enumerate(heads):
-            head.weight.copy_(x[f"weight{k + 1}"])
-            head.bias.copy_(x[f"bias{k + 1}"])
-    optimizer, data = PlainSGD(method, params), PlainData(x["x_plain"])
+    dim = x["x_plain"].shape[1]
+    method = shared.build(GivenMix, config, x["candidates"], lambda: shared.Identity(dim), epochs, steps)
+    heads = [network.head for network in method.networks]
+    for k, head in enumerate(heads):
+        shared.set_head(head, x[f"weight{k + 1}"], x[f"bias{k + 1}"])
+    optimizer, data = shared.PlainSGD(method, params), shared.PlainData(x["x_plain"])
     labels, losses = [], []
     for epoch in range(epochs):
         method.on_epoch_start(Clock(epoch, epoch * steps, epochs, steps), data)

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from methods import blocks, dirk
-from methods.base import Batch, Clock, Task
+from methods.base import Batch, Clock
 from methods.blocks import ring_write, soft_cross_entropy, unit
 from methods.dirk import DIRK, positive_pairs
-from tests.conformance.cel import lr_schedule as lr_schedule
-from tests.conformance.cel import needing_gradient, with_gradients
-from tests.conformance.trajectory import Identity, Inputs, Params, with_gradient
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 TEMPERATURES = ("feat_temp", "dist_temp", "base_temp")
 RELEASED_EPS = 1e-12
@@ -25,7 +24,7 @@ def rectify(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def distill_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return with_gradient(lambda z: soft_cross_entropy(z, x["targets"]), x)
+    return shared.with_gradient(lambda z: soft_cross_entropy(z, x["targets"]), x)
 
 
 def contrastive_mask(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -34,23 +33,14 @@ def contrastive_mask(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def weighted_contrastive_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    needing_gradient(x, "z_student")
     queue = (x["queue_features"], x["queue_confidence"], x["queue_candidates"])
-    loss = dirk.weighted_contrastive_loss(
-        unit(x["z_student"]),
-        x["keys"],
-        x["confidence"],
-        x["candidates"],
-        queue,
-        **{name: params[name] for name in TEMPERATURES},
-        log_eps=RELEASED_EPS,
-    )
-    return with_gradients(loss, x, "z_student")
+    given = (x["keys"], x["confidence"], x["candidates"], queue, *(params[name] for name in TEMPERATURES), RELEASED_EPS)
+    return shared.with_gradient(lambda z: dirk.weighted_contrastive_loss(unit(z), *given), x, "z_student")
 
 
 def moco_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     rest = (x["keys"], x["queue_features"], params["feat_temp"])
-    return with_gradient(lambda z: blocks.moco_loss(unit(z), *rest), x, "z_student")
+    return shared.with_gradient(lambda z: blocks.moco_loss(unit(z), *rest), x, "z_student")
 
 
 def queue_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -82,8 +72,7 @@ class Recorded(nn.Module):
 
 
 def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    names = ("student_logits", "z_student")
-    needing_gradient(x, *names)
+    z = shared.leaves(x, "student_logits", "z_student")
     candidates, epoch = x["candidates"].bool(), params["epoch"]
     rows, dim = x["queue_features"].shape
     config = DIRK.Config(
@@ -95,8 +84,8 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         log_eps=RELEASED_EPS,
         **{name: params[name] for name in TEMPERATURES},
     )
-    method = DIRK(config, Task(candidates.shape[1], candidates, epoch + 1, 1, lambda: Identity(2))).double()
-    method.student = Recorded(x["student_logits"], x["z_student"])
+    method = shared.build(DIRK, config, candidates, lambda: shared.Identity(2), epoch + 1)
+    method.student = Recorded(z["student_logits"], z["z_student"])
     method.teacher = Recorded(x["teacher_logits"], x["z_teacher"])
     for name in QUEUE:
         getattr(method, name).copy_(x[name])
@@ -105,9 +94,12 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     batch = Batch((image, image, image), candidates, torch.arange(len(candidates)))
     clock = Clock(epoch, epoch, epoch + 1, 1)
     step = method.training_step(batch, clock)
-    out = with_gradients(step.loss, x, *names)
+    out: dict[str, Any] = {"loss": step.loss} | shared.gradients(step.loss, z)
     with torch.no_grad():
         method.after_step(batch, step, clock)
     out |= {"loss_teach": step.logs["teach"], "loss_cont": step.logs.get("contrast", 0.0)}
     out |= {"confidence": step.carry[1], "queue_ptr": method.queue_position}
     return out | {name: getattr(method, name).double() for name in QUEUE}
+
+
+lr_schedule = shared.lr_schedule

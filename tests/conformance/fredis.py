@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.base import Batch, Clock, Task
+from methods.base import Batch, Clock
 from methods.fredis import FREDIS
-from tests.conformance.trajectory import Backward, Identity, Inputs, NoData, Params, PlainSGD, set_head
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 FIELDS = ("T", "lam", "alpha", "log_eps", "theta", "delta", "inc", "dec", "times", "eligible")
 
@@ -23,32 +24,31 @@ class GivenPriorities(FREDIS):
         return self.priorities
 
 
-def build(params: Params, sets: Tensor, dim: int, epochs: int = 1) -> GivenPriorities:
-    """The method in float64 on `dim` features."""
+def build(params: Params, sets: Tensor, dim: int, epochs: int = 1) -> Any:
+    """Return the method on `dim` features."""
     config = FREDIS.Config(
         change_size=params.get("change_size", 0) / len(sets),
         warmup=params.get("warmup_epochs", 0) / epochs,
         update_interval=params.get("update_interval", 1) / epochs,
         **{key: params[key] for key in FIELDS if key in params},
     )
-    method = GivenPriorities(config, Task(sets.shape[1], sets.bool(), epochs, 1, lambda: Identity(dim))).double()
-    method.label_weights.copy_(sets.double() / sets.sum(1, keepdim=True))
+    method = shared.build(GivenPriorities, config, sets, lambda: shared.Identity(dim), epochs, table="label_weights")
     method.posterior.fill_(1 / sets.shape[1])
-    return method.train()
+    return method
 
 
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    views = tuple(x[f"logits{v}"].requires_grad_() for v in range(3))
+    z = shared.leaves(x, "logits0", "logits1", "logits2")
     classes = x["confidence"].shape[1]
     method = build(params, torch.ones(x["confidence"].shape), classes)
-    set_head(method.network.head, torch.eye(classes), torch.zeros(classes))
+    shared.set_head(method.network.head, torch.eye(classes), torch.zeros(classes))
     method.sets[x["index"]] = x["candidates"].bool()
     method.label_weights.copy_(x["confidence"])
     method.posterior.copy_(x["posterior"])
-    batch = Batch(views, torch.ones(x["candidates"].shape, dtype=torch.bool), x["index"])
-    done = method.update(batch, Backward(), Clock(0, 0, 1, 1))
-    grads = {f"grad_logits{v}": view.grad for v, view in enumerate(views)}
-    return {"loss": done.loss, "confidence": method.label_weights, "posterior": method.posterior} | grads
+    batch = Batch(tuple(z.values()), torch.ones(x["candidates"].shape, dtype=torch.bool), x["index"])
+    done = method.update(batch, shared.NoStep(), Clock(0, 0, 1, 1))
+    tables = {"confidence": method.label_weights, "posterior": method.posterior}
+    return {"loss": done.loss} | tables | shared.gradients(done.loss, z)
 
 
 def refine(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def refine(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     method.posterior.copy_(x["posterior"])
     method.visited.fill_(True)
     method.priorities = x["add_priority"], x["remove_priority"]
-    method.on_epoch_end(Clock(0, 0, 1, 1), NoData())
+    method.on_epoch_end(Clock(0, 0, 1, 1), shared.PlainData())
     return {
         "candidates": method.candidate_sets().double(),
         "confidence": method.confidence(),
@@ -68,8 +68,8 @@ def refine(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     candidates, epochs = x["candidates"].bool(), params["epochs"]
     method = build(params, x["candidates"], x["x0"].shape[3], epochs)
-    set_head(method.network.head, x["weight"], x["bias"])
-    optimizer = PlainSGD(method, params)
+    shared.set_head(method.network.head, x["weight"], x["bias"])
+    optimizer = shared.PlainSGD(method, params)
     losses, thresholds = [], []
     for epoch, steps in enumerate(x["index"]):
         clock = Clock(epoch, epoch, epochs, 1)
@@ -77,7 +77,7 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         for k, index in enumerate(steps):
             batch = Batch(tuple(x[f"x{v}"][epoch, k] for v in range(3)), candidates[index], index)
             losses.append(method.update(batch, optimizer, clock).loss.detach())
-        method.on_epoch_end(clock, NoData())
+        method.on_epoch_end(clock, shared.PlainData())
         thresholds.append(method.thresholds.clone())
     return {
         "losses": torch.stack(losses).view(epochs, -1),

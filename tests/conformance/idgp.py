@@ -9,66 +9,50 @@ import torch
 from torch import Tensor
 
 from methods import idgp
-from methods.base import Batch, Clock, Task
+from methods.base import Batch, Clock
 from methods.blocks import linear_ramp
 from methods.idgp import IDGP
-from tests.conformance.trajectory import Backward, Identity, Inputs, Params, PlainSGD, set_head
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 VIEWS = ("o", "w", "s")
 
 
-def gradients(loss: Tensor, inputs: Inputs) -> dict[str, Tensor]:
-    """grad_<name> for every input; 0 where the loss does not depend on it, which is what a detached input must give."""
-    found = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
-    return {
-        f"grad_{n}": torch.zeros_like(x) if g is None else g for (n, x), g in zip(inputs.items(), found, strict=True)
-    }
-
-
-def leaves(x: Inputs, *names: str) -> Inputs:
-    return {name: x[name].double().requires_grad_() for name in names}
-
-
 def f_prior_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    u = leaves(x, "f_logits")
-    loss = idgp.f_prior_loss(u["f_logits"], x["d"], params["T1"])
-    return {"loss": loss} | gradients(loss, u)
+    return shared.with_gradient(lambda u: idgp.f_prior_loss(u, x["d"], params["T1"]), x, "f_logits")
 
 
 def g_prior_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    h = leaves(x, "g_logits")
-    loss = idgp.g_prior_loss(h["g_logits"], x["b"], params["T2"], params["reduction"])
-    return {"loss": loss} | gradients(loss, h)
+    rest = x["b"], params["T2"], params["reduction"]
+    return shared.with_gradient(lambda h: idgp.g_prior_loss(h, *rest), x, "g_logits")
 
 
 def f_likelihood_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    z = leaves(x, "f_logits", "g_logits")
+    z = shared.leaves(x, "f_logits", "g_logits")
     rho = idgp.f_weights(z["g_logits"], x["d"], x["candidates"], params["T2"], params["flip_pseudo_label"])
     loss = idgp.f_likelihood_loss(z["f_logits"], rho, params["T1"])
-    return {"loss": loss, "weights": rho} | gradients(loss, z)
+    return {"loss": loss, "weights": rho} | shared.gradients(loss, z)
 
 
 def likelihood_of_g(form: idgp.GLikelihood) -> Any:
     def op(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-        z = leaves(x, "f_logits", "g_logits")
         rest = x["candidates"], params["T1"], params["T2"], params["reduction"], form
-        loss = idgp.g_likelihood_loss(z["g_logits"], z["f_logits"], *rest)
-        return {"loss": loss} | gradients(loss, z)
+        return shared.with_gradient(lambda u, h: idgp.g_likelihood_loss(h, u, *rest), x, "f_logits", "g_logits")
 
     return op
 
 
 def marginal_nll(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    z = leaves(x, "f_logits", "g_logits")
+    z = shared.leaves(x, "f_logits", "g_logits")
     nll = idgp.marginal_nll(z["f_logits"], z["g_logits"], x["candidates"], params["T1"], params["T2"])
-    return {"nll": nll, "loss": nll.mean()} | gradients(nll.mean(), z)
+    return {"nll": nll, "loss": nll.mean()} | shared.gradients(nll.mean(), z)
 
 
 def consistency(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    z = leaves(x, "f_logits", "g_logits")
+    z = shared.leaves(x, "f_logits", "g_logits")
     loss_f = idgp.f_consistency_loss(z["f_logits"], x["d"])
     loss_g = idgp.g_consistency_loss(z["g_logits"], x["b"])
-    return {"loss_f": loss_f, "loss_g": loss_g} | gradients(loss_f + loss_g, z)
+    return {"loss_f": loss_f, "loss_g": loss_g} | shared.gradients(loss_f + loss_g, z)
 
 
 def state_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -82,8 +66,8 @@ def ramp(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return {"weight": np.array([linear_ramp(int(e), params["ramp_epochs"]) for e in x["epoch"]])}
 
 
-def build(params: Params, candidates: Tensor, dim: int, warm_up: int, epochs: int) -> IDGP:
-    """The method in float64 on `dim` features, with warm-ups one after the other as in the release."""
+def build(params: Params, candidates: Tensor, dim: int, warm_up: int, epochs: int) -> Any:
+    """Return the method on `dim` features, with warm-ups one after the other as in the release."""
     given: dict[str, Any] = {k: params[k] for k in ("alpha", "beta", "delta", "gamma", "eta", "T1", "T2")}
     config = IDGP.Config(
         **given,
@@ -93,27 +77,25 @@ def build(params: Params, candidates: Tensor, dim: int, warm_up: int, epochs: in
         ramp=params["ramp_epochs"] / epochs,
         joint_warmup=False,
     )
-    method = IDGP(config, Task(candidates.shape[1], candidates, epochs, 1, lambda: Identity(dim))).double()
-    method.d.copy_(candidates.double() / candidates.sum(1, keepdim=True))
-    return method.train()
+    return shared.build(IDGP, config, candidates, lambda: shared.Identity(dim), epochs, table="d")
 
 
 def read_out_logits(method: IDGP, classes: int) -> None:
     """Networks that hand through the logits they are shown: f the left half of an 'image', g the right one."""
     eye, zero = torch.eye(classes), torch.zeros(classes, classes)
-    set_head(method.f.head, torch.cat([eye, zero], 1))
-    set_head(method.g.head, torch.cat([zero, eye], 1))
+    shared.set_head(method.f.head, torch.cat([eye, zero], 1))
+    shared.set_head(method.g.head, torch.cat([zero, eye], 1))
 
 
-def two_groups(method: IDGP, params: Params) -> PlainSGD:
+def two_groups(method: IDGP, params: Params) -> shared.PlainSGD:
     """Return the release's two optimisers as one with two groups; a network without gradient is left alone."""
     f = {"params": list(method.f.parameters())}
     g = {"params": list(method.g.parameters()), "lr": params["lr_g"], "weight_decay": params["weight_decay_g"]}
-    return PlainSGD(method, params, [f, g])
+    return shared.PlainSGD(method, params, [f, g])
 
 
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    z = leaves(x, *(f"{network}_logits_{view}" for view in VIEWS for network in "fg"))
+    z = shared.leaves(x, *(f"{network}_logits_{view}" for view in VIEWS for network in "fg"))
     candidates = x["candidates"].bool()
     (rows, classes), epochs = candidates.shape, 1 + max(params["epoch"], params["ramp_epochs"])
     method = build(params, candidates, 2 * classes, 0, epochs)
@@ -122,10 +104,9 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     method.b.copy_(x["b"])
     views = tuple(torch.cat([z[f"f_logits_{v}"], z[f"g_logits_{v}"]], 1) for v in VIEWS)
     clock = Clock(params["epoch"], params["epoch"], epochs, 1)
-    done = method.update(Batch(views, candidates, torch.arange(rows)), Backward(), clock)
-    found: dict[str, Any] = {f"grad_{name}": leaf.grad for name, leaf in z.items()}
+    done = method.update(Batch(views, candidates, torch.arange(rows)), shared.NoStep(), clock)
     return (
-        found
+        shared.gradients(done.loss, z)
         | {"d": method.d, "b": method.b, "ramp": method.ramp(clock)}
         | {"loss_f": done.logs["f"], "loss_g": done.logs["g"]}
     )
@@ -175,15 +156,15 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     method = build(params, candidates, 2 * classes, params["warm_up"], total)
     read_out_logits(method, classes)
     images = torch.cat([x["f_logits"], x["g_logits"]], 3)
-    return train(method, params, x, lambda e: images[e], Backward(), {"d": method.d, "b": method.b})
+    return train(method, params, x, lambda e: images[e], shared.NoStep(), {"d": method.d, "b": method.b})
 
 
 def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     candidates, total = x["candidates"].bool(), 2 * params["warm_up"] + params["epochs"]
     method = build(params, candidates, x["x"].shape[2], params["warm_up"], total)
     f, g = method.f.head, method.g.head
-    set_head(f, x["f_weight"], x["f_bias"])
-    set_head(g, x["g_weight"], x["g_bias"])
+    shared.set_head(f, x["f_weight"], x["f_bias"])
+    shared.set_head(g, x["g_weight"], x["g_bias"])
     record = {
         "d": method.d,
         "b": method.b,

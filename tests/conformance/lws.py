@@ -9,8 +9,8 @@ import torch
 
 from benchmark.config import optimisation as schedules
 from methods.lws import LWS, initial_weights, leveraged_terms, updated_weights
-from tests.conformance import trajectory
-from tests.conformance.trajectory import Inputs, Params
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 
 def init_weights(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -21,9 +21,7 @@ def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     weights = x["weights"][x["index"]]
     keys = ("lw", "lw0", "binary_loss", "eps", "zero_gradient_at_zero")
     settings = {k: params[k] for k in keys if k in params}
-    out = trajectory.with_gradient(
-        lambda z: torch.stack(leveraged_terms(z, x["candidates"], weights, **settings)).sum(), x
-    )
+    out = shared.with_gradient(lambda z: torch.stack(leveraged_terms(z, x["candidates"], weights, **settings)).sum(), x)
     candidate, other = leveraged_terms(x["logits"], x["candidates"], weights, **settings)
     return out | {"candidate_term": candidate, "noncandidate_term": other}
 
@@ -36,9 +34,9 @@ def weight_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 def train_trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     config = LWS.Config(**{k: params[k] for k in ("lw", "lw0", "eps", "init", "binary_loss")})
-    exact = initial_weights(x["candidates"], config.init, torch.float64)
-    method, out = trajectory.run(LWS, config, params, x, lambda m: m.weights.copy_(exact))
-    return out | {"weights": method.weights}
+    method = shared.start(LWS, config, params, x)
+    method.weights.copy_(initial_weights(x["candidates"], config.init, torch.float64))
+    return shared.run(method, params, x) | {"weights": method.weights}
 
 
 def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from methods import nepll
-from methods.base import Batch, Clock, Task
+from methods.base import Batch, Clock
 from methods.blocks import linear_ramp
 from methods.nepll import NEPLL
-from tests.conformance.trajectory import Identity, Inputs, Params, PlainSGD, Scripted
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 FINE = 1_000_000  # a long training, in which any ramp value falls on an epoch
 
@@ -29,35 +30,13 @@ class GivenMix(NEPLL):
         return self.coefficients[at], self.orders[at][: len(rows)]
 
 
-class PlainData:
-    """A training set with one un-augmented view."""
-
-    def __init__(self, images: Tensor) -> None:
-        self.images = images
-
-    def infer(self, fn: Any, view: str = "plain") -> Any:
-        assert view == "plain"
-        return fn(self.images)
-
-    def reset_momentum(self) -> None:
-        raise AssertionError("NEPLL keeps its momentum")
-
-
-class Keep:
-    """A minimiser that does nothing: the caller asks for gradients itself."""
-
-    def minimise(self, loss: Tensor) -> None:
-        pass
-
-
-def build(candidates: Tensor, dim: int, epochs: int, **config: Any) -> GivenMix:
-    """The method in float64 on `dim` features; schedule values in epochs."""
+def build(candidates: Tensor, dim: int, epochs: int, **config: Any) -> Any:
+    """Return the method on `dim` features; schedule values in epochs."""
     for name in {"warmup", "rampup", "expand"} & config.keys():
         config[name] = config[name] / epochs
-    task = Task(candidates.shape[1], candidates, epochs, 1, lambda: Identity(dim))
-    method = GivenMix(NEPLL.Config(**config), task).double()
-    method.weights.copy_((candidates.double() / candidates.sum(1, keepdim=True)).expand(2, -1, -1))
-    return method.train()
+    return shared.build(
+        GivenMix, NEPLL.Config(**config), candidates, lambda: shared.Identity(dim), epochs, table="weights"
+    )
 
 
 def both(x: Inputs, name: str) -> Tensor:
@@ -81,7 +60,7 @@ def selection(rule: nepll.ClassThreshold) -> Any:
 
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     """One step of any phase through the real training step, the networks answering with the given logits."""
-    z = {name: x[name].double().requires_grad_() for name in x if name.startswith("logits")}
+    z = shared.leaves(x, *(name for name in x if name.startswith("logits")))
     candidates = x["candidates"].bool()
     rows, warming = len(candidates), "stage" not in params
     epoch = params.get("epoch", 0)
@@ -90,7 +69,9 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     config |= {name: params[name] for name in ("T", "lam") if name in params}
     method = build(candidates, 1, epochs, rampup=params.get("rampup_epoch", 0), **config)
     method.weights.copy_(both(x, "confidence"))
-    scripts = [Scripted(*(z[n] for n in (f"logits{k}1", f"logits{k}2", f"logits_mix{k}") if n in z)) for k in (1, 2)]
+    scripts = [
+        shared.Scripted(*(z[n] for n in (f"logits{k}1", f"logits{k}2", f"logits_mix{k}") if n in z)) for k in (1, 2)
+    ]
     method.networks = nn.ModuleList(scripts)
     views: tuple[Tensor, ...] = (torch.zeros(rows, 1), torch.zeros(rows, 1))
     if not warming:
@@ -100,11 +81,8 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         method.coefficients, method.orders = both(x, "lambda"), [x["perm1"], x["perm2"]]
         views = (x["x_weak"], x["x_weak"])
     clock = Clock(epoch, epoch, epochs, 1)
-    done = method.update(Batch(views, candidates, torch.arange(rows)), Keep(), clock)
-    grads = torch.autograd.grad(done.loss, list(z.values()), allow_unused=True)
-    out: dict[str, Any] = {
-        f"grad_{n}": torch.zeros_like(t) if g is None else g for (n, t), g in zip(z.items(), grads, strict=True)
-    }
+    done = method.update(Batch(views, candidates, torch.arange(rows)), shared.NoStep(), clock)
+    out: dict[str, Any] = shared.gradients(done.loss, z)
     out |= {"loss": done.loss, "ramp": method.ramp(clock), **done.logs}
     for k in (1, 2):
         out |= {f"loss{k}": done.logs[f"network{k}"]}
@@ -144,27 +122,25 @@ def rampup(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def predict(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     rows, classes = x["logits1"].shape
     method = build(torch.ones(rows, classes, dtype=torch.bool), 1, 1)
-    method.networks = nn.ModuleList([Scripted(x["logits1"]), Scripted(x["logits2"])])
+    method.networks = nn.ModuleList([shared.Scripted(x["logits1"]), shared.Scripted(x["logits2"])])
     prediction = method.predict(torch.zeros(rows, 1)).argmax(1)
     return {"prediction": prediction, "accuracy": (prediction == x["labels"]).double().mean()}
 
 
 def guard(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     """One network of the selection phase; the other sees the same without gradient."""
-    names = [n for n in ("logits_weak", "logits_strong", "logits_mix") if n in x]
-    z = {name: x[name].double().requires_grad_() for name in names}
+    z = shared.leaves(x, *(name for name in ("logits_weak", "logits_strong", "logits_mix") if name in x))
     candidates, epoch = x["candidates"].bool(), round(params["ramp"] * FINE)
     method = build(candidates, 1, 2 * FINE, warmup=0, rampup=FINE, expand=2 * FINE)
     method.weights.copy_(x["confidence"].expand(2, -1, -1))
     method.selected.copy_(x["mask"].bool().expand(2, -1))
-    method.networks = nn.ModuleList([Scripted(*z.values()), Scripted(*(t.detach() for t in z.values()))])
+    method.networks = nn.ModuleList([shared.Scripted(*z.values()), shared.Scripted(*(t.detach() for t in z.values()))])
     if "perm" in x:
         method.coefficients, method.orders = x["lambda"].expand(2), [x["perm"]] * 2
     images = torch.zeros(len(candidates), 1)
     batch = Batch((images, images), candidates, torch.arange(len(candidates)))
-    done = method.update(batch, Keep(), Clock(epoch, epoch, 2 * FINE, 1))
-    grads = torch.autograd.grad(done.loss, list(z.values()))
-    return {"loss": done.logs["network1"]} | {f"grad_{n}": g for n, g in zip(z, grads, strict=True)}
+    done = method.update(batch, shared.NoStep(), Clock(epoch, epoch, 2 * FINE, 1))
+    return {"loss": done.logs["network1"]} | shared.gradients(done.loss, z)
 
 
 def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -173,12 +149,10 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     rest = {name: params[name] for name in ("eta", "lam", "T")}
     method = build(candidates, x["x_plain"].shape[1], epochs, **schedule, **rest)
     method.coefficients, method.orders = x["mix_lambda"], list(x["mix_perm"])
-    heads: list[Any] = [network.head for network in method.networks]
-    with torch.no_grad():
-        for k, head in enumerate(heads):
-            head.weight.copy_(x[f"weight{k + 1}"])
-            head.bias.copy_(x[f"bias{k + 1}"])
-    optimizer = PlainSGD(method, params)
+    heads = [network.head for network in method.networks]
+    for k, head in enumerate(heads):
+        shared.set_head(head, x[f"weight{k + 1}"], x[f"bias{k + 1}"])
+    optimizer = shared.PlainSGD(method, params)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer.sgd, epochs, params["lr"] * params["eta_min_factor"])
     notes: dict[str, list[Tensor]] = {"loss": []}
 
@@ -188,7 +162,7 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
     for epoch, order in enumerate(x["order"]):
         clock = Clock(epoch, epoch, epochs, 1)
-        method.on_epoch_start(clock, PlainData(x["x_plain"]))
+        method.on_epoch_start(clock, shared.PlainData(x["x_plain"]))
         warming = method.in_warmup(clock)
         if not warming:
             note("mask", method.selected)

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.config import optimisation as schedule
 from methods import papi
 from methods.base import Batch, Clock
 from methods.blocks import soft_cross_entropy, unit
 from methods.papi import PaPi, moved_targets, pseudo_labels
 from methods.pico import updated_prototypes
-from tests.conformance.trajectory import Inputs, Params, build, run_contrastive, with_gradient
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 SWITCHES = ("prototype_normalise", "alignment", "tau")
 RAMPS = ("alignment_weight", "phi_start", "phi_end", "gamma_start", "gamma_end", "ramp_lag", "before_first")
@@ -49,21 +49,22 @@ def prototype_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def cls_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return with_gradient(lambda z: soft_cross_entropy(z, x["targets"]), x, "logits_weak")
+    return shared.with_gradient(lambda z: soft_cross_entropy(z, x["targets"]), x, "logits_weak")
 
 
 def alignment_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    weak, strong = (x[f"feat_{view}_mix"].requires_grad_() for view in ("weak", "strong"))
-    given = (x["prototypes"], x["targets"], x["perm"], x["lam"])
-    loss = papi.alignment_loss(unit(torch.cat((weak, strong))), *given, params["tau"], params["alignment"])
-    grads = torch.autograd.grad(loss, (weak, strong))
-    return {"loss": loss, "grad_feat_weak_mix": grads[0], "grad_feat_strong_mix": grads[1]}
+    given = (x["prototypes"], x["targets"], x["perm"], x["lam"], params["tau"], params["alignment"])
+
+    def loss(*views: Tensor) -> Tensor:
+        return papi.alignment_loss(unit(torch.cat(views)), *given)
+
+    return shared.with_gradient(loss, x, "feat_weak_mix", "feat_strong_mix")
 
 
 def schedules(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     epochs = params["epochs"]
     config = PaPi.Config(rampup=params["rampup_epochs"] / epochs, **{key: params[key] for key in RAMPS})
-    method = build(PaPi, config, torch.ones(2, 2), (1, 1), epochs, 1)
+    method = shared.build(PaPi, config, torch.ones(2, 2), lambda: shared.Encoder(1, 1), epochs)
     clocks = [Clock(int(e), int(e), epochs, 1) for e in x["epoch"]]
     return {name: np.array([getattr(method, name)(clock) for clock in clocks]) for name in ("phi", "gamma", "psi")}
 
@@ -78,17 +79,17 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         **{f"{name}_{end}": params[name] for name in ("phi", "gamma") for end in ("start", "end")},
         **{key: params[key] for key in SWITCHES},
     )
-    method = build(PaPi, config, x["targets"] > 0, (1, 1), epochs=2, steps=1)
+    method = shared.build(PaPi, config, x["targets"] > 0, lambda: shared.Encoder(1, 1), epochs=2)
     method.targets.copy_(x["targets"])
     method.prototypes.copy_(x["prototypes"])
-    given = {name: value.requires_grad_() for name, value in x.items() if name.startswith(("logits_", "feat_"))}
+    z = shared.leaves(x, *(name for name in x if name.startswith(("logits_", "feat_"))))
     batch, clock = Batch((), x["candidates"].bool(), x["index"]), Clock(1, 1, 2, 1)
-    seen, mixed = unit(both(x, "feat")), unit(both(x, "feat", "_mix"))
-    done = method.losses(both(x, "logits"), seen, mixed, x["perm"], x["lam"], batch, clock)
-    grads = torch.autograd.grad(done.loss, list(given.values()), materialize_grads=True)
+    seen, mixed = unit(both(z, "feat")), unit(both(z, "feat", "_mix"))
+    done = method.losses(both(z, "logits"), seen, mixed, x["perm"], x["lam"], batch, clock)
+    grads = shared.gradients(done.loss, z)
     with torch.no_grad():
         method.after_step(batch, done, clock)
-    return {f"grad_{name}": grad for name, grad in zip(given, grads, strict=True)} | {
+    return grads | {
         "loss": done.loss,
         "loss_cls": done.logs["classification"],
         "loss_align": done.logs["alignment"],
@@ -104,10 +105,10 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         rampup=params["rampup_epochs"] / epochs,
         **{key: params[key] for key in SWITCHES + RAMPS},
     )
-    method = build(GivenMix, config, x["candidates"], tuple(x["enc_weight"].T.shape), epochs, steps)
+    sizes = x["enc_weight"].T.shape
+    method = shared.build(GivenMix, config, x["candidates"], lambda: shared.Encoder(*sizes), epochs, steps, "targets")
     method.draws = list(zip(x["lam"].flatten(), x["perm"].flatten(0, 1), strict=True))
-    floor = params["lr"] * params["lr_decay_rate"] ** 3
-    rates = [schedule.cosine(params["lr"], epoch, epochs, floor) for epoch in range(epochs)]
+    rates = shared.cosine_rates(params, epochs, range(epochs))
     logs = {"loss_cls": "classification", "loss_align": "alignment"}
-    out = run_contrastive(method, {"": method.network}, params, x, ("x_weak", "x_strong"), rates, logs)
+    out = shared.run_contrastive(method, {"": method.network}, params, x, ("x_weak", "x_strong"), rates, logs)
     return out | {"targets": method.targets, "prototypes": method.prototypes}

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmark.config import optimisation as schedules
 from methods import blocks
 from methods.base import Batch, Clock
-from methods.blocks import ema_update, masked_argmax, ring_write, soft_cross_entropy, uniform_confidence, unit
+from methods.blocks import ema_update, masked_argmax, ring_write, soft_cross_entropy, unit
 from methods.pico import (
     PiCO,
     moved_targets,
@@ -21,7 +20,8 @@ from methods.pico import (
     supervised_contrastive_loss,
     updated_prototypes,
 )
-from tests.conformance.trajectory import Inputs, Params, build, run_contrastive, with_gradient
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 SWITCHES = ("prototype_normalise", "target_prototypes", "denominator_eps", "warmup_contrast")
 WEIGHTS = ("gamma", "contrast_weight", "tau", "queue_size")
@@ -35,10 +35,6 @@ def state_of(method: PiCO) -> dict[str, Tensor]:
         "queue_labels": method.queue_labels,
         "queue_ptr": method.queue_pointer,
     }
-
-
-def confidence_init(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return {"confidence": uniform_confidence(x["candidates"], torch.float64)}
 
 
 def pseudo_label(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -58,18 +54,18 @@ def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]
 
 
 def cls_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return with_gradient(lambda z: soft_cross_entropy(z, x["confidence"]), x)
+    return shared.with_gradient(lambda z: soft_cross_entropy(z, x["confidence"]), x)
 
 
 def supcon_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     positives = positive_pairs(x["labels"], x["queue_labels"])
     rest = (x["embed_k"], x["queue"], positives, params["tau"], params["denominator_eps"])
-    out = with_gradient(lambda queries: supervised_contrastive_loss(queries, *rest), x, "embed_q")
+    out = shared.with_gradient(lambda queries: supervised_contrastive_loss(queries, *rest), x, "embed_q")
     return out | {"positives": positives.double()}
 
 
 def moco_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return with_gradient(lambda q: blocks.moco_loss(q, x["embed_k"], x["queue"], params["tau"]), x, "embed_q")
+    return shared.with_gradient(lambda q: blocks.moco_loss(q, x["embed_k"], x["queue"], params["tau"]), x, "embed_q")
 
 
 def queue_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -88,11 +84,6 @@ def phi_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return {"phi": np.array([phi_at(int(e), *ramp) for e in x["epoch"]])}
 
 
-def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    lr, floor = params["lr"], params["lr"] * params["lr_decay_rate"] ** 3
-    return {"lr": np.array([schedules.cosine(lr, int(e), params["total_epochs"], floor) for e in x["epoch"]])}
-
-
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     config = PiCO.Config(
         embed_dim=x["feat_q"].shape[1],
@@ -101,24 +92,26 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         phi_end=params["phi"],
         **{key: params[key] for key in SWITCHES + WEIGHTS},
     )
-    method = build(PiCO, config, x["confidence"] > 0, (2, 2), epochs=1, steps=1)
+    method = shared.build(PiCO, config, x["confidence"] > 0, lambda: shared.Encoder(2, 2))
     for name, value in state_of(method).items():
         value.copy_(x[name])
-    logits, feat_q = x["logits"].requires_grad_(), x["feat_q"].requires_grad_()
+    z = shared.leaves(x, "logits", "feat_q")
     batch, clock = Batch((), x["candidates"].bool(), x["index"]), Clock(0, 0, 1, 1)
-    done = method.losses(logits, unit(feat_q), unit(x["feat_k"]), batch, clock)
-    grad_logits, grad_feat_q = torch.autograd.grad(done.loss, (logits, feat_q), materialize_grads=True)
+    done = method.losses(z["logits"], unit(z["feat_q"]), unit(x["feat_k"]), batch, clock)
+    grads = shared.gradients(done.loss, z)
     with torch.no_grad():
         labels = done.carry[1]
         method.after_step(batch, done, clock)
-    return state_of(method) | {
-        "loss": done.loss,
-        "loss_cls": done.logs["classification"],
-        "loss_cont": done.logs["contrast"],
-        "grad_logits": grad_logits,
-        "grad_feat_q": grad_feat_q,
-        "labels": labels,
-    }
+    return (
+        state_of(method)
+        | grads
+        | {
+            "loss": done.loss,
+            "loss_cls": done.logs["classification"],
+            "loss_cont": done.logs["contrast"],
+            "labels": labels,
+        }
+    )
 
 
 def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -129,11 +122,15 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         warmup=params["warmup_epochs"] / epochs,
         **{key: params[key] for key in same_name},
     )
-    method = build(PiCO, config, x["candidates"], tuple(x["enc_weight"].T.shape), epochs, steps)
+    sizes = x["enc_weight"].T.shape
+    method = shared.build(PiCO, config, x["candidates"], lambda: shared.Encoder(*sizes), epochs, steps, "targets")
     method.queue.copy_(x["queue"])
     networks = {"query_": method.query, "key_": method.key}
-    floor = params["lr"] * params["lr_decay_rate"] ** 3
-    rates = [schedules.cosine(params["lr"], epoch, epochs, floor) for epoch in range(epochs)]
+    rates = shared.cosine_rates(params, epochs, range(epochs))
     logs = {"loss_cls": "classification", "loss_cont": "contrast"}
-    out = run_contrastive(method, networks, params, x, ("x_query", "x_key"), rates, logs)
+    out = shared.run_contrastive(method, networks, params, x, ("x_query", "x_key"), rates, logs)
     return state_of(method) | out
+
+
+confidence_init = shared.uniform
+lr_schedule = shared.lr_schedule

@@ -7,35 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.base import Batch, Clock, Task
+from methods.base import Batch, Clock
 from methods.pop import POP, purify_by_difference
-from tests.conformance.trajectory import Backward, Identity, Inputs, NoData, Params, PlainSGD, set_head
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 
-def build(params: Params, candidates: Tensor, dim: int, epochs: int) -> POP:
-    """The method in float64 on `dim` features."""
+def build(params: Params, candidates: Tensor, dim: int, epochs: int) -> Any:
+    """Return the method on `dim` features."""
     given = {k: params[k] for k in ("theta", "inc", "theta_max", "change_tolerance", "roll_window") if k in params}
     config = POP.Config(warm_up=params.get("warm_up", 0) / epochs, short_run=0, **given)
-    method = POP(config, Task(candidates.shape[1], candidates, epochs, 1, lambda: Identity(dim))).double()
-    method.label_weights.copy_(candidates.double() / candidates.sum(1, keepdim=True))
-    return method.train()
-
-
-def read_out_logits(method: POP, classes: int) -> None:
-    """A network that hands through the logits it is shown as 'images'."""
-    set_head(method.network.head, torch.eye(classes))
+    return shared.build(POP, config, candidates, lambda: shared.Identity(dim), epochs, table="label_weights")
 
 
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    views = tuple(x[f"logits{v}"].double().requires_grad_() for v in range(params["views"]))
+    z = shared.leaves(x, *(f"logits{v}" for v in range(params["views"])))
     candidates = x["confidence"] > 0
     rows, classes = candidates.shape
     method = build(params, candidates, classes, 100)
-    read_out_logits(method, classes)
+    shared.set_head(method.network.head, torch.eye(classes))
     method.label_weights.copy_(x["confidence"])
-    done = method.update(Batch(views, candidates, torch.arange(rows)), Backward(), Clock(0, 0, 100, 1))
-    grads = {f"grad_logits{v}": view.grad for v, view in enumerate(views)}
-    return {"loss": done.loss, "confidence": method.confidence()} | grads
+    done = method.update(Batch(tuple(z.values()), candidates, torch.arange(rows)), shared.NoStep(), Clock(0, 0, 100, 1))
+    return {"loss": done.loss, "confidence": method.confidence()} | shared.gradients(done.loss, z)
 
 
 def purify(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -43,7 +36,7 @@ def purify(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     method = build(params, x["candidates"].bool(), 1, epochs)
     method.label_weights.copy_(x["confidence"])
     method.window.copy_(x["window"].sum(0) - x["confidence"])  # the last snapshot is taken at the end of the epoch
-    method.on_epoch_end(Clock(params["epoch"], params["epoch"], epochs, 1), NoData())
+    method.on_epoch_end(Clock(params["epoch"], params["epoch"], epochs, 1), shared.PlainData())
     found = {"candidates": method.candidate_sets().double(), "confidence": method.confidence()}
     return found | {"theta": method.diagnostics()["threshold"], "num_changed": method.diagnostics()["removed"]}
 
@@ -62,7 +55,7 @@ def train(method: POP, params: Params, x: Inputs, views: Tensor, optimizer: Any)
         for index in order.split(params["batch_size"]):
             batch = Batch(tuple(view[index] for view in views[epoch]), candidates[index], index)
             losses.append(method.update(batch, optimizer, clock).loss.detach())
-        method.on_epoch_end(clock, NoData())
+        method.on_epoch_end(clock, shared.PlainData())
         notes["loss"].append(torch.stack(losses))
         notes["confidence"].append(method.confidence().clone())
         notes["candidates"].append(method.candidate_sets().double())
@@ -75,11 +68,11 @@ def train(method: POP, params: Params, x: Inputs, views: Tensor, optimizer: Any)
 def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     classes = x["candidates"].shape[1]
     method = build(params, x["candidates"].bool(), classes, params["epochs"])
-    read_out_logits(method, classes)
-    return train(method, params, x, x["logits"], Backward())
+    shared.set_head(method.network.head, torch.eye(classes))
+    return train(method, params, x, x["logits"], shared.NoStep())
 
 
 def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     method = build(params, x["candidates"].bool(), x["x"].shape[3], params["epochs"])
-    set_head(method.network.head, x["weight"], x["bias"])
-    return train(method, params, x, x["x"], PlainSGD(method, params))
+    shared.set_head(method.network.head, x["weight"], x["bias"])
+    return train(method, params, x, x["x"], shared.PlainSGD(method, params))

@@ -5,21 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
 from benchmark.config import optimisation as schedules
-from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence
+from methods.blocks import masked_softmax, soft_cross_entropy
 from methods.proden import Proden, updated_confidence
-from tests.conformance import trajectory
-from tests.conformance.trajectory import Inputs, Params
-
-
-def init_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return {"confidence": uniform_confidence(x["candidates"], torch.float64)}
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 
 def loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return trajectory.with_gradient(lambda z: soft_cross_entropy(z, x["confidence"]), x)
+    return shared.with_gradient(lambda z: soft_cross_entropy(z, x["confidence"]), x)
 
 
 def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -32,9 +27,8 @@ def confidence_extreme(params: Params, x: Inputs, variant: str) -> dict[str, Any
 
 
 def train_trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    exact = uniform_confidence(x["candidates"], torch.float64)
-    method, out = trajectory.run(Proden, Proden.Config(), params, x, lambda m: m.label_confidence.copy_(exact))
-    return out | {"confidence": method.confidence()}
+    method = shared.start(Proden, Proden.Config(), params, x, "label_confidence")
+    return shared.run(method, params, x) | {"confidence": method.confidence()}
 
 
 def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -42,6 +36,7 @@ def lr_schedule(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     return {"lr": np.array([schedules.step_decay(params["lr"], int(e), rate, every) for e in x["epochs"]])}
 
 
+init_confidence = shared.uniform
 loss_extreme = loss
 confidence_update_zero_weight = confidence_update
 train_trajectory_bn = train_trajectory

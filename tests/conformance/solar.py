@@ -5,29 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from methods import solar
-from methods.base import Batch, Clock, Task
+from methods.base import Batch, Clock
 from methods.solar import SoLar, updated_prior
+from tests.conformance import shared
 from tests.conformance.alim import folded
-from tests.conformance.trajectory import Backward, Identity, Inputs, Params, PlainSGD, set_head
+from tests.conformance.shared import Inputs, Params
 
 FIELDS = ("eta", "rho_start", "rho_end", "tau", "power", "iterations")
-
-
-class GivenLogits(nn.Module):
-    """Hands the logits through that it is shown as images, but for the third pass of a step, that of the mixed ones."""
-
-    def __init__(self, mixed: Tensor) -> None:
-        super().__init__()
-        self.mixed, self.passes = mixed, 0
-
-    def forward(self, images: Tensor) -> Tensor:
-        self.passes += 1
-        if self.passes < 3:
-            return images
-        return self.mixed[torch.arange(len(images)) % len(self.mixed)]  # in turn, as the trusted
 
 
 class Given(SoLar):
@@ -45,31 +32,15 @@ class Given(SoLar):
         return found
 
 
-class Data:
-    """The training set as the end of an epoch sees it."""
-
-    def __init__(self, images: Tensor) -> None:
-        self.images = images
-
-    def infer(self, fn: Any, view: str = "plain") -> Any:
-        with torch.no_grad():
-            return fn(self.images)
-
-    def reset_momentum(self) -> None:
-        raise AssertionError("there is one stage")
-
-
-def build(params: Params, candidates: Tensor, dim: int, epochs: int, rows: int) -> Given:
-    """The method in float64 on `dim` features with a queue of so many rows."""
+def build(params: Params, candidates: Tensor, dim: int, epochs: int, rows: int) -> Any:
+    """Return the method on `dim` features with a queue of so many rows."""
     config = SoLar.Config(
         warmup=params["warmup_epochs"] / epochs,
         queue_size=rows,
         gamma2=params.get("gamma", 0.01),
         **{key: params[key] for key in FIELDS if key in params},
     )
-    method = Given(config, Task(candidates.shape[1], candidates.bool(), epochs, 1, lambda: Identity(dim))).double()
-    method.label_weights.copy_(candidates.double() / candidates.sum(1, keepdim=True))
-    return method.train()
+    return shared.build(Given, config, candidates, lambda: shared.Identity(dim), epochs, table="label_weights")
 
 
 def sinkhorn(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -93,31 +64,32 @@ def schedules(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     epochs, (rows, classes) = 10, x["logits_weak"].shape
     method = build(params, torch.ones(x["confidence"].shape), classes, epochs, len(x.get("queue", ())))
-    method.network = GivenLogits(x["logits_mixed"])  # type: ignore[assignment]
+    z = shared.leaves(x, "logits_weak", "logits_strong", "logits_mixed")
+    in_turn = torch.arange(rows) % max(1, len(x["logits_mixed"]))  # as the trusted; none are mixed in the first epoch
+    mixed = [z["logits_mixed"][in_turn]] if params["epoch"] > 0 else []
+    method.network = shared.Scripted(z["logits_weak"], z["logits_strong"], *mixed)
     method.label_weights.copy_(x["confidence"])
     method.class_prior.copy_(x["class_prior"])
     if "queue" in x:
         method.queue.copy_(x["queue"])
-    leaves = {name: x[name].requires_grad_() for name in ("logits_weak", "logits_strong", "logits_mixed")}
     order = torch.zeros(rows, dtype=torch.int64)
     order[: len(x["perm"])] = x["perm"].argsort()
     method.mixing = folded(x["lam"]), order
     batch = Batch((x["logits_weak"], x["logits_strong"]), x["candidates"].bool(), x["index"])
-    done = method.update(batch, Backward(), Clock(params["epoch"], params["epoch"], epochs, 1))
-    return {
+    done = method.update(batch, shared.NoStep(), Clock(params["epoch"], params["epoch"], epochs, 1))
+    return shared.gradients(done.loss, z) | {
         "loss": done.loss,
         "chosen": method.chosen.double() * (params["epoch"] > 0),
         "confidence": method.label_weights,
         "queue": method.queue,
-        **{f"grad_{n}": torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for n, leaf in leaves.items()},
     }
 
 
 def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     candidates, epochs, size = x["candidates"].bool(), params["epochs"], x["index"].shape[2]
     method = build(params, x["candidates"], x["x_plain"].shape[1], epochs, params["queue_batches"] * size)
-    set_head(method.network.head, x["weight"], x["bias"])
-    optimizer, data = PlainSGD(method, params), Data(x["x_plain"])
+    shared.set_head(method.network.head, x["weight"], x["bias"])
+    optimizer, data = shared.PlainSGD(method, params), shared.PlainData(x["x_plain"])
     losses, priors = [], []
     for epoch, steps in enumerate(x["index"]):
         clock = Clock(epoch, epoch, epochs, 1)

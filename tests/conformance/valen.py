@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -12,53 +11,37 @@ from torch import Tensor
 from datasets.candidates import candidate_sets as candidates
 from datasets.candidates import generators
 from methods import blocks, valen
-from methods.base import Batch, Clock, Task
-from methods.blocks import masked_softmax, soft_cross_entropy, uniform_confidence
+from methods.base import Batch, Clock
+from methods.blocks import masked_softmax, soft_cross_entropy
 from methods.controls import valen_paper
 from methods.networks import knn
 from methods.networks.knn import nearest_neighbours
-from tests.conformance.trajectory import Identity, Inputs, Params, Scripted, with_gradient
+from tests.conformance import shared
+from tests.conformance.shared import Inputs, Params
 
 CLOCK = Clock(epoch=5, step=5, epochs=10, steps_per_epoch=1)  # in the second stage
 
 
-def gradient(value_of: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
-    at = at.clone().requires_grad_()
-    return torch.autograd.grad(value_of(at), at)[0]
-
-
-def init_confidence(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return {"confidence": uniform_confidence(x["candidates"], torch.float64)}
-
-
 def partial_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    out = with_gradient(lambda z: soft_cross_entropy(z, x["target"]), x)
+    out = shared.with_gradient(lambda z: soft_cross_entropy(z, x["target"]), x)
     return out | {"new_target": masked_softmax(x["logits"], x["target"] > 0)}
 
 
 def min_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return with_gradient(lambda z: valen.min_loss(z, x["candidates"]), x)
+    return shared.with_gradient(lambda z: valen.min_loss(z, x["candidates"]), x)
 
 
 def dirichlet_concentration(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    def of(a: Tensor) -> Tensor:
-        return valen.concentration(a, x["support"], params["floor"], params["detach_normaliser"])
-
-    return {
-        "concentration": of(x["enc_logits"]),
-        "grad_enc_logits": gradient(lambda a: (x["upstream"] * of(a)).sum(), x["enc_logits"]),
-    }
+    z = shared.leaves(x, "enc_logits")
+    law = valen.concentration(z["enc_logits"], x["support"], params["floor"], params["detach_normaliser"])
+    return {"concentration": law} | shared.gradients((x["upstream"] * law).sum(), z)
 
 
 def alpha_kl(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    def alpha(a: Tensor) -> Tensor:
-        return valen.kl_parameters(a, params["logit_scale"], params["clip_min"], params["clip_max"])
-
-    def kl(a: Tensor) -> Tensor:
-        return blocks.dirichlet_kl(alpha(a), params["prior"])
-
-    a = x["enc_logits"]
-    return {"alpha": alpha(a), "kl": kl(a), "grad_enc_logits": gradient(kl, a)}
+    z = shared.leaves(x, "enc_logits")
+    alpha = valen.kl_parameters(z["enc_logits"], params["logit_scale"], params["clip_min"], params["clip_max"])
+    kl = blocks.dirichlet_kl(alpha, params["prior"])
+    return {"alpha": alpha, "kl": kl} | shared.gradients(kl, z)
 
 
 def dirichlet_kl(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -90,14 +73,14 @@ def decoder(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def reconstruction(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    d, x_hat = x["d"].clone().requires_grad_(), x["x_hat"].clone().requires_grad_()
-    rec_x = params["weight_x"] * valen.input_error(x_hat, x["x"])
+    z = shared.leaves(x, "d", "x_hat")
+    d = z["d"]
+    rec_x = params["weight_x"] * valen.input_error(z["x_hat"], x["x"])
     rec_y = params["weight_y"] * valen.candidate_error(d, x["candidates"])
     rec_graph = params["weight_A"] * valen.graph_error(d, x["adjacency"])
     total = rec_x + rec_y + rec_graph
-    grad_d, grad_x_hat = torch.autograd.grad(total, (d, x_hat))
     out = {"A_hat": valen.sample_graph(d), "rec_x": rec_x, "rec_y": rec_y, "rec_A": rec_graph, "rec": total}
-    return out | {"grad_d": grad_d, "grad_x_hat": grad_x_hat}
+    return out | shared.gradients(total, z)
 
 
 def label_distribution_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -105,20 +88,20 @@ def label_distribution_update(params: Params, x: Inputs, variant: str) -> dict[s
     return {"label_distribution": mixed}
 
 
-def second_stage(params: Params, x: Inputs, logits: list[Tensor], encoded: list[Tensor]) -> tuple[valen.Valen, Batch]:
+def second_stage(params: Params, x: Inputs, logits: list[Tensor], encoded: list[Tensor]) -> tuple[Any, Batch]:
     """The real method with the given tables, decoder and network outputs, and the batch that it is to see."""
     every = torch.ones_like(x["confidence"], dtype=torch.bool)
     every[x["index"]] = x["candidates"].bool()
-    task = Task(every.shape[1], every, 10, 1, lambda: Identity(x["x"].shape[1]))
     detach = params.get("detach_normaliser", True)
     names = ("k", "alpha", "beta", "gamma", "theta", "correct", "floor", "prior")
     config = valen.Valen.Config(**{name: params[name] for name in names}, detach_normaliser=detach, recon_side=1)
-    method = (valen.Valen if len(logits) == 1 else valen.ValenThreeViews)(config, task).double()
+    form = valen.Valen if len(logits) == 1 else valen.ValenThreeViews
+    method = shared.build(form, config, every, lambda: shared.Identity(x["x"].shape[1]), epochs=10)
     method.label_confidence.copy_(x["confidence"])
     method.label_distribution.copy_(x["label_distribution"])
     method.neighbours = x["neighbours"]
     method.decoder = given_decoder(x)
-    method.network, method.encoder = Scripted(*logits), Scripted(*encoded)  # type: ignore[assignment]
+    method.network, method.encoder = shared.Scripted(*logits), shared.Scripted(*encoded)
     return method, Batch((x["x"],) * len(logits), x["candidates"].bool(), x["index"])
 
 
@@ -132,7 +115,7 @@ def take_step(method: valen.Valen, batch: Batch, sample: Tensor) -> Any:
 
 
 def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    u, a, d = (x[name].clone().requires_grad_() for name in ("net_logits", "enc_logits", "d"))
+    u, a, d = shared.leaves(x, "net_logits", "enc_logits", "d").values()
     method, batch = second_stage(params, x, [u], [a])
     fixed = method.objective(method.terms([u], [a], d, batch))
     grad_a_fixed, grad_d = torch.autograd.grad(fixed, (a, d))
@@ -160,12 +143,11 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 def train_step_three_views(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     names = [f"{net}_logits_{view}" for net in ("net", "enc") for view in ("plain", "weak", "strong")]
-    leaves = [x[name].clone().requires_grad_() for name in names]
-    method, batch = second_stage(params, x, leaves[:3], leaves[3:])
+    z = shared.leaves(x, *names)
+    method, batch = second_stage(params, x, [z[name] for name in names[:3]], [z[name] for name in names[3:]])
     step = take_step(method, batch, x["d"])
     logs = step.logs
-    gradients = torch.autograd.grad(step.loss, leaves)
-    return {f"grad_{name}": value for name, value in zip(names, gradients, strict=True)} | {
+    return shared.gradients(step.loss, z) | {
         "L_d": logs["compatibility"],
         "L_o": logs["classifier"],
         "kl": logs["kl"],
@@ -177,14 +159,11 @@ def train_step_three_views(params: Params, x: Inputs, variant: str) -> dict[str,
 
 
 def risk_estimator(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    return with_gradient(lambda z: valen_paper.risk(z, x["d"], x["candidates"]), x)
+    return shared.with_gradient(lambda z: valen_paper.risk(z, x["d"], x["candidates"]), x)
 
 
 def compatibility_loss(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    def loss(d: Tensor) -> Tensor:
-        return valen_paper.compatibility_loss(d, x["target"])
-
-    return {"loss": loss(x["d"]), "grad_d": gradient(loss, x["d"])}
+    return shared.with_gradient(lambda d: valen_paper.compatibility_loss(d, x["target"]), x, "d")
 
 
 def elbo_likelihood(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -214,3 +193,6 @@ def sample_candidates(params: Params, x: Inputs, variant: str) -> dict[str, Any]
     with mock.patch("datasets.views.views.counter.uniforms", lambda *_: x["uniform"]):
         drawn = candidates.draw(x["probability"], x["labels"], seed=0, stream="golden")
     return {"candidates": drawn.double()}
+
+
+init_confidence = shared.uniform
