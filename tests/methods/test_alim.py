@@ -8,17 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from methods.alim import ALIM, margins_of, points_outside, prior_at
+from methods.alim import ALIM, margins_of, points_outside
 from methods.base import Clock
 from tests.support.tiny import TinyData, start, tiny_task, train
 
 CONFIG = ALIM.Config(queue_size=16, embed_dim=4, gamma=0.9, key_momentum=0.9, prior_start=0.25)
-
-
-@pytest.mark.parametrize(("rate", "expected"), [(0.0, 0.0), (0.25, 0.5), (0.5, 1.0), (1.0, 1.0)])
-def test_the_prior_is_the_margin_at_the_noise_rate(rate: float, expected: float) -> None:
-    assert prior_at(torch.tensor([2.0, 0.1, 3.0, 0.5]), rate, cap=True) == pytest.approx(expected)
-    assert prior_at(torch.tensor([2.0]), 1.0, cap=False) == 2.0
 
 
 def test_a_full_set_has_a_huge_finite_margin_and_points_nowhere_else() -> None:

@@ -59,12 +59,6 @@ def test_equally_far_rows_are_taken_in_order(n: int, k: int, dim: int, seed: int
     assert torch.equal(nearest_neighbours(grid, k), brute_force(grid, k))
 
 
-def test_smallest_columns_across_groups() -> None:
-    values = torch.randint(0, 30, (20, 4 * knn.GROUP), generator=torch.Generator().manual_seed(0)).float()
-    expected = torch.sort(values, dim=1, stable=True).indices[:, :9]
-    assert torch.equal(knn.smallest(values, 9), expected)
-
-
 def test_neighbours_are_exact_under_autocast_and_leave_the_precision_setting_alone() -> None:
     features = 100 + torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
     torch.set_float32_matmul_precision("high")

@@ -34,10 +34,8 @@ from tests.methods import (
     test_fredis,
     test_idgp,
     test_nepll,
-    test_papi,
     test_pico,
     test_pop,
-    test_pop_around,
     test_solar,
     test_valen,
 )
@@ -54,7 +52,6 @@ from tests.support.tiny import (
 SHORT = {"epochs": 4, "steps": 2}
 FIVE = {"epochs": 5, "steps": 2}
 LONG = {"classes": 5, "epochs": 6, "steps": 2}  # enough for rounds that change candidate sets
-POP_EAGER: dict[str, Any] = test_pop_around.EAGER
 FAMILIES: list[tuple[type[Method], Any, dict[str, int], list[dict[str, Any]]]] = [
     (ABLE, ABLE.Config(embed_dim=4), SHORT, [{"confidence_lookup": "sample"}, {"confidence_lookup": "batch_position"}]),
     (ALIM, test_alim.CONFIG, SHORT, [{}, {"normalise": "scale"}, {"noise_rate": 1.0, "cap": False}]),
@@ -71,13 +68,13 @@ FAMILIES: list[tuple[type[Method], Any, dict[str, int], list[dict[str, Any]]]] =
     (IDGP, IDGP.Config(), SHORT, [{"normalise_weights": True}]),
     (NEPLL, test_nepll.CONFIG, FIVE, [{}, {"eta": 1.0}, {"warmup": 0, "expand": 0}]),
     (NEPLL, test_nepll.READINGS, FIVE, [{}]),
-    (PaPi, test_papi.CONFIG, SHORT, [{}]),
+    (PaPi, PaPi.Config(embed_dim=4, rampup=0.25), SHORT, [{}]),
     (PiCO, test_pico.CONFIG, SHORT, [{}, {"projection": False}]),
     (POP, test_pop.EAGER, LONG, [{}]),
     (POP, test_pop.MARGIN, LONG, [{}]),
-    (RCAndPOP, RCAndPOP.Config(**POP_EAGER), LONG, [{}]),
-    (CCAndPOP, CCAndPOP.Config(**POP_EAGER), LONG, [{}]),
-    (LWSAndPOP, LWSAndPOP.Config(**POP_EAGER), LONG, [{}]),
+    (RCAndPOP, RCAndPOP.Config(**test_pop.ROUNDS), LONG, [{}]),
+    (CCAndPOP, CCAndPOP.Config(**test_pop.ROUNDS), LONG, [{}]),
+    (LWSAndPOP, LWSAndPOP.Config(**test_pop.ROUNDS), LONG, [{}]),
     (
         SoLar,
         test_solar.CONFIG,
@@ -162,7 +159,7 @@ def test_settings_out_of_range_are_refused(form: Any, wrong: dict[str, Any]) -> 
         (CAVL, CAVL.Config(second_forward_bn="frozen"), 1),
         (CrDpll, CrDpll.Config(), 3),
         (CroSel, test_crosel.CONFIG, 3),
-        (PaPi, test_papi.CONFIG, 4),
+        (PaPi, PaPi.Config(embed_dim=4), 4),
     ],
 )
 def test_batch_norm_counts_every_forward_pass_of_a_step(form: Any, config: Any, passes: int) -> None:
