@@ -48,11 +48,7 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     z = shared.leaves(x, "logits", "features")
     batch = Batch((), x["candidates"].bool(), x["index"])
     done = method.losses(z["logits"], stacked(z["features"]), batch)
-    grads = shared.gradients(done.loss, z)
-    with torch.no_grad():
-        method.after_step(batch, done, Clock(0, 0, 1, 1))
-    return grads | {
-        "loss": done.loss,
+    return shared.finish(method, done, z, batch, Clock(0, 0, 1, 1)) | {
         "cls_loss": done.logs["classification"],
         "con_loss": done.logs["contrast"],
         "confidence": method.confidence(),

@@ -81,11 +81,7 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         batch,
         clock,
     )
-    grads = shared.gradients(done.loss, z)
-    with torch.no_grad():
-        method.after_step(batch, done, clock)
-    return grads | {
-        "loss": done.loss,
+    return shared.finish(method, done, z, batch, clock) | {
         "loss_cls": done.logs["classification"],
         "loss_cont": done.logs["contrast"],
         "queue_ptr": method.queue_pointer,

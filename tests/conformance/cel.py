@@ -102,10 +102,8 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     batch = Batch((torch.zeros(1), torch.zeros(1)), x["candidates"].bool(), x["index"])
     clock = Clock(epoch, epoch, epochs, 1)
     step = method.training_step(batch, clock)
-    grads = shared.gradients(step.loss, z)
-    with torch.no_grad():
-        method.after_step(batch, step, clock)
-    return grads | {"loss": step.loss, "confidence": method.label_confidence, "prototypes": method.prototypes}
+    out = shared.finish(method, step, z, batch, clock)
+    return out | {"confidence": method.label_confidence, "prototypes": method.prototypes}
 
 
 def class_wise_encoder(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

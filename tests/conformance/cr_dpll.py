@@ -65,12 +65,11 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     clock = Clock(epoch, epoch, epochs, 1)
     batch = Batch((torch.zeros(len(index), 1),) * len(x["logits"]), candidates[index], index)
     done = method.training_step(batch, clock)
-    with torch.no_grad():
-        method.after_step(batch, done, clock)
+    out = shared.finish(method, done, z, batch, clock)
     weight = cr_dpll.consistency_weight(
         epoch, params["ramp_epochs"], params["max_weight"], params["first_epoch_number"]
     )
-    return shared.gradients(done.loss, z) | {"loss": done.loss, "weight": weight, "target": method.target}
+    return out | {"weight": weight, "target": method.target}
 
 
 def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

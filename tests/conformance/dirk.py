@@ -94,9 +94,7 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     batch = Batch((image, image, image), candidates, torch.arange(len(candidates)))
     clock = Clock(epoch, epoch, epoch + 1, 1)
     step = method.training_step(batch, clock)
-    out: dict[str, Any] = {"loss": step.loss} | shared.gradients(step.loss, z)
-    with torch.no_grad():
-        method.after_step(batch, step, clock)
+    out = shared.finish(method, step, z, batch, clock)
     out |= {"loss_teach": step.logs["teach"], "loss_cont": step.logs.get("contrast", 0.0)}
     out |= {"confidence": step.carry[1], "queue_ptr": method.queue_position}
     return out | {name: getattr(method, name).double() for name in QUEUE}

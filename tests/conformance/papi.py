@@ -86,11 +86,7 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     batch, clock = Batch((), x["candidates"].bool(), x["index"]), Clock(1, 1, 2, 1)
     seen, mixed = unit(both(z, "feat")), unit(both(z, "feat", "_mix"))
     done = method.losses(both(z, "logits"), seen, mixed, x["perm"], x["lam"], batch, clock)
-    grads = shared.gradients(done.loss, z)
-    with torch.no_grad():
-        method.after_step(batch, done, clock)
-    return grads | {
-        "loss": done.loss,
+    return shared.finish(method, done, z, batch, clock) | {
         "loss_cls": done.logs["classification"],
         "loss_align": done.logs["alignment"],
         "targets": method.targets,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from methods import blocks
@@ -98,20 +97,9 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     z = shared.leaves(x, "logits", "feat_q")
     batch, clock = Batch((), x["candidates"].bool(), x["index"]), Clock(0, 0, 1, 1)
     done = method.losses(z["logits"], unit(z["feat_q"]), unit(x["feat_k"]), batch, clock)
-    grads = shared.gradients(done.loss, z)
-    with torch.no_grad():
-        labels = done.carry[1]
-        method.after_step(batch, done, clock)
-    return (
-        state_of(method)
-        | grads
-        | {
-            "loss": done.loss,
-            "loss_cls": done.logs["classification"],
-            "loss_cont": done.logs["contrast"],
-            "labels": labels,
-        }
-    )
+    out = shared.finish(method, done, z, batch, clock)
+    logs = {"loss_cls": done.logs["classification"], "loss_cont": done.logs["contrast"]}
+    return out | logs | state_of(method) | {"labels": done.carry[1]}
 
 
 def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.config import optimisation as schedules
-from methods.base import Backbone, Batch, Clock, Method, Task
+from methods.base import Backbone, Batch, Clock, Method, Step, Task
 from methods.blocks import uniform_confidence
 
 Inputs = dict[str, Tensor]
@@ -130,6 +130,14 @@ def gradients(loss: Tensor, inputs: Inputs) -> Inputs:
     """Return grad_<name> of every input: 0 where the loss does not depend on it, as a detached input must give."""
     values = torch.autograd.grad(loss, list(inputs.values()), materialize_grads=True)
     return {f"grad_{name}": value for name, value in zip(inputs, values, strict=True)}
+
+
+def finish(method: Any, step: Step, inputs: Inputs, batch: Batch, clock: Clock) -> dict[str, Any]:
+    """Return loss and gradients of a step, then let the method update its state."""
+    out = {"loss": step.loss} | gradients(step.loss, inputs)
+    with torch.no_grad():
+        method.after_step(batch, step, clock)
+    return out
 
 
 def with_gradient(loss_of: Callable[..., Tensor], x: Inputs, *names: str) -> dict[str, Any]:
