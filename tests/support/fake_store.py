@@ -20,6 +20,7 @@ from benchmark.config.profile import load_profile
 from benchmark.config.resolution import Override, resolve
 from benchmark.config.spec import SCHEMA, RunSpec, canonical, digest_of, identity_of
 from benchmark.store import StoredRun, place_of
+from benchmark.trainer.summary import summarise
 from methods.registry import Entry, discover
 
 ENVIRONMENT = {
@@ -70,13 +71,17 @@ def write_run(
     """One run folder; with another status than `done` it has no summary and two thirds of its epochs."""
     identity = identity_of(spec.digest, checksum)
     random = generator_of(spec.dataset, spec.label, spec.seed)
-    curve = _curve(spec, epochs, random)
+    time = {"images_per_second": 1000.0, "peak_memory_mb": 2000.0, "seconds": 20.0, "train_seconds": 18.0}
+    curve = {name: values.tolist() for name, values in _curve(spec, epochs, random).items()}
+    records = [
+        {"epoch": k, "result": {name: values[k] for name, values in curve.items()}, "time": time} for k in range(epochs)
+    ]
     document: dict[str, Any] = {
         "schema": SCHEMA, "status": "done", "reason": "", "profile": spec.profile, "dataset": spec.dataset,
         "method": spec.method, "label": spec.label, "seed": spec.seed, "identity": identity,
         "config": spec.to_json(), "config_digest": spec.digest, "provenance": spec.provenance, "overrides": spec.overrides,
         "candidates_sha256": checksum, "environment": dict(ENVIRONMENT), "epochs_done": epochs,
-        "summary": _summary(curve),
+        "summary": summarise(records),
         "cost": {
             "seconds_per_epoch": 25.0, "images_per_second": 2000.0, "peak_memory_mb": 5000.0, "parameters": 11_220_132,
         },
@@ -93,15 +98,10 @@ def write_run(
     folder.path.mkdir(parents=True, exist_ok=True)
     if document["status"] != "done":
         document.pop("summary")
-        document["epochs_done"] = epochs = max(1, 2 * epochs // 3)
+        records = records[: max(1, 2 * epochs // 3)]
+        document["epochs_done"] = len(records)
     folder.document_path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    time = {"images_per_second": 1000.0, "peak_memory_mb": 2000.0, "seconds": 20.0, "train_seconds": 18.0}
-    columns = {name: values.tolist() for name, values in curve.items()}
-    records = (
-        canonical({"epoch": k, "result": {name: column[k] for name, column in columns.items()}, "time": time})
-        for k in range(epochs)
-    )
-    folder.metrics.write_text("".join(f"{record}\n" for record in records), encoding="utf-8")
+    folder.metrics.write_text("".join(f"{canonical(record)}\n" for record in records), encoding="utf-8")
     return folder.path
 
 
@@ -119,22 +119,6 @@ def _curve(spec: RunSpec, epochs: int, random: np.random.Generator) -> dict[str,
         "approximated_accuracy": np.clip(20 + 0.7 * accuracy + random.normal(0, 0.6, epochs), 0, 100),
         "loss": 0.15 + 4.2 * np.exp(-3.5 * x) * (1 + 0.02 * random.random(epochs)),
         "lr": 0.025 * (1 + np.cos(np.pi * (x - 1 / epochs))),
-    }
-
-
-def _summary(curve: dict[str, np.ndarray]) -> dict[str, float]:
-    accuracy = curve["test_accuracy"]
-
-    def chosen(metric: str) -> float:
-        return float(accuracy[int(np.argmax(curve[metric]))])
-
-    return {
-        "accuracy": float(accuracy[-1]),
-        "accuracy_last10": float(accuracy[-10:].mean()),
-        "accuracy_oracle": float(accuracy.max()),
-        "accuracy_covering": chosen("covering_rate"),
-        "accuracy_approximated": chosen("approximated_accuracy"),
-        "train_accuracy": float(curve["train_accuracy"][-1]),
     }
 
 
