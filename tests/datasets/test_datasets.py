@@ -21,11 +21,10 @@ from PIL import Image
 import datasets
 from benchmark.trainer.inputs import ViewLoader
 from datasets import registry
-from datasets.base import DataError, Dataset, Split, hold_out, permutation, z_score
+from datasets.base import DataError, Dataset, Split, hold_out, permutation
 from datasets.cifar import SUPERCLASS
 from datasets.storage import cache
 from datasets.views.features import feature_views
-from datasets.views.recipes import CIFAR
 from datasets.views.views import NAMES
 from methods.base import ViewName
 from tests.conftest import ROOT
@@ -416,108 +415,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
         cache.open_images(files, [0, 0], tmp_path, tmp_path / "store", "train", 16)
 
 
-# Tables -------------------------------------------------------------------------------------------------------------
-
-
-def table(root: Path, n: int = 40, d: int = 5, q: int = 4, file: str = "lost/Lost.mat", **changes) -> Path:
-    rng = np.random.default_rng(1)
-    labels = rng.integers(0, q, n)
-    candidates = rng.random((q, n)) < 0.3
-    candidates[labels, np.arange(n)] = True
-    target = np.zeros((q, n))
-    target[labels, np.arange(n)] = 1
-    content = {
-        "data": rng.normal(3, 2, (n, d)),
-        "partial_target": scipy.sparse.csc_matrix(candidates.astype(float)),
-        "target": target,
-    }
-    content.update({key: change(content[key]) for key, change in changes.items()})
-    path = root / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scipy.io.savemat(path, {key: value for key, value in content.items() if value is not None})
-    return path
-
-
-def test_features_are_scaled_on_training_rows_only_and_constant_columns_are_safe():
-    rng = np.random.default_rng(0)
-    train, test = rng.normal(5, 3, (50, 3)), rng.normal(9, 3, (10, 3))
-    train[:, 1] = test[:, 1] = 0.1 + 0.2
-    test[:, 2] += 100
-    scaled, scaled_test = z_score(train, test)
-    assert np.allclose(scaled.mean(0), 0, atol=1e-6) and np.allclose(scaled.std(0), [1, 0, 1], atol=1e-5)
-    assert np.allclose(scaled_test[:, 2], (test[:, 2] - train[:, 2].mean()) / train[:, 2].std(), rtol=1e-5)
-    assert not scaled_test[:, 1].any() and scaled.dtype == np.float32
-
-
-def test_transposed_dense_and_label_vector_files_read_the_same(tmp_path):
-    table(tmp_path / "a")
-    table(
-        tmp_path / "b",
-        file="realworld/LOST.mat",
-        data=lambda x: scipy.sparse.csc_matrix(x.T),
-        partial_target=lambda p: p.T.toarray() * 2 - 1,
-        target=lambda t: t.argmax(0)[:, None] + 1,
-    )
-    plain, turned = (registry.get("lost").load(tmp_path / k, check_sizes=False) for k in "ab")
-    assert torch.equal(plain.train.images, turned.train.images) and torch.equal(plain.candidates, turned.candidates)
-    assert torch.equal(plain.test.labels, turned.test.labels)
-    assert plain.notes == () and "`data` was stored d×n" in turned.notes
-
-
-def with_value(value: float):
-    def change(matrix):
-        matrix = matrix.toarray() if scipy.sparse.issparse(matrix) else matrix.copy()
-        matrix[1, 2] = value
-        return matrix
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"data": with_value(np.nan)}, r"Lost\.mat: 1 feature value NaN or infinite, the first in row 2, column 3"),
-        ({"data": lambda x: x[:-1]}, r"Lost\.mat: `data` \(39, 5\).* the same number of rows"),
-        ({"data": lambda x: cells("a", "b")}, r"Lost\.mat: `data` is not a numeric matrix"),
-        ({"target": lambda t: t[:3]}, r"Lost\.mat: .*rows? of `target` without exactly one|Lost\.mat: .* 4 classes"),
-        ({"target": lambda t: t * 0}, r"Lost\.mat: 40 rows of `target` without exactly one true label"),
-        ({"target": lambda t: None}, r"Lost\.mat has no variable `target`"),
-        ({"partial_target": lambda p: p * 0.5}, r"Lost\.mat: `partial_target` contains values other than 0 and 1"),
-        ({"partial_target": lambda p: p * 0}, r"Lost\.mat: 40 rows without any candidate"),
-        ({"partial_target": lambda p: 1 - p.toarray()}, r"Lost\.mat: .*(true label|without any candidate)"),
-    ],
-)
-def test_bad_tables_are_told_with_the_files_name(tmp_path, changes, message):
-    table(tmp_path, **changes)
-    with pytest.raises(DataError, match=message):
-        registry.get("lost").load(tmp_path, check_sizes=False)
-
-
-def test_rows_without_their_true_label_are_refused_or_left_out_on_request(tmp_path):
-    def hide(p):
-        matrix = p.toarray()
-        matrix[:, 5] = 1 - scipy.io.loadmat(tmp_path / "lost" / "Lost.mat")["target"][:, 5]
-        return matrix
-
-    table(tmp_path)
-    table(tmp_path, partial_target=hide)
-    with pytest.raises(DataError, match="1 row whose candidates do not contain the true label, the first is row 6"):
-        registry.get("lost").load(tmp_path, check_sizes=False)
-    data = registry.get("lost").load(tmp_path, check_sizes=False, missing_truth="drop")
-    assert len(data.train) + len(data.test) == 39 and "1 row without the true label" in data.notes[0]
-
-
-def test_a_table_of_other_size_is_refused_where_the_size_is_confirmed_and_noted_where_not(tmp_path):
-    table(tmp_path)
-    with pytest.raises(DataError, match=r"40 rows × 5 features, 4 classes; 1122 rows"):
-        registry.get("lost").load(tmp_path)
-    table(tmp_path, file="fgnet/FG-NET.mat")
-    assert "1002 rows" in registry.get("fgnet").load(tmp_path).notes[0]
-    (tmp_path / "soccer").mkdir()
-    (tmp_path / "soccer" / "Soccer Player.mat").write_bytes(b"half")
-    assert registry.get("soccer").find(tmp_path).status == "incomplete"
-    with pytest.raises(DataError, match=r"Soccer Player\.mat is not a readable MATLAB file"):
-        registry.get("soccer").load(tmp_path)
+# Splits and views --------------------------------------------------------------------------------------------------
 
 
 def test_splits_do_not_change_with_the_version_of_numpy():
@@ -564,100 +462,3 @@ def test_views_of_wide_tables_are_made_in_small_blocks_with_the_same_bits(width)
     blocks = [images.train_views(part, ("strong", "distill"), 2) for part in rows.split(32 * together)]
     for view, parts in zip(whole, zip(*blocks, strict=True), strict=True):
         assert torch.equal(view, torch.cat(parts))
-
-
-# Own data -----------------------------------------------------------------------------------------------------------
-
-
-def own_npz(path: Path, **changes) -> Path:
-    y = np.arange(20) % 3
-    content = {"x": np.random.default_rng(0).normal(size=(20, 4)), "candidates": np.eye(3)[y] > 0, "y": y} | changes
-    np.savez(path, **{key: value for key, value in content.items() if value is not None})
-    return path
-
-
-def test_own_images_in_an_npz(tmp_path):
-    for shape in ((20, 3, 32, 32), (20, 32, 32, 3), (20, 32, 32)):
-        data = registry.get(str(own_npz(tmp_path / "p.npz", x=np.full(shape, 9, np.uint8)))).load(tmp_path)
-        assert data.train.images.shape == (16, 3, 32, 32) and data.recipe is CIFAR and (data.train.images == 9).all()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"x": None}, "has no array `x`"),
-        ({"y": None, "candidates": None}, "neither `candidates` nor `y`"),
-        ({"candidates": np.ones((19, 3))}, r"candidates have shape \(19, 3\); \(20, 3\) is needed"),
-        ({"candidates": np.ones(20)}, "`candidates` is not a matrix"),
-        ({"candidates": np.full((20, 3), 0.5)}, "`candidates` is not a matrix"),
-        ({"candidates": np.eye(3)[(np.arange(20) + 1) % 3]}, "20 rows whose candidates do not contain the true label"),
-        ({"y": np.arange(20)}, "outside 0 … 2"),
-        ({"y": np.zeros(20)}, "whole numbers"),
-        ({"x": np.full((20, 2), np.inf)}, "`x`: 40 feature values NaN or infinite"),
-        ({"x": np.zeros((20, 3, 8, 8))}, "`x` has shape"),
-        ({"y_test": np.array([0, 1])}, "only one of `x_test` and `y_test`"),
-        ({"class_names": np.array(["a", "b", "a"])}, "has a name twice"),
-        ({"class_names": np.array(["a", "b"])}, "2 names for 3 classes"),
-        ({"x_test": np.ones((2, 5)), "y_test": np.array([0, 1])}, "one of `x_test`"),
-        ({"x": np.array([{}], dtype=object)}, "not a readable .npz file of plain arrays"),
-    ],
-)
-def test_bad_own_files_are_told_with_their_name(tmp_path, changes, message):
-    path = own_npz(tmp_path / "mine.npz", **changes)
-    with pytest.raises(DataError, match=message) as error:
-        registry.get(str(path)).load(tmp_path)
-    assert "mine.npz" in str(error.value)
-
-
-def own_folder(base: Path, text: str) -> Path:
-    for i in range(4):
-        image(base / f"{i}.jpg", size=(120, 90), colour=50 * i)
-    (base / "candidates.csv").write_text(text)
-    return base
-
-
-def test_own_folder_of_images(tmp_path):
-    text = "file,label,candidates,split\n0.jpg,cat,cat|dog,train\n1.jpg,dog,dog,train\n2.jpg,cow,cat|cow,train\n3.jpg,cat,,test\n"
-    data = registry.get(str(own_folder(tmp_path / "mine", text))).load(tmp_path)
-    assert data.class_names == ("cat", "cow", "dog") and data.train.labels.tolist() == [0, 2, 1]
-    assert data.candidates.int().tolist() == [[1, 0, 1], [0, 0, 1], [1, 1, 0]]
-    images, _ = data.test.batch(torch.tensor([0]))
-    assert images.shape == (1, 3, 256, 341) and abs(int(images[0, 0, 0, 0]) - 150) <= 1
-
-
-def test_own_folder_without_a_split_column_is_held_out_by_seed(tmp_path):
-    text = "file,label,candidates\n" + "".join(f"{i}.jpg,{10 - i},10|9|8|7\n" for i in range(4))
-    source = registry.get(str(own_folder(tmp_path / "mine", text)))
-    data = source.load(tmp_path, test_share=0.25)
-    assert data.class_names == ("7", "8", "9", "10") and (len(data.train), len(data.test)) == (3, 1)
-    held = {int(source.load(tmp_path, seed=seed, test_share=0.25).test.labels[0]) for seed in range(20)}
-    assert len(held) > 1
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("file\n0.jpg\n1.jpg\n", "no column `candidates`"),
-        ("label,candidates\na,a\n", "no column `file`"),
-        ("file,label,candidates\n0.jpg,a,a\n9.jpg,b,b\n", "row 2 names .*9.jpg, which does not exist"),
-        (
-            "file,label,candidates,split\n0.jpg,a,b,train\n1.jpg,b,b,test\n",
-            "1 row whose candidates do not contain the true label, the first is row 1 .0.jpg.",
-        ),
-        (
-            "file,label,candidates,split\n0.jpg,a,a,train\n1.jpg,b,b,val\n",
-            r"row 2 \(1.jpg\): the split is 'val'",
-        ),
-        ("file,label,candidates,split\n0.jpg,a,a,test\n1.jpg,b,b,test\n", "no row has the split 'train'"),
-        ("file,label,candidates\n0.jpg,a,a\n0.jpg,b,b\n", "'0.jpg' is there twice, in row 1 and in row 2"),
-        ("file,candidates\n0.jpg,a|b\n1.jpg,\n", r"1 row without any candidate, the first is row 2 \(1.jpg\)"),
-        ("file,candidates\n0.jpg,a\n1.jpg,a\n", "names one class"),
-        ("file,label,candidates\n0.jpg,a,a\n1.jpg\n", "row 2 does not have 3 fields"),
-        ("file,label,candidates\n0.jpg,a,a\n", "fewer than two"),
-    ],
-)
-def test_a_bad_table_of_candidates_is_told_with_the_line(tmp_path, text, message):
-    base = own_folder(tmp_path / "mine", text)
-    with pytest.raises(DataError, match=message) as error:
-        registry.get(str(base)).load(tmp_path)
-    assert "candidates.csv" in str(error.value)

@@ -20,7 +20,7 @@ import pytest
 
 from datasets.base import Availability, DataError
 from datasets.storage import fetch as fetching
-from datasets.storage.fetch import ARCHIVES, Archive, _mismatch, extract, fetch
+from datasets.storage.fetch import ARCHIVES, Archive, extract, fetch
 
 
 class Server:
@@ -324,16 +324,8 @@ def test_files_that_the_archive_locks_can_be_read_and_replaced(tmp_path):
     assert (tmp_path / "top" / "a.txt").stat().st_mode & 0o600 == 0o600
 
 
-def test_git_s_own_id_of_a_file_verifies_it(tmp_path):
-    path = tmp_path / "hello.mat"
-    path.write_bytes(b"hello\n")
-    entry = Archive("hello.mat", git_blob="ce013625030ba8dba906f756967f9e9ca394464a")  # git hash-object of that line
-    assert not _mismatch(path, entry)
-    path.write_bytes(b"hallo\n")
-    assert "has git blob" in _mismatch(path, entry)
-
-
 def git_id(content: bytes) -> str:
+    """Return what `git hash-object` prints."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 

@@ -15,7 +15,6 @@ from benchmark.cli import main as cli
 from benchmark.config.selection import select
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
-from benchmark.trainer.loading import dataset_of
 from tests.conftest import TinyBenchmark, make_tiny
 
 PROFILE = """
@@ -103,15 +102,6 @@ def test_the_table_holds_every_cell_under_the_short_names(bench):
     assert all(d["config"]["dataset"]["generator"] == "own" for d in documents)
     # Well separated classes: a method that is handed the right rows and labels learns them in two epochs.
     assert all(d["summary"]["accuracy"] > 60 for d in documents if d["dataset"] != "pics")
-
-
-def test_every_seed_holds_out_other_rows(bench):
-    place = RunOptions(bench.results, bench.folder / "data")
-    for name in ("lost", str(bench.folder / "mine.npz")):
-        chosen = select(str(bench.profile), datasets=name, methods="proden")
-        first, second = (dataset_of(spec, place.data) for spec in chosen.specs())
-        assert first.test.images.tolist() != second.test.images.tolist()
-        assert len(first.train) == len(second.train)
 
 
 def test_the_users_folder_is_left_as_it_was(bench):

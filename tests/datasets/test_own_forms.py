@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,16 @@ def load(path: Path, seed: int = 0, **settings) -> Dataset:
 
 
 def npz(path: Path, **arrays) -> Path:
-    np.savez(path, **{"x": X, "candidates": SETS} | arrays)
+    content = {"x": X, "candidates": SETS} | arrays
+    np.savez(path, **{key: value for key, value in content.items() if value is not None})
+    return path
+
+
+def folder(path: Path, text: str, sizes: Sequence[tuple[int, int]] = ((120, 90),) * 4) -> Path:
+    path.mkdir()
+    for k, size in enumerate(sizes):
+        Image.new("RGB", size, (50 * k, 9, 9)).save(path / f"{k}.png")
+    (path / "candidates.csv").write_text(text)
     return path
 
 
@@ -123,6 +133,8 @@ def test_a_parquet_file_is_read_as_its_csv_or_says_what_is_missing(tmp_path):
     [
         (lambda f: f.drop(columns="candidates"), "no column `candidates`"),
         (lambda f: f.assign(colour="red"), "column `colour` is not numeric .row 1 has 'red'"),
+        (lambda f: f.assign(f1=[*map(str, X[:7, 1]), "n/k", *map(str, X[8:, 1])]), r"not numeric .row 8 has 'n/k'"),
+        (lambda f: f.assign(f1="5,1"), r"`f1` is not numeric .row 1 has '5,1'.; .* decimal point"),
         (
             lambda f: f.assign(f1=[np.nan, *X[1:, 1]]),
             "1 feature value NaN or infinite, the first in row 1, column `f1`",
@@ -149,22 +161,9 @@ def test_a_class_outside_the_given_ones_is_named_with_its_row(tmp_path):
     assert rows.classes == ("cow", "ant", "bee", "dog") and rows.candidates.shape == (ROWS, 4)
 
 
-def test_broken_tables_and_missing_files_are_told(tmp_path):
-    (tmp_path / "mine.csv").write_text('a,b\n"1,2\n')
-    for name in ("mine.csv", "none.csv"):
-        with pytest.raises(DataError, match=r"cannot be read as a table|no column|does not exist"):
-            load(tmp_path / name)
-
-
 @pytest.mark.parametrize("sizes", [[(32, 32)] * 4, [(20, 32), (32, 20), (9, 9), (64, 30)]])
 def test_a_folder_of_small_images_gets_the_network_of_small_images(tmp_path, sizes):
-    folder = tmp_path / "small"
-    folder.mkdir()
-    for k, size in enumerate(sizes):
-        Image.new("RGB", size, (50 * k, 9, 9)).save(folder / f"{k}.png")
-    lines = "".join(f"{k}.png,a|b\n" for k in range(4))
-    (folder / "candidates.csv").write_text("file,candidates\n" + lines)
-    data = load(folder)
+    data = load(folder(tmp_path / "small", "file,candidates\n" + "".join(f"{k}.png,a|b\n" for k in range(4)), sizes))
     assert data.backbone == "resnet18-cifar" and data.recipe is CIFAR and len(data.test) == 0
     assert data.train_names == tuple(f"{k}.png" for k in range(4))
     images, valid = data.train.batch(torch.tensor([3]))
@@ -189,28 +188,94 @@ def test_a_csv_that_is_not_utf_8_is_refused_with_advice(tmp_path):
         load(tmp_path / "mine.csv")
 
 
-def test_decimal_commas_are_refused_with_advice(tmp_path):
-    frame(f1="5,1").to_csv(tmp_path / "mine.csv", index=False, sep=";")
-    with pytest.raises(DataError, match=r"`f1` is not numeric \(row 1 has '5,1'\); .* decimal point"):
-        load(tmp_path / "mine.csv")
-
-
-def test_the_text_among_numbers_is_the_one_that_is_shown(tmp_path):
-    frame(f1=[*map(str, X[:7, 1]), "n/k", *map(str, X[8:, 1])]).to_csv(tmp_path / "mine.csv", index=False)
-    with pytest.raises(DataError, match=r"`f1` is not numeric \(row 8 has 'n/k'\)"):
-        load(tmp_path / "mine.csv")
-
-
-@pytest.mark.parametrize(("text", "problem"), [("", "is empty"), ("f0,f1,candidates\n", "has no row")])
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "is empty"),
+        ("f0,f1,candidates\n", "has no row"),
+        ('a,b\n"1,2\n', "cannot be read"),
+        (None, "does not exist"),
+    ],
+)
 def test_a_table_without_rows_is_one_sentence(tmp_path, text, problem):
-    (tmp_path / "mine.csv").write_text(text)
+    if text is not None:
+        (tmp_path / "mine.csv").write_text(text)
     with pytest.raises(DataError, match=problem):
         load(tmp_path / "mine.csv")
 
 
-def test_many_ids_are_checked_at_once():
-    rows = 200_000  # minutes if every id were looked for among all others
-    table = pd.DataFrame({"candidates": "ant|bee", "id": range(rows)})
-    table.loc[rows - 1, "id"] = 5
-    with pytest.raises(DataError, match="'5' is there twice, in row 6 and in row 200000"):
-        rows_of("mine", table, X)
+def test_own_images_in_an_npz(tmp_path):
+    for shape in ((20, 3, 32, 32), (20, 32, 32, 3), (20, 32, 32)):
+        data = load(npz(tmp_path / "mine.npz", x=np.full(shape, 9, np.uint8), y=Y))
+        assert data.train.images.shape == (16, 3, 32, 32) and data.recipe is CIFAR and (data.train.images == 9).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": None}, "has no array `x`"),
+        ({"y": None, "candidates": None}, "neither `candidates` nor `y`"),
+        ({"candidates": np.ones((19, 3))}, r"candidates have shape \(19, 3\); \(20, 3\) is needed"),
+        ({"candidates": np.full((20, 3), 0.5)}, "`candidates` is not a matrix"),
+        ({"candidates": np.eye(3)[(np.arange(20) + 1) % 3]}, "20 rows whose candidates do not contain the true label"),
+        ({"y": np.arange(20)}, "outside 0 … 2"),
+        ({"y": np.zeros(20)}, "whole numbers"),
+        ({"x": np.full((20, 2), np.inf)}, "`x`: 40 feature values NaN or infinite"),
+        ({"x": np.zeros((20, 3, 8, 8))}, "`x` has shape"),
+        ({"y_test": np.array([0, 1])}, "only one of `x_test` and `y_test`"),
+        ({"class_names": np.array(["a", "b", "a"])}, "has a name twice"),
+        ({"class_names": np.array(["a", "b"])}, "2 names for 3 classes"),
+        ({"x_test": np.ones((2, 5)), "y_test": np.array([0, 1])}, "one of `x_test`"),
+        ({"x": np.array([{}], dtype=object)}, "not a readable .npz file of plain arrays"),
+    ],
+)
+def test_bad_own_files_are_told_with_their_name(tmp_path, changes, message):
+    with pytest.raises(DataError, match=message) as error:
+        load(npz(tmp_path / "mine.npz", **({"y": Y} | changes)))
+    assert "mine.npz" in str(error.value)
+
+
+def test_own_folder_of_images(tmp_path):
+    text = "file,label,candidates,split\n0.png,cat,cat|dog,train\n1.png,dog,dog,train\n2.png,cow,cat|cow,train\n3.png,cat,,test\n"
+    data = load(folder(tmp_path / "mine", text))
+    assert data.class_names == ("cat", "cow", "dog") and data.train.labels.tolist() == [0, 2, 1]
+    assert data.candidates.int().tolist() == [[1, 0, 1], [0, 0, 1], [1, 1, 0]]
+    images, _ = data.test.batch(torch.tensor([0]))
+    assert images.shape == (1, 3, 256, 341) and abs(int(images[0, 0, 0, 0]) - 150) <= 1
+
+
+def test_own_folder_without_a_split_column_is_held_out_by_seed(tmp_path):
+    text = "file,label,candidates\n" + "".join(f"{i}.png,{10 - i},10|9|8|7\n" for i in range(4))
+    path = folder(tmp_path / "mine", text)
+    data = load(path, test_share=0.25)
+    assert data.class_names == ("7", "8", "9", "10") and (len(data.train), len(data.test)) == (3, 1)
+    held = {int(load(path, seed, test_share=0.25).test.labels[0]) for seed in range(20)}
+    assert len(held) > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("file\n0.png\n1.png\n", "no column `candidates`"),
+        ("label,candidates\na,a\n", "no column `file`"),
+        ("file,label,candidates\n0.png,a,a\n9.png,b,b\n", "row 2 names .*9.png, which does not exist"),
+        (
+            "file,label,candidates,split\n0.png,a,b,train\n1.png,b,b,test\n",
+            "1 row whose candidates do not contain the true label, the first is row 1 .0.png.",
+        ),
+        (
+            "file,label,candidates,split\n0.png,a,a,train\n1.png,b,b,val\n",
+            r"row 2 \(1.png\): the split is 'val'",
+        ),
+        ("file,label,candidates,split\n0.png,a,a,test\n1.png,b,b,test\n", "no row has the split 'train'"),
+        ("file,label,candidates\n0.png,a,a\n0.png,b,b\n", "'0.png' is there twice, in row 1 and in row 2"),
+        ("file,candidates\n0.png,a|b\n1.png,\n", r"1 row without any candidate, the first is row 2 \(1.png\)"),
+        ("file,candidates\n0.png,a\n1.png,a\n", "names one class"),
+        ("file,label,candidates\n0.png,a,a\n1.png\n", "row 2 does not have 3 fields"),
+        ("file,label,candidates\n0.png,a,a\n", "fewer than two"),
+    ],
+)
+def test_a_bad_table_of_candidates_is_told_with_the_line(tmp_path, text, message):
+    with pytest.raises(DataError, match=message) as error:
+        load(folder(tmp_path / "mine", text))
+    assert "candidates.csv" in str(error.value)

@@ -1,4 +1,4 @@
-"""Splits, scalings and class filters of tables: ours, and the published ones row by row."""
+"""Tables: forms of files, splits, scalings and class filters; ours, and the published splits row by row."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.io
+import scipy.sparse
 import torch
 
 from benchmark.analysis import published
 from datasets import registry, tabular
-from datasets.base import DataError
+from datasets.base import DataError, z_score
 from datasets.splits import SPLITS, Options, rows_of
 from datasets.views.features import feature_views
 from datasets.views.recipes import Noise
@@ -25,19 +26,30 @@ VECTORS = json.loads(Path(__file__).with_name("f25_splits.json").read_text())["s
 DATA = Path(os.environ.get("CANDID_TABLES", ROOT / "data"))  # a data folder that holds the three .mat files
 
 
-def write(root: Path, n: int = 200, d: int = 5, q: int = 6, seed: int = 0, **extra: object) -> Path:
-    """A table in which class q − 1 has no example, class q − 2 a single one, and column 2 is constant."""
-    rng = np.random.default_rng(seed)
+SMALL: dict[str, Any] = {"n": 40, "q": 4}
+
+
+def write(root: Path, n: int = 200, d: int = 5, q: int = 6, file: str = "lost/lost.mat", **changes: Any) -> Path:
+    """A table in which class q − 1 has no example, class q − 2 a single one, and column 2 is constant.
+
+    A change is a function of the variable that it replaces; None leaves the variable out.
+    """
+    rng = np.random.default_rng(0)
     labels = rng.integers(0, q - 2, n)
     labels[7] = q - 2
     candidates = rng.random((n, q)) < 0.3
     candidates[np.arange(n), labels] = True
     data = rng.normal(3.0, 2.0, (n, d))
     data[:, 2] = 4.0
-    path = root / "lost" / "lost.mat"
+    content = {
+        "data": data,
+        "partial_target": scipy.sparse.csc_matrix(candidates.T * 1.0),
+        "target": np.eye(q)[labels].T,
+    }
+    content |= {key: change(content.get(key)) for key, change in changes.items()}
+    path = root / file
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = {"data": data, "partial_target": candidates.T * 1.0, "target": np.eye(q)[labels].T, **extra}
-    scipy.io.savemat(path, content)
+    scipy.io.savemat(path, {key: value for key, value in content.items() if value is not None})
     return path
 
 
@@ -121,7 +133,7 @@ def test_stored_folds_are_read_from_the_file(tmp_path: Path) -> None:
     te = np.empty((1, 5), dtype=object)
     for k, rows in enumerate(np.array_split(np.arange(1, 201), 5)):
         te[0, k] = rows[None]
-    write(tmp_path, te=te)
+    write(tmp_path, te=lambda _: te)
     data = load(tmp_path, 1, split="stored")
     assert (len(data.train), len(data.test)) == (160, 40)
     write(tmp_path)
@@ -230,3 +242,83 @@ def test_too_few_rows_for_a_recipe_are_one_sentence() -> None:
     ):
         rows_of("lost", "random-80", np.zeros(15, dtype=int), 0, Options())
     assert all(recipe.sentence for recipe in SPLITS.values())
+
+
+# Forms of files -----------------------------------------------------------------------------------------------------
+
+
+def test_features_are_scaled_on_training_rows_only_and_constant_columns_are_safe():
+    rng = np.random.default_rng(0)
+    train, test = rng.normal(5, 3, (50, 3)), rng.normal(9, 3, (10, 3))
+    train[:, 1] = test[:, 1] = 0.1 + 0.2
+    test[:, 2] += 100
+    scaled, scaled_test = z_score(train, test)
+    assert np.allclose(scaled.mean(0), 0, atol=1e-6) and np.allclose(scaled.std(0), [1, 0, 1], atol=1e-5)
+    assert np.allclose(scaled_test[:, 2], (test[:, 2] - train[:, 2].mean()) / train[:, 2].std(), rtol=1e-5)
+    assert not scaled_test[:, 1].any() and scaled.dtype == np.float32
+
+
+def test_transposed_dense_and_label_vector_files_read_the_same(tmp_path):
+    write(tmp_path / "a", **SMALL)
+    write(
+        tmp_path / "b",
+        **SMALL,
+        file="realworld/Lost.mat",
+        data=lambda x: scipy.sparse.csc_matrix(x.T),
+        partial_target=lambda p: p.T.toarray() * 2 - 1,
+        target=lambda t: t.argmax(0)[:, None] + 1,
+    )
+    plain, turned = (load(tmp_path / k) for k in "ab")
+    assert torch.equal(plain.train.images, turned.train.images) and torch.equal(plain.candidates, turned.candidates)
+    assert torch.equal(plain.test.labels, turned.test.labels)
+    assert plain.notes == () and "`data` was stored d×n" in turned.notes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"data": lambda x: np.where(np.arange(x.size).reshape(x.shape) == 7, np.nan, x)},
+            r"lost\.mat: 1 feature value NaN or infinite, the first in row 2, column 3",
+        ),
+        ({"data": lambda x: x[:-1]}, r"lost\.mat: `data` \(39, 5\).* the same number of rows"),
+        ({"data": lambda x: np.array([["a"], ["b"]], dtype=object)}, r"lost\.mat: `data` is not a numeric matrix"),
+        ({"target": lambda t: t[:3]}, r"lost\.mat: .*rows? of `target` without exactly one|lost\.mat: .* 4 classes"),
+        ({"target": lambda t: t * 0}, r"lost\.mat: 40 rows of `target` without exactly one true label"),
+        ({"target": lambda t: None}, r"lost\.mat has no variable `target`"),
+        ({"partial_target": lambda p: p * 0.5}, r"lost\.mat: `partial_target` contains values other than 0 and 1"),
+        ({"partial_target": lambda p: p * 0}, r"lost\.mat: 40 rows without any candidate"),
+        ({"partial_target": lambda p: 1 - p.toarray()}, r"lost\.mat: .*(true label|without any candidate)"),
+    ],
+)
+def test_bad_tables_are_told_with_the_files_name(tmp_path, changes, message):
+    write(tmp_path, **SMALL, **changes)
+    with pytest.raises(DataError, match=message):
+        load(tmp_path)
+
+
+def test_rows_without_their_true_label_are_refused_or_left_out_on_request(tmp_path):
+    def hide(p):
+        matrix = p.toarray()
+        matrix[:, 5] = 1 - scipy.io.loadmat(tmp_path / "lost" / "lost.mat")["target"][:, 5]
+        return matrix
+
+    write(tmp_path, **SMALL)
+    write(tmp_path, **SMALL, partial_target=hide)
+    with pytest.raises(DataError, match="1 row whose candidates do not contain the true label, the first is row 6"):
+        load(tmp_path)
+    data = load(tmp_path, missing_truth="drop")
+    assert len(data.train) + len(data.test) == 39 and "1 row without the true label" in data.notes[0]
+
+
+def test_a_table_of_other_size_is_refused_where_the_size_is_confirmed_and_noted_where_not(tmp_path):
+    write(tmp_path, **SMALL)
+    with pytest.raises(DataError, match=r"40 rows × 5 features, 4 classes; 1122 rows"):
+        registry.get("lost").load(tmp_path)
+    write(tmp_path, **SMALL, file="fgnet/FG-NET.mat")
+    assert "1002 rows" in registry.get("fgnet").load(tmp_path).notes[0]
+    (tmp_path / "soccer").mkdir()
+    (tmp_path / "soccer" / "Soccer Player.mat").write_bytes(b"half")
+    assert registry.get("soccer").find(tmp_path).status == "incomplete"
+    with pytest.raises(DataError, match=r"Soccer Player\.mat is not a readable MATLAB file"):
+        registry.get("soccer").load(tmp_path)

@@ -25,16 +25,6 @@ MANY = 20_000
 KNOWN = [0.6103202087053591, 0.09175605055651759, 0.3572016429610041, 0.728979989061718]
 
 
-def natural_like(height: int, width: int, seed: int) -> np.ndarray:
-    """Return an image (height, width, 3) uint8 with the falling spectrum of photographs."""
-    noise = np.random.default_rng(seed).standard_normal((height, width, 3))
-    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None]) + 1 / max(height, width)
-    field = np.fft.ifft2(np.fft.fft2(noise, axes=(0, 1)) / frequency[..., None], axes=(0, 1)).real
-    field = field @ np.array([[1, 0.8, 0.7], [0.8, 1, 0.8], [0.7, 0.8, 1]])  # channels of photographs are correlated
-    field = (field - field.mean()) / field.std()
-    return np.clip(128 + 50 * field, 0, 255).astype(np.uint8)
-
-
 def photograph() -> Tensor:
     """(3, H, W) uint8, from matplotlib's sample data."""
     path = Path(matplotlib.get_data_path()) / "sample_data" / "grace_hopper.jpg"
@@ -42,15 +32,14 @@ def photograph() -> Tensor:
 
 
 def sample_images(size: int, count: int = 12) -> Tensor:
-    """(count, 3, size, size) uint8: patches of a photograph, synthetic scenery, one flat and one two-level image."""
+    """(count, 3, size, size) uint8: patches of a photograph, one flat and one two-level image."""
     photo = photograph()
     generator = torch.Generator().manual_seed(size)
     result = []
-    for _ in range(count - 4):
+    for _ in range(count - 2):
         side = int(torch.randint(size, min(photo.shape[1:]), (), generator=generator))
         top, left = (int(torch.randint(0, s - side + 1, (), generator=generator)) for s in photo.shape[1:])
         result.append(TF.resized_crop(photo, top, left, side, side, [size, size]))
-    result += [torch.from_numpy(natural_like(size, size, seed)).permute(2, 0, 1) for seed in (1, 2)]
     result += [torch.full((3, size, size), 77, dtype=torch.uint8)]
     result += [(torch.rand(3, size, size, generator=generator) < 0.5).to(torch.uint8) * 200 + 20]
     return torch.stack(result)
