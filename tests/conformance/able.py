@@ -43,7 +43,7 @@ def confidence_update(params: Params, x: Inputs, variant: str) -> dict[str, Any]
 
 
 def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    method = shared.build(ABLE, ABLE.Config(**params), x["confidence"] > 0, lambda: shared.Identity(2))
+    method = shared.build(ABLE, ABLE.Config(**params), x["confidence"] > 0, 2)
     method.table.copy_(x["confidence"])
     z = shared.leaves(x, "logits", "features")
     batch = Batch((), x["candidates"].bool(), x["index"])
@@ -58,7 +58,7 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def heads_forward(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     classes, dim = x["fc_weight"].shape
     config = ABLE.Config(embed_dim=x["head_weight2"].shape[0])
-    network = shared.build(ABLE, config, torch.ones(1, classes), lambda: shared.Identity(dim)).network
+    network = shared.build(ABLE, config, torch.ones(1, classes), dim).network
     shared.set_head(network.head, x["fc_weight"], x["fc_bias"])
     for k, layer in ((1, network.projection[0]), (2, network.projection[2])):
         shared.set_head(layer, x[f"head_weight{k}"], x[f"head_bias{k}"])

@@ -95,7 +95,7 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     config = config_of(
         variant, **weights, **mode, warmup=first_stage / epochs, embedding_length=length, heads=1, feed_forward=2
     )
-    method = shared.build(CEL, config, x["confidence"] > 0, lambda: shared.Identity(2), epochs)
+    method = shared.build(CEL, config, x["confidence"] > 0, 2, epochs)
     method.network = shared.Scripted(*((z[f"embeddings_{v}"], z[f"logits_{v}"]) for v in "ws"))
     method.label_confidence.copy_(x["confidence"])
     method.prototypes.copy_(x["prototypes"])

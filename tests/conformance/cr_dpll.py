@@ -51,7 +51,7 @@ def method_of(params: Params, candidates: Tensor, dim: int, epochs: int) -> Any:
         first_epoch_number=params["first_epoch_number"],
         sup_eps=params["eps"],
     )
-    return shared.build(cr_dpll.CrDpll, config, candidates, lambda: shared.Identity(dim), epochs, table="target")
+    return shared.build(cr_dpll.CrDpll, config, candidates, dim, epochs, table="target")
 
 
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     epochs = max(2 * int(params["ramp_epochs"]), last)
     method = method_of(params, candidates, views.shape[-1], epochs)
     shared.set_head(method.network.head, x["weight"], x["bias"])
-    optimizer = shared.PlainSGD(method, params | {"momentum": params["sgd_momentum"]})
+    optimizer = shared.sgd(method, params | {"momentum": params["sgd_momentum"]})
     losses = []
     for epoch in range(first, last):
         shown, order = views[epoch - first], x["order"][epoch - first]

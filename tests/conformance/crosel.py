@@ -55,7 +55,7 @@ def pseudo_targets(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     """Network 1, taught by network 2, answers its three passes with the given logits."""
     config = CroSel.Config(mixup=params["mixup"], **{key: params[key] for key in SWITCHES})
-    method, rows = shared.build(GivenMix, config, x["candidates"], lambda: shared.Identity(1)), len(x["candidates"])
+    method, rows = shared.build(GivenMix, config, x["candidates"], 1), len(x["candidates"])
     method.labels[1] = x["labels"]
     method.ratio.fill_(params["selected_ratio"])
     method.draws = ([(x["lam"], x["perm"])],)
@@ -68,7 +68,7 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def predict(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
-    method = shared.build(CroSel, CroSel.Config(), torch.ones_like(x["logits1"]), lambda: shared.Identity(1))
+    method = shared.build(CroSel, CroSel.Config(), torch.ones_like(x["logits1"]), 1)
     method.networks = nn.ModuleList([shared.Scripted(x["logits1"]), shared.Scripted(x["logits2"])])
     return {"logits": method.predict(torch.zeros(1))}
 
@@ -82,11 +82,11 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         **{key: params[key] for key in SWITCHES},
     )
     dim = x["x_plain"].shape[1]
-    method = shared.build(GivenMix, config, x["candidates"], lambda: shared.Identity(dim), epochs, steps)
+    method = shared.build(GivenMix, config, x["candidates"], dim, epochs, steps)
     heads = [network.head for network in method.networks]
     for k, head in enumerate(heads):
         shared.set_head(head, x[f"weight{k + 1}"], x[f"bias{k + 1}"])
-    optimizer, data = shared.PlainSGD(method, params), shared.PlainData(x["x_plain"])
+    optimizer, data = shared.sgd(method, params), shared.PlainData(x["x_plain"])
     labels, losses = [], []
     for epoch in range(epochs):
         method.on_epoch_start(Clock(epoch, epoch * steps, epochs, steps), data)

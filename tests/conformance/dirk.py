@@ -84,7 +84,7 @@ def train_step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
         log_eps=RELEASED_EPS,
         **{name: params[name] for name in TEMPERATURES},
     )
-    method = shared.build(DIRK, config, candidates, lambda: shared.Identity(2), epoch + 1)
+    method = shared.build(DIRK, config, candidates, 2, epoch + 1)
     method.student = Recorded(z["student_logits"], z["z_student"])
     method.teacher = Recorded(x["teacher_logits"], x["z_teacher"])
     for name in QUEUE:

@@ -32,7 +32,7 @@ def build(params: Params, sets: Tensor, dim: int, epochs: int = 1) -> Any:
         update_interval=params.get("update_interval", 1) / epochs,
         **{key: params[key] for key in FIELDS if key in params},
     )
-    method = shared.build(GivenPriorities, config, sets, lambda: shared.Identity(dim), epochs, table="label_weights")
+    method = shared.build(GivenPriorities, config, sets, dim, epochs, table="label_weights")
     method.posterior.fill_(1 / sets.shape[1])
     return method
 
@@ -69,7 +69,7 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     candidates, epochs = x["candidates"].bool(), params["epochs"]
     method = build(params, x["candidates"], x["x0"].shape[3], epochs)
     shared.set_head(method.network.head, x["weight"], x["bias"])
-    optimizer = shared.PlainSGD(method, params)
+    optimizer = shared.sgd(method, params)
     losses, thresholds = [], []
     for epoch, steps in enumerate(x["index"]):
         clock = Clock(epoch, epoch, epochs, 1)

@@ -77,7 +77,7 @@ def build(params: Params, candidates: Tensor, dim: int, warm_up: int, epochs: in
         ramp=params["ramp_epochs"] / epochs,
         joint_warmup=False,
     )
-    return shared.build(IDGP, config, candidates, lambda: shared.Identity(dim), epochs, table="d")
+    return shared.build(IDGP, config, candidates, dim, epochs, table="d")
 
 
 def read_out_logits(method: IDGP, classes: int) -> None:
@@ -87,11 +87,11 @@ def read_out_logits(method: IDGP, classes: int) -> None:
     shared.set_head(method.g.head, torch.cat([zero, eye], 1))
 
 
-def two_groups(method: IDGP, params: Params) -> shared.PlainSGD:
+def two_groups(method: IDGP, params: Params) -> Any:
     """Return the release's two optimisers as one with two groups; a network without gradient is left alone."""
     f = {"params": list(method.f.parameters())}
     g = {"params": list(method.g.parameters()), "lr": params["lr_g"], "weight_decay": params["weight_decay_g"]}
-    return shared.PlainSGD(method, params, [f, g])
+    return shared.sgd(method, params, [f, g])
 
 
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:

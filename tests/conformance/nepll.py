@@ -34,9 +34,7 @@ def build(candidates: Tensor, dim: int, epochs: int, **config: Any) -> Any:
     """Return the method on `dim` features; schedule values in epochs."""
     for name in {"warmup", "rampup", "expand"} & config.keys():
         config[name] = config[name] / epochs
-    return shared.build(
-        GivenMix, NEPLL.Config(**config), candidates, lambda: shared.Identity(dim), epochs, table="weights"
-    )
+    return shared.build(GivenMix, NEPLL.Config(**config), candidates, dim, epochs, table="weights")
 
 
 def both(x: Inputs, name: str) -> Tensor:
@@ -152,7 +150,7 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     heads = [network.head for network in method.networks]
     for k, head in enumerate(heads):
         shared.set_head(head, x[f"weight{k + 1}"], x[f"bias{k + 1}"])
-    optimizer = shared.PlainSGD(method, params)
+    optimizer = shared.sgd(method, params)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer.sgd, epochs, params["lr"] * params["eta_min_factor"])
     notes: dict[str, list[Tensor]] = {"loss": []}
 

@@ -17,7 +17,7 @@ def build(params: Params, candidates: Tensor, dim: int, epochs: int) -> Any:
     """Return the method on `dim` features."""
     given = {k: params[k] for k in ("theta", "inc", "theta_max", "change_tolerance", "roll_window") if k in params}
     config = POP.Config(warm_up=params.get("warm_up", 0) / epochs, short_run=0, **given)
-    return shared.build(POP, config, candidates, lambda: shared.Identity(dim), epochs, table="label_weights")
+    return shared.build(POP, config, candidates, dim, epochs, table="label_weights")
 
 
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -75,4 +75,4 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     method = build(params, x["candidates"].bool(), x["x"].shape[3], params["epochs"])
     shared.set_head(method.network.head, x["weight"], x["bias"])
-    return train(method, params, x, x["x"], shared.PlainSGD(method, params))
+    return train(method, params, x, x["x"], shared.sgd(method, params))

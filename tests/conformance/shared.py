@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,11 @@ from torch import Tensor, nn
 from benchmark.config import optimisation as schedules
 from methods.base import Backbone, Batch, Clock, Method, Step, Task
 from methods.blocks import uniform_confidence
+from methods.networks.backbones import Linear
+from tests.support.tiny import TinyOptimiser
 
 Inputs = dict[str, Tensor]
 Params = dict[str, Any]
-
-
-class Identity(Backbone):
-    """Features as they are: with a linear head, a linear model."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.feature_dim = dim
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x[:, :, None, None]
 
 
 class BatchNormLayer(Backbone):
@@ -66,21 +58,10 @@ class Encoder(Backbone):
         return torch.relu(self.linear(x))[:, :, None, None]
 
 
-class PlainSGD:
-    """The trainer's optimiser without precision handling."""
-
-    def __init__(self, method: Method, params: dict[str, Any], groups: Sequence[dict[str, Any]] = ()) -> None:
-        self.sgd = torch.optim.SGD(
-            groups or method.param_groups(),
-            lr=params["lr"],
-            momentum=params.get("momentum", 0.9),
-            weight_decay=params.get("weight_decay", 0.0),
-        )
-
-    def minimise(self, loss: Tensor) -> None:
-        self.sgd.zero_grad()
-        loss.backward()
-        self.sgd.step()
+def sgd(method: Method, params: Params, groups: Sequence[dict[str, Any]] = ()) -> TinyOptimiser:
+    """Return the optimiser of a golden training."""
+    momentum, weight_decay = params.get("momentum", 0.9), params.get("weight_decay", 0.0)
+    return TinyOptimiser(method, params["lr"], momentum, weight_decay, groups)
 
 
 class NoStep:
@@ -109,12 +90,16 @@ def build(
     method_class: type[Method],
     config: Any,
     candidates: Tensor,
-    backbone: Callable[[], Backbone],
+    backbone: int | Callable[[], Backbone],
     epochs: int = 1,
     steps: int = 1,
     table: str = "",
 ) -> Any:
-    """Return a method in float64, with weights in `table` that are uniform to the last digit."""
+    """Return a method in float64, with weights in `table` that are uniform to the last digit.
+
+    `backbone` builds the encoder, or is the number of features of a linear model.
+    """
+    backbone = partial(Linear, backbone) if isinstance(backbone, int) else backbone
     method: Any = method_class(config, Task(candidates.shape[1], candidates.bool(), epochs, steps, backbone)).double()
     if table:
         getattr(method, table).copy_(uniform_confidence(candidates, torch.float64))
@@ -176,7 +161,7 @@ def start(method_class: type[Method], config: Any, params: Params, x: Inputs, ta
     dim, with_bn, epochs = x["x"].shape[1], "w1" in x, int(params["epochs"])
 
     def backbone() -> Backbone:
-        return BatchNormLayer(dim, x["w1"].shape[0]) if with_bn else Identity(dim)
+        return BatchNormLayer(dim, x["w1"].shape[0]) if with_bn else Linear(dim)
 
     method = build(method_class, config, x["candidates"], backbone, epochs, len(x["batches"]) // epochs, table)
     if with_bn:
@@ -189,7 +174,7 @@ def run(method: Any, params: Params, inputs: Inputs) -> dict[str, Any]:
     """Train over `inputs["batches"]`; return losses, weights and what batch norm has seen."""
     x, candidates, batches = inputs["x"].double(), inputs["candidates"].bool(), inputs["batches"].long()
     epochs, network = int(params["epochs"]), method.network
-    per_epoch, optimizer, losses = len(batches) // epochs, PlainSGD(method, params), []
+    per_epoch, optimizer, losses = len(batches) // epochs, sgd(method, params), []
     for step, index in enumerate(batches):
         batch = Batch((x[index],), candidates[index], index)
         losses.append(method.update(batch, optimizer, Clock(step // per_epoch, step, epochs, per_epoch)).loss.detach())
@@ -224,7 +209,7 @@ def run_contrastive(
         layers |= {f"{prefix}{name}": (name, layer) for name, layer in parts.items()}
     for name, layer in layers.values():
         set_head(layer, x[f"{name}_weight"], x[f"{name}_bias"])
-    optimizer = PlainSGD(method, {**params, "momentum": params["sgd_momentum"], "lr": 0.0})
+    optimizer = sgd(method, {**params, "momentum": params["sgd_momentum"], "lr": 0.0})
     values: dict[str, list[Tensor]] = {name: [] for name in logs}
     for epoch in range(epochs):
         for group in optimizer.sgd.param_groups:

@@ -40,7 +40,7 @@ def build(params: Params, candidates: Tensor, dim: int, epochs: int, rows: int) 
         gamma2=params.get("gamma", 0.01),
         **{key: params[key] for key in FIELDS if key in params},
     )
-    return shared.build(Given, config, candidates, lambda: shared.Identity(dim), epochs, table="label_weights")
+    return shared.build(Given, config, candidates, dim, epochs, table="label_weights")
 
 
 def sinkhorn(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     candidates, epochs, size = x["candidates"].bool(), params["epochs"], x["index"].shape[2]
     method = build(params, x["candidates"], x["x_plain"].shape[1], epochs, params["queue_batches"] * size)
     shared.set_head(method.network.head, x["weight"], x["bias"])
-    optimizer, data = shared.PlainSGD(method, params), shared.PlainData(x["x_plain"])
+    optimizer, data = shared.sgd(method, params), shared.PlainData(x["x_plain"])
     losses, priors = [], []
     for epoch, steps in enumerate(x["index"]):
         clock = Clock(epoch, epoch, epochs, 1)

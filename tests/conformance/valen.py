@@ -96,7 +96,7 @@ def second_stage(params: Params, x: Inputs, logits: list[Tensor], encoded: list[
     names = ("k", "alpha", "beta", "gamma", "theta", "correct", "floor", "prior")
     config = valen.Valen.Config(**{name: params[name] for name in names}, detach_normaliser=detach, recon_side=1)
     form = valen.Valen if len(logits) == 1 else valen.ValenThreeViews
-    method = shared.build(form, config, every, lambda: shared.Identity(x["x"].shape[1]), epochs=10)
+    method = shared.build(form, config, every, x["x"].shape[1], epochs=10)
     method.label_confidence.copy_(x["confidence"])
     method.label_distribution.copy_(x["label_distribution"])
     method.neighbours = x["neighbours"]

@@ -46,8 +46,15 @@ def tiny_batch(task: Task, index: Sequence[int], views: int = 2) -> Batch:
 class TinyOptimiser:
     """The trainer's SGD without schedule and precision handling."""
 
-    def __init__(self, method: Method) -> None:
-        self.sgd = torch.optim.SGD(method.param_groups(), lr=0.05, momentum=0.9)
+    def __init__(
+        self,
+        method: Method,
+        lr: float = 0.05,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        groups: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        self.sgd = torch.optim.SGD(groups or method.param_groups(), lr, momentum, weight_decay=weight_decay)
 
     def minimise(self, loss: Tensor) -> None:
         self.sgd.zero_grad()
