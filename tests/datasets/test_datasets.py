@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
@@ -28,6 +28,7 @@ from datasets.views.features import feature_views
 from datasets.views.views import NAMES
 from methods.base import ViewName
 from tests.conftest import ROOT
+from tests.support.killing import wait_until
 
 
 def image(
@@ -368,44 +369,42 @@ BUILDER = """
 import sys, time
 from pathlib import Path
 from datasets.storage import cache
-folder, delay = Path(sys.argv[1]), float(sys.argv[2])
-decode = cache.decode
+folder, decode = Path(sys.argv[1]), cache.decode
 def slow(path, side):
-    time.sleep(delay)
-    (folder / f"decoded-{path.stem}-{time.time_ns()}").touch()
+    time.sleep(0.5)
+    (folder / "decoded").touch()
     return decode(path, side)
 cache.decode = slow
-files = sorted((folder / "p").iterdir())
-print(cache.open_images(files, [0] * len(files), folder, folder / "store", "train", 16).images.sum().item())
+cache.open_images(sorted((folder / "p").iterdir()), [0] * 6, folder, folder / "store", "train", 16)
 """
-
-
-def start_builder(folder: Path, delay: float) -> subprocess.Popen:
-    command = [sys.executable, "-c", BUILDER, str(folder), str(delay)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 def test_a_build_that_is_killed_leaves_nothing_that_could_be_taken_for_a_store(tmp_path):
     files = noisy_images(tmp_path / "p", 6)
-    builder = start_builder(tmp_path, delay=0.5)
-    deadline = time.time() + 60
-    while not list(tmp_path.glob("decoded-*")) and time.time() < deadline:
-        time.sleep(0.02)
-    builder.send_signal(signal.SIGKILL)
+    builder = subprocess.Popen([sys.executable, "-c", BUILDER, str(tmp_path)], cwd=ROOT)
+    wait_until((tmp_path / "decoded").exists, 60, "decoding")
+    builder.kill()
     builder.wait()
-    builder.stdout.close()
     assert list((tmp_path / "store").glob(".*.partial")) and not list((tmp_path / "store").glob("*.pixels"))
     split = cache.open_images(files, [0] * 6, tmp_path, tmp_path / "store", "train", 16)
     assert torch.equal(split.batch(torch.tensor([5]))[0][0], torch.from_numpy(cache.decode(files[5], 16)))
     assert not list((tmp_path / "store").glob(".*.partial"))
 
 
-def test_two_processes_build_a_store_once(tmp_path):
-    noisy_images(tmp_path / "p", 4)
-    builders = [start_builder(tmp_path, delay=0.2) for _ in range(2)]
-    sums = [builder.communicate(timeout=120)[0] for builder in builders]
-    assert sums[0] == sums[1] and [builder.returncode for builder in builders] == [0, 0]
-    assert len(list(tmp_path.glob("decoded-*"))) == 4
+def test_two_that_build_a_store_at_once_decode_each_image_once(tmp_path, monkeypatch):
+    files, decode, decoded = noisy_images(tmp_path / "p", 4), cache.decode, []
+
+    def slow(path, side):
+        decoded.append(path)
+        time.sleep(0.1)
+        return decode(path, side)
+
+    monkeypatch.setattr(cache, "decode", slow)
+    with ThreadPoolExecutor() as pool:
+        builds = [
+            pool.submit(cache.open_images, files, [0] * 4, tmp_path, tmp_path / "store", "train", 16) for _ in range(2)
+        ]
+    assert torch.equal(builds[0].result().images, builds[1].result().images) and len(decoded) == 4
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -156,20 +155,3 @@ def test_the_transition_happens_once_even_if_the_hook_is_called_again() -> None:
     for clock in (SECOND_STAGE, Clock(2, 10, 4, 5)):
         method.on_epoch_start(clock, data)
     assert data.resets == 0 and all(torch.equal(value, before[key]) for key, value in method.state_dict().items())
-
-
-@pytest.mark.parametrize(("form", "config"), FORMS)
-@pytest.mark.parametrize("samples", [1, 2, 20])
-def test_a_batch_of_one_in_eval_mode_and_fewer_samples_than_neighbours(
-    form: type[Method], config: Any, samples: int
-) -> None:
-    task = tiny.tiny_task(samples=samples)
-    method, _ = start(form, config, task)
-    method.on_epoch_start(SECOND_STAGE, TinyData(task))
-    method.eval()
-    batch = tiny.tiny_batch(task, [0], views=len(method.views))
-    step = method.training_step(batch, SECOND_STAGE)
-    step.loss.backward()
-    with torch.no_grad():
-        method.after_step(batch, step, SECOND_STAGE)
-    tiny.assert_finite(method, step.loss)
