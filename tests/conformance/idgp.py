@@ -87,13 +87,6 @@ def read_out_logits(method: IDGP, classes: int) -> None:
     shared.set_head(method.g.head, torch.cat([zero, eye], 1))
 
 
-def two_groups(method: IDGP, params: Params) -> Any:
-    """Return the release's two optimisers as one with two groups; a network without gradient is left alone."""
-    f = {"params": list(method.f.parameters())}
-    g = {"params": list(method.g.parameters()), "lr": params["lr_g"], "weight_decay": params["weight_decay_g"]}
-    return shared.sgd(method, params, [f, g])
-
-
 def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     z = shared.leaves(x, *(f"{network}_logits_{view}" for view in VIEWS for network in "fg"))
     candidates = x["candidates"].bool()
@@ -113,40 +106,37 @@ def step(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
 
 
 def train(
-    method: IDGP, params: Params, x: Inputs, views_at: Any, optimizer: Any, record: dict[str, Any]
+    method: IDGP, params: Params, x: Inputs, images: Tensor, optimizer: Any, record: dict[str, Any]
 ) -> dict[str, Any]:
-    """Warm-up of f, of g, then the main phase; `record` names what is noted after the warm-up and each main epoch."""
-    warm, epochs, size = params["warm_up"], params["epochs"], params["batch_size"]
-    candidates = x["candidates"].bool()
+    """Warm-up of f, of g, then the main phase, on `images` (E, 3, N, d).
+
+    `record` names what is noted after the warm-up and each main epoch.
+    """
+    warm, candidates = params["warm_up"], x["candidates"].bool()
     warm_orders = [*x["order_warm_f"][:warm], *x["order_warm_g"][:warm]] if warm > 0 else []  # not given without one
-    orders = [*warm_orders, *x["order_main"][:epochs]]
-    losses: list[dict[str, list[Tensor]]] = []
+    orders = [*warm_orders, *x["order_main"][: params["epochs"]]]
+    losses: list[Tensor] = []
     notes: dict[str, list[Tensor]] = {name: [] for name in record}
+
+    def note() -> None:
+        for name, tensor in record.items():
+            notes[name].append(tensor.detach().clone())
+
     for epoch, order in enumerate(orders):
-        if epoch == 2 * warm:
-            for name, tensor in record.items():
-                notes[name].append(tensor.detach().clone())
-        losses.append({"f": [], "g": []})
-        table = epoch % warm if epoch < 2 * warm else epoch - warm  # both warm-ups see the first tables
-        for index in order.split(size):
-            batch = Batch(tuple(v[index] for v in views_at(table)), candidates[index], index)
-            done = method.update(batch, optimizer, Clock(epoch, epoch, len(orders), 1))
-            for name in losses[-1]:
-                losses[-1][name].append(done.logs.get(name, torch.zeros(())))
         if epoch >= 2 * warm:
-            for name, tensor in record.items():
-                notes[name].append(tensor.detach().clone())
-
-    def table_of(name: str, start: int, stop: int) -> Tensor:
-        steps = len(orders[0].split(size))
-        rows = [[float(v) for v in epoch[name]] for epoch in losses[start:stop]]
-        return torch.tensor(rows, dtype=torch.float64).reshape(-1, steps)
-
+            note()
+        table = epoch % warm if epoch < 2 * warm else epoch - warm  # both warm-ups see the first tables
+        for index in order.split(params["batch_size"]):
+            batch = Batch(tuple(images[table][:, index]), candidates[index], index)
+            logs = method.update(batch, optimizer, Clock(epoch, epoch, len(orders), 1)).logs
+            losses.append(torch.stack([logs.get(name, torch.zeros(())).double() for name in "fg"]))
+    note()
+    f, g = torch.stack(losses).view(len(orders), -1, 2).unbind(2)
     return {name: torch.stack(values) for name, values in notes.items()} | {
-        "warm_loss_f": table_of("f", 0, warm),
-        "warm_loss_g": table_of("g", warm, 2 * warm),
-        "loss_f": table_of("f", 2 * warm, len(orders)),
-        "loss_g": table_of("g", 2 * warm, len(orders)),
+        "warm_loss_f": f[:warm],
+        "warm_loss_g": g[warm : 2 * warm],
+        "loss_f": f[2 * warm :],
+        "loss_g": g[2 * warm :],
     }
 
 
@@ -156,24 +146,21 @@ def trajectory(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     method = build(params, candidates, 2 * classes, params["warm_up"], total)
     read_out_logits(method, classes)
     images = torch.cat([x["f_logits"], x["g_logits"]], 3)
-    return train(method, params, x, lambda e: images[e], shared.NoStep(), {"d": method.d, "b": method.b})
+    return train(method, params, x, images, shared.NoStep(), {"d": method.d, "b": method.b})
 
 
 def linear_training(params: Params, x: Inputs, variant: str) -> dict[str, Any]:
     candidates, total = x["candidates"].bool(), 2 * params["warm_up"] + params["epochs"]
     method = build(params, candidates, x["x"].shape[2], params["warm_up"], total)
-    f, g = method.f.head, method.g.head
-    shared.set_head(f, x["f_weight"], x["f_bias"])
-    shared.set_head(g, x["g_weight"], x["g_bias"])
-    record = {
-        "d": method.d,
-        "b": method.b,
-        "f_weight": f.weight,
-        "f_bias": f.bias,
-        "g_weight": g.weight,
-        "g_bias": g.bias,
-    }
-    return train(method, params, x, lambda e: x["x"], two_groups(method, params), record)
+    record = {"d": method.d, "b": method.b}
+    for name, network in (("f", method.f), ("g", method.g)):
+        shared.set_head(network.head, x[f"{name}_weight"], x[f"{name}_bias"])
+        record |= {f"{name}_weight": network.head.weight, f"{name}_bias": network.head.bias}
+    # The release's two optimisers as one with two groups; a network without gradient is left alone.
+    f = {"params": list(method.f.parameters())}
+    g = {"params": list(method.g.parameters()), "lr": params["lr_g"], "weight_decay": params["weight_decay_g"]}
+    images = x["x"].expand(total, -1, -1, -1)
+    return train(method, params, x, images, shared.sgd(method, params, [f, g]), record)
 
 
 f_likelihood_loss_noflip = f_likelihood_loss_extreme = f_likelihood_loss
