@@ -1,4 +1,4 @@
-"""Plug-ins that each break the contract in one way. `HERE` marks the line that `check` must name."""
+"""Plug-ins that each break the contract in one way. `HERE` marks the line that `check` must name, else the class."""
 
 from __future__ import annotations
 
@@ -76,8 +76,9 @@ class Broken:
 
     @property
     def line(self) -> int:
-        """1-based line marked HERE."""
-        return next(k for k, text in enumerate(self.source.splitlines(), 1) if "HERE" in text)
+        """1-based line marked HERE, or without a mark that of the class."""
+        lines = self.source.splitlines()
+        return 1 + next(k for mark in ("HERE", "class Mine") for k, text in enumerate(lines) if mark in text)
 
     def write(self, folder: Path) -> Path:
         path = folder / f"{self.name.replace('-', '_')}.py"
@@ -98,25 +99,20 @@ NO_CONFIG = "    @dataclass(frozen=True)\n    class Config:\n        alpha: floa
 UNREADABLE = (
     Broken("syntax-error", plugin("syntax-error", more="    def broken(self:  # HERE"), "", "syntax error"),
     broken("not-registered", "", "@register", decorator="# HERE"),
-    Broken(
-        "taken-name", plugin("proden").replace("class Mine(Method):", "class Mine(Method):  # HERE"), "", "is taken"
-    ),
+    Broken("taken-name", plugin("proden"), "", "is taken"),
     broken("no-default", "", "needs a default", config=NO_CONFIG),
-    Broken(
-        "no-name", plugin("x").replace('    name = "x"\n', "").replace("(Method):", "(Method):  # HERE"), "", "`name`"
-    ),
+    Broken("no-name", plugin("x").replace('    name = "x"\n', ""), "", "`name`"),
 )
 
 # Found by the checks.
 DEFECTS = (
     broken("thawed-config", "interface", "frozen dataclass", config=THAWED),
     broken("import-error", "interface", "no_such_module", decorator="import no_such_module  # HERE\n\n@register"),
-    broken("no-method", "interface", "subclass", **{"class": "class Mine(nn.Module):  # HERE"}),
-    broken("no-about", "interface", "about", about="", **{"class": "class Mine(Method):  # HERE"}),
-    broken("odd-view", "interface", "views", about=PARTS["about"] + '\n    views = ("sideways",)',
-           **{"class": "class Mine(Method):  # HERE"}),
-    broken("no-predict", "interface", "no `predict`", predict="", **{"class": "class Mine(Method):  # HERE"}),
-    broken("no-step", "interface", "no `training_step`", step="", **{"class": "class Mine(Method):  # HERE"}),
+    broken("no-method", "interface", "subclass", **{"class": "class Mine(nn.Module):"}),
+    broken("no-about", "interface", "about", about=""),
+    broken("odd-view", "interface", "views", about=PARTS["about"] + '\n    views = ("sideways",)'),
+    broken("no-predict", "interface", "no `predict`", predict=""),
+    broken("no-step", "interface", "no `training_step`", step=""),
     broken("no-super", "construction", "__init__",
            init="    def __init__(self, config, task):\n        self.network = Classifier(task)  # HERE"),
     broken("nothing-to-train", "construction", "no parameter to train",
@@ -169,7 +165,7 @@ DEFECTS = (
     broken("writes-task", "inputs", "task.candidates",
            init=init("self.task = task"), step=DEF_STEP + "        self.task.candidates[:, 0] = True\n"
            f"        return Step({UNIFORM})"),
-    broken("talks", "training", "characters", **{"class": "class Mine(Method):  # HERE"},
+    broken("talks", "training", "characters",
            step=step("print('x' * 100_000)").replace("  # HERE", "")),
     broken("python-random", "determinism", "random.random", step=step("scale = random.random()  # HERE",
            loss="scale * " + UNIFORM)),
@@ -177,15 +173,15 @@ DEFECTS = (
            loss="scale * " + UNIFORM)),
     broken("clock-time", "determinism", "time.time", step=step("scale = time.time() % 1  # HERE",
            loss="scale * " + UNIFORM)),
-    broken("peeks", "no_true_labels", "seen the labels", **{"class": "class Mine(Method):  # HERE"},
+    broken("peeks", "no_true_labels", "seen the labels",
            more="    def on_epoch_start(self, clock, data):\n"
            "        self.seen.copy_(data._trainer.evaluator.train_labels[0])"),
-    broken("counts-in-python", "resume", "stops and restarts", **{"class": "class Mine(Method):  # HERE"},
+    broken("counts-in-python", "resume", "stops and restarts",
            init=init("self.count = 0"),
            step=step("self.count += 1", loss=f"{UNIFORM} / self.count").replace("  # HERE", "")),
-    broken("grows", "resume", "first shape", **{"class": "class Mine(Method):  # HERE"},
+    broken("grows", "resume", "first shape",
            more="    def after_step(self, batch, step, clock):\n        self.seen = torch.zeros(clock.step + 1)"),
-    broken("pickles", "resume", "cannot be read", **{"class": "class Mine(Method):  # HERE"},
+    broken("pickles", "resume", "cannot be read",
            more="    def get_extra_state(self):\n        return {'r': random.Random(0)}\n\n"
            "    def set_extra_state(self, state):\n        pass"),
     broken("wrong-confidence", "diagnostics", "(N, C)",
