@@ -1,4 +1,4 @@
-"""Datasets: official layouts in miniature, tables, own data, the image store, and what bad input is told."""
+"""Datasets: official layouts in miniature, the image store, views of features, and what bad input is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Own data as people have them: without true labels, in tables, in folders of small images."""
+"""Own data as people have them: arrays, tables, folders of images, without true labels or with, and what bad ones are told."""
 
 from __future__ import annotations
 
