@@ -31,7 +31,7 @@ from benchmark import artifacts
 from benchmark.accuracy import ACCURACIES
 from benchmark.config.profile import load_profile, profile_name, profile_names
 from benchmark.config.spec import SCHEMA, RunSpec, canonical, digest_of, identity_of
-from benchmark.errors import CandidError, UsageError, warn
+from benchmark.errors import CandidError, warn
 from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, read_regular, set_aside
 from datasets.base import plural
 from methods.registry import discover
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 STATES = ("done", "running", "interrupted", "failed", "diverged", "oom")
 PACKED = "runs.jsonl.gz"
-EARLIER_PACKED = "packed.jsonl.gz"  # of the layout with a folder per profile
 TUNING = "tuning"  # purpose of the runs of a grid search: they are no results
 ANNOTATOR = "annotator"  # purpose of the runs that train annotators, see trainer/annotator.py
 ANNOTATOR_SEED = 999_999  # of annotators: no run starts from the weights that its annotator started from
@@ -52,7 +51,6 @@ PERCENT = re.compile(r"accuracy|covering_rate")  # in the names of results
 KEYS = ("profile", "dataset", "method", "source", "label", "seed", "identity")  # beside every epoch in `load()`
 RESERVED = {*KEYS, "status", "epoch"}  # names that no metric may have
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # an escape that may stand for half a character
-FOLDER_NAME = re.compile(r"seed(\d+)-([0-9a-f]{8})")
 
 
 def parse_json(text: bytes) -> Any:
@@ -143,6 +141,16 @@ def is_epoch(record: Any, number: int) -> bool:
     return not RESERVED & result.keys() and all(is_result(key, value) for key, value in result.items())
 
 
+def epochs_of(text: bytes) -> list[dict[str, Any]] | None:
+    """Parse a JSON list of epochs; None if it is not the list of the first epochs of a run."""
+    try:
+        records = parse_json(text)
+    except ValueError:
+        return None
+    whole = isinstance(records, list) and all(is_epoch(record, k) for k, record in enumerate(records))
+    return records if whole else None
+
+
 def record_digest(document: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a run document without the field that holds it, and without names of hosts and times."""
     sessions = [session.get("environment") for session in document.get("sittings") or []]
@@ -220,8 +228,7 @@ class StoredRun:
     @property
     def source(self) -> str:
         """The short digest of the plug-in file of its method; empty for a built-in method."""
-        config = self.document.get("config")
-        method = config.get("method") if isinstance(config, dict) else None
+        method = self.document["config"].get("method")
         source = method.get("source") if isinstance(method, dict) else None
         return source[:SOURCE_LENGTH] if isinstance(source, str) else ""
 
@@ -265,7 +272,10 @@ class StoredRun:
     def epochs(self) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl that are whole and in sequence: a cut-off tail is not an epoch."""
         if self.packed_epochs is not None:
-            return self._unpacked_epochs(self.packed_epochs)
+            packed = epochs_of(self.packed_epochs)
+            if packed is None:
+                warn(f"{self.path}: its epochs in {PACKED} are damaged and left out.")
+            return packed or []
         try:
             lines = read_regular(self.metrics).removesuffix(b"\n").split(b"\n")
         except FileNotFoundError:
@@ -274,13 +284,10 @@ class StoredRun:
             reason = getattr(error, "strerror", None) or error
             warn(f"{self.metrics} cannot be read ({reason}); its epochs are left out.")
             return []
-        try:  # one call to the parser takes half the time of one per line
-            records = parse_json(b"[" + b",".join(lines) + b"]")
-        except ValueError:
-            records = []
-        if len(records) == len(lines) and all(is_epoch(record, k) for k, record in enumerate(records)):
-            return records
-        return self._whole_epochs(lines)
+        records = epochs_of(
+            b"[" + b",".join(lines) + b"]"
+        )  # one call to the parser takes half the time of one per line
+        return records if records is not None and len(records) == len(lines) else self._whole_epochs(lines)
 
     def _whole_epochs(self, lines: list[bytes]) -> list[dict[str, Any]]:
         """Return the epochs before the first line that is damaged; only a cut-off last line is no reason to warn."""
@@ -296,16 +303,6 @@ class StoredRun:
             if record is not None or number + 1 < len(lines):
                 warn(f"{self.metrics}: line {number + 1} is damaged; the epochs from there on are left out.")
             break
-        return records
-
-    def _unpacked_epochs(self, content: bytes) -> list[dict[str, Any]]:
-        try:
-            records = parse_json(content)
-        except ValueError:
-            records = None
-        if not isinstance(records, list) or not all(is_epoch(record, k) for k, record in enumerate(records)):
-            warn(f"{self.path}: its epochs in {PACKED} are damaged and left out.")
-            return []
         return records
 
     def truncate_epochs(self, count: int) -> None:
@@ -369,7 +366,6 @@ class Store:
     def __init__(self, results: Path | str) -> None:
         self.results = Path(results)
         self._by_dataset: dict[str, list[StoredRun]] = {}
-        refuse_earlier_layout(self.results)
 
     @property
     def runs(self) -> list[StoredRun]:
@@ -416,27 +412,18 @@ class Store:
         ordered = sorted(runs.items(), key=lambda item: str(item[1].path))
         return [run.called(profiles[digest], labels.get(digest, "")) for digest, run in ordered]
 
-    def data_notes(self, specs: Sequence[RunSpec]) -> list[str]:
-        """Return the notes of the data loaders on these runs: rows left out, an unknown file."""
-        notes: dict[str, None] = {}
-        for run in self.of_plan(specs).values():
-            stored = run.document.get("data_notes")
-            if isinstance(stored, list):
-                notes |= {f"{run.document['dataset']}: {note}.": None for note in stored}
-        return list(notes)
-
-    def damage_notes(self, specs: Sequence[RunSpec]) -> list[str]:
-        """Return a sentence for each run.json of these methods and seeds that was set aside because it is damaged."""
-        runs, notes = self.of_plan(specs), []
+    def notes(self, specs: Sequence[RunSpec]) -> list[str]:
+        """Return a sentence for each damaged run of a plan, and the notes of the data loaders: rows left out, an unknown file."""
+        runs, damaged = self.of_plan(specs), []
         for spec in specs:
             folder = run_folder(self.results, spec, "").path.parent
             for path in folder.glob(f"seed{spec.seed}-*/run.json.damaged") if spec.digest not in runs else ():
                 if not path.with_name("run.json").exists():
-                    where = path.relative_to(self.results).as_posix()
-                    notes.append(
-                        f"{spec.label} on {spec.dataset}: seed {spec.seed} is damaged ({where}); train it again."
-                    )
-        return notes
+                    name, where = f"{spec.label} on {spec.dataset}", path.relative_to(self.results).as_posix()
+                    damaged.append(f"{name}: seed {spec.seed} is damaged ({where}); train it again.")
+        documents = [run.document for run in runs.values() if isinstance(run.document.get("data_notes"), list)]
+        of_data = [f"{document['dataset']}: {note}." for document in documents for note in document["data_notes"]]
+        return [*damaged, *dict.fromkeys(of_data)]
 
     def tuning_runs(self, profile: str | None = None) -> list[StoredRun]:
         """Return the runs of grid searches, all or those of a profile."""
@@ -476,19 +463,6 @@ class Store:
         return runs
 
 
-def refuse_earlier_layout(results: Path) -> None:
-    """Refuse a folder in which runs are filed by profile: they would be overlooked."""
-    for path in results.glob("runs/*/*"):
-        inner = path.iterdir() if path.is_dir() else ()
-        if path.name == EARLIER_PACKED or any(
-            not FOLDER_NAME.fullmatch(folder.name) and any(folder.glob("seed*/run.json")) for folder in inner
-        ):
-            raise UsageError(
-                f"{results} has runs in the layout of an earlier version, runs/<profile>/<dataset>/…; move them with "
-                f"`./reproduce.sh python examples/move_runs.py {results}`."
-            )
-
-
 def _read_folder(folder: Path) -> Iterator[StoredRun]:
     """Yield the runs of one dataset: those with a folder, then those of the packed file that have none."""
     identities: set[str] = set()
@@ -497,12 +471,11 @@ def _read_folder(folder: Path) -> Iterator[StoredRun]:
     folders = (StoredRun(path.parent) for path in sorted(folder.glob("*/*/run.json")))
     packed_file = packed_runs(folder / PACKED) if (folder / PACKED).is_file() else ()
     for run in itertools.chain(folders, packed_file):
-        is_run = FOLDER_NAME.fullmatch(run.path.name) is not None
-        if is_run and not run.document and run.read() is None:
+        if not run.document and run.read() is None:
             continue
-        if is_run and run.document.get("schema", SCHEMA) != SCHEMA:
+        if run.document.get("schema", SCHEMA) != SCHEMA:
             other_schema.append(run.path)
-        elif not is_run or not is_in_place(run):
+        elif not is_in_place(run):
             misplaced.append(run.path)
         elif run.document["identity"] not in identities:
             identities.add(run.document["identity"])
@@ -518,11 +491,7 @@ def _read_folder(folder: Path) -> Iterator[StoredRun]:
 
 def is_in_place(run: StoredRun) -> bool:
     """Return whether folder and identity of a run follow from its content."""
-    document, identity = run.document, run.document["identity"]
-    try:
-        digest = digest_of(document["config"])
-    except ValueError:  # a lone surrogate, which UTF-8 cannot express
-        return False
+    document, identity, digest = run.document, run.document["identity"], digest_of(run.document["config"])
     return (
         run.path.parts[-3:] == place_of(document["dataset"], document["method"], document["seed"], identity).parts
         and document["config_digest"] == digest
@@ -615,16 +584,16 @@ def current_runs(
 
     store = Store(existing_folder(results))
     stored = store.of_profile(profile, plugins) + (store.tuning_runs(profile) if tuning else [])
-    current, older = of_current_sources(stored, sources_of(plugins))
-    if older:
-        warn(older_versions_note(older))
+    current, notes = of_current_sources(stored, sources_of(plugins))
+    for note in notes:
+        warn(note)
     return current
 
 
 def of_current_sources(
     stored: Sequence[StoredRun], plugin_sources: Mapping[str, str] | None = None
-) -> tuple[list[StoredRun], int]:
-    """Return the runs whose version of their method counts, and the number of others.
+) -> tuple[list[StoredRun], list[str]]:
+    """Return the runs whose version of their method counts, and a sentence about the others, if there are any.
 
     The version that counts is that of a given plug-in, else that of the run that was finished last.
     """
@@ -636,11 +605,8 @@ def of_current_sources(
     current = {run.document["method"]: run.source for run in sorted(stored, key=age)}
     current |= {method: source[:SOURCE_LENGTH] for method, source in (plugin_sources or {}).items()}
     current_runs = [run for run in stored if run.source == current[run.document["method"]]]
-    return current_runs, len(stored) - len(current_runs)
-
-
-def older_versions_note(runs: int) -> str:
-    return f"{runs} run{'s' if runs > 1 else ''} of older versions of a plug-in {'are' if runs > 1 else 'is'} left out."
+    older = len(stored) - len(current_runs)
+    return current_runs, [f"{plural(older, 'run')} of older versions of a plug-in left out."] if older else []
 
 
 THEN = " then "

@@ -113,8 +113,7 @@ class Inputs:
     @property
     def remarks(self) -> list[str]:
         """Return notes on damaged runs, of the data loaders and on settings that the command line changed."""
-        specs = self.required.specs
-        return self.store.damage_notes(specs) + self.store.data_notes(specs) + self.overridden
+        return self.store.notes(self.required.specs) + self.overridden
 
     @functools.cached_property
     def contents(self) -> Contents:

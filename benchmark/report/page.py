@@ -119,12 +119,11 @@ def collect(
     dialogs, views = Dialogs(), []
     for given in [profile] if profile else stored.profiles:
         runs = [run for run in stored.of_profile(given, plugins) if not names or _is_of(run, names)]
-        runs, older = store.of_current_sources(runs, sources_of(plugins))
+        runs, notes = store.of_current_sources(runs, sources_of(plugins))
         if runs:
             data = collect_profile(_definition(given), catalogue, runs)
             if reference:
                 data = replace(data, contents=replace(data.contents, reference=reference))
-            notes = [store.older_versions_note(older)] if older else []
             views.append(view_of(replace(data, notes=[*notes, *data.notes]), dialogs))
     if not views:
         which = f"no runs of profile {profile_name(profile)}" if profile else "no runs"

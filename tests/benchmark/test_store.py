@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +14,12 @@ import pytest
 from benchmark.cli.main import main
 from benchmark.config.resolution import Override
 from benchmark.config.selection import select
-from benchmark.errors import CandidError, UsageError
+from benchmark.errors import CandidError
 from benchmark.report.page import collect
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
 from benchmark.store import TUNING, Store, load, runs
-from tests.conftest import ROOT, TinyBenchmark
+from tests.conftest import TinyBenchmark
 from tests.support.fake_store import write_store
 from tests.support.killing import documents
 
@@ -119,31 +116,15 @@ def test_a_stored_profile_name_is_never_taken_for_a_file(tmp_path: Path, name: s
 # Tuning ---------------------------------------------------------------------------------------------------------------
 
 
-def test_tuning_runs_are_no_results_and_their_test_accuracy_is_not_shown(
-    tiny_benchmark: TinyBenchmark, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tuning_runs_are_no_results_and_their_test_accuracy_is_not_shown(tiny_benchmark: TinyBenchmark) -> None:
     bench = tiny_benchmark
-    tune = (
-        "tune",
-        "--methods",
-        "proden",
-        "--seeds",
-        "100",
-        "--lr",
-        "0.05",
-        "--weight-decay",
-        "0.0005,0.001",
-        "--set",
-        "train.holdout=0.1",
-    )
-    assert main(bench.arguments(*tune)[3:]) == 0
-    output = capsys.readouterr().out
+    tune = "tune --methods proden --seeds 100 --lr 0.05 --weight-decay 0.0005,0.001 --set train.holdout=0.1"
+    output = bench.run(*tune.split(), check=True).stdout
     assert output.count(": trained in") == 2 and not re.search(r"test \d", output)
     assert {d["purpose"] for d in documents(bench).values()} == {TUNING}
     assert runs(bench.results).empty and load(bench.results).empty and runs(bench.results, str(bench.profile)).empty
     assert len(runs(bench.results, tuning=True)) == 2
-    assert main(bench.arguments("status")[3:]) == 0
-    assert f"{bench.profile}, tuning: 2 done\n" in capsys.readouterr().out
+    assert f"{bench.profile}, tuning: 2 done\n" in bench.run("status", check=True).stdout
     with pytest.raises(CandidError, match="no runs"):
         collect(bench.results, str(bench.profile))
 
@@ -171,31 +152,3 @@ def test_a_tuning_run_that_a_table_trains_to_its_end_is_a_result(tiny_benchmark:
     assert execute(spec, options).status == "done"
     (document,) = documents(bench).values()
     assert document["status"] == "done" and "purpose" not in document
-
-
-# Earlier versions -----------------------------------------------------------------------------------------------------
-
-
-def test_a_folder_of_an_earlier_version_is_refused_until_its_runs_are_moved(
-    shared: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    results, _ = shared
-    before = runs(results)
-    earlier = tmp_path / "earlier"
-    for name in ("quick", "quick-tuning"):
-        shutil.copytree(results / "runs" / "fashion", earlier / "runs" / name / "fashion")
-    for path in earlier.glob("runs/quick-tuning/fashion/*/*/run.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"profile": "quick-tuning"}))
-    shutil.rmtree(earlier / "runs" / "quick" / "fashion" / "proden")
-    with pytest.raises(UsageError, match="earlier version"):
-        runs(earlier)
-    for words in (("table2", "--no-run"), ("status",), ("run", "--dry-run")):
-        assert main([*words, "--results", str(earlier)]) == 2
-        assert "examples/move_runs.py" in capsys.readouterr().err
-    script = [sys.executable, str(ROOT / "examples" / "move_runs.py"), str(earlier)]
-    done = subprocess.run(script, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, text=True, capture_output=True)
-    assert done.returncode == 0 and "Moved 15 runs" in done.stdout, done.stderr
-    assert len(list(earlier.glob("duplicates/quick-tuning/fashion/*/*/run.json"))) == 6
-    assert len(runs(earlier)) == 6 and len(runs(earlier, tuning=True)) == 9
-    assert set(runs(earlier, tuning=True).identity) == set(before.identity)
-    assert set(runs(earlier, tuning=True).profile) == {"quick"}

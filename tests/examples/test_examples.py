@@ -98,7 +98,7 @@ def test_compare_results_names_differences_and_what_one_folder_lacks(tmp_path: P
     assert "ours: 2 runs" in done.stdout and "theirs: 0 runs" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["curves_and_tables.py", "compare_results.py", "move_runs.py"])
+@pytest.mark.parametrize("name", ["curves_and_tables.py", "compare_results.py"])
 def test_without_arguments_it_says_its_usage(name: str) -> None:
     done = run(name)
     assert done.returncode == 1 and done.stderr.startswith("usage: ")
