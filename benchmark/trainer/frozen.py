@@ -32,6 +32,7 @@ from datasets.storage import cache
 from datasets.storage.files import Lock
 from datasets.views import counter
 from datasets.views.recipes import Recipe
+from datasets.views.upload import to_device
 from datasets.views.views import Views
 from methods.base import Backbone
 from methods.networks.backbones import Adapter, BackboneError, factory, normalisation
@@ -196,7 +197,7 @@ def ensure(maps: Iterable[Maps]) -> None:
     if not missing:
         return
     folder, name = missing[0].encoder.folder, missing[0].encoder.dataset.name
-    images = sum(one.draws * len(one.split) for one in missing)
+    threads = torch.get_num_threads()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         partial = [one.path.with_suffix(".partial") for one in missing]
@@ -207,34 +208,31 @@ def ensure(maps: Iterable[Maps]) -> None:
                 f"{shutil.disk_usage(folder).free / 1e9:.1f} GB are free; {cache.ENVIRONMENT} names another folder, and a "
                 f"smaller backbone.draws or backbone.cells needs less."
             )
+        images = sum(one.draws * len(one.split) for one in missing)
         title = f"{name}: frozen features, {needed / 1e9:.1f} GB"
-        threads = torch.get_num_threads()
         torch.set_num_threads(1)  # sums of several threads may differ in the last bits
-        try:  # progress goes to the terminal, not to the log of the run
-            with tqdm(total=images, desc=title, unit=" images", file=sys.__stderr__, mininterval=30.0) as progress:
-                while missing:
-                    _build_one(missing, progress)
-                    missing = [one for one in missing if not one.complete()]
-        finally:
-            torch.set_num_threads(threads)
+        # Progress goes to the terminal, not to the log of the run.
+        with tqdm(total=images, desc=title, unit=" images", file=sys.__stderr__, mininterval=30.0) as progress:
+            for wait in (False, True):  # what other processes are building comes last
+                for one in missing:
+                    build(one, progress, wait)
     except OSError as error:
         raise DataError(
             f"{folder} cannot be written ({error.strerror or error}); {cache.ENVIRONMENT} names another folder for it."
         ) from None
-
-
-def _build_one(missing: Sequence[Maps], progress: tqdm) -> None:
-    """Build the first that no other process is building; if all are being built, wait for the first."""
-    locks = [Lock(maps.path.with_suffix(".lock")) for maps in missing]
-    turn = next((turn for turn, lock in enumerate(locks) if lock.acquire()), None)
-    if turn is None:
-        turn = 0
-        locks[0].acquire(wait=True)
-    try:
-        if not missing[turn].complete():
-            missing[turn].build(progress)
     finally:
-        locks[turn].release()
+        torch.set_num_threads(threads)
+
+
+def build(maps: Maps, progress: tqdm, wait: bool) -> None:
+    """Build a file under its lock; with `wait` also one that another process has the lock of."""
+    lock = Lock(maps.path.with_suffix(".lock"))
+    if lock.acquire(wait):
+        try:
+            if not maps.complete():
+                maps.build(progress)
+        finally:
+            lock.release()
 
 
 class FrozenLoader:
@@ -274,9 +272,8 @@ class FrozenLoader:
             yield self._on_device(part)
 
     def _on_device(self, maps: Tensor) -> Tensor:
-        if self.device.type == "cuda":
-            maps = maps.pin_memory().to(self.device, non_blocking=True)
-        return maps.float()
+        (there,) = to_device((maps,), self.device)
+        return there.float()
 
 
 class BlankLoader(FrozenLoader):
