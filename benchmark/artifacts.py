@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +32,6 @@ class Predictions:
     train_rows: np.ndarray  # (n_train,) int32: without the rows held out for selection
     belief: np.ndarray | None = None  # (n_train, C) float16, the method's own; None where it has none
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {key: value for key, value in vars(self).items() if value is not None}
-
 
 @dataclass(frozen=True)
 class Beliefs:
@@ -44,9 +41,6 @@ class Beliefs:
     candidates: np.ndarray  # (N, C) bool
     logits: np.ndarray  # (N, C) float16, of the model
     belief: np.ndarray  # (N, C) float16, rows sum to 1
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return dict(vars(self))
 
 
 def half(values: np.ndarray) -> np.ndarray:
@@ -67,19 +61,20 @@ def half(values: np.ndarray) -> np.ndarray:
     return halves
 
 
-def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return an .npz file. NumPy writes no time into it: equal arrays give equal bytes."""
+def npz_bytes(arrays: Mapping[str, np.ndarray | None]) -> bytes:
+    """Return an .npz file of the arrays that there are. NumPy writes no time into it: equal arrays give equal bytes."""
     import numpy as np
 
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    buffer, stored = io.BytesIO(), {key: value for key, value in arrays.items() if value is not None}
+    np.savez_compressed(buffer, allow_pickle=False, **stored)  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
-def write(path: Path, content: bytes) -> str:
-    """Write a file atomically and return its SHA-256."""
-    atomic_write(path, content)
-    return hashlib.sha256(content).hexdigest()
+def write(folder: Path, files: Mapping[str, bytes]) -> dict[str, str]:
+    """Write files into a folder, each atomically; return their SHA-256 by name."""
+    for name, content in files.items():
+        atomic_write(folder / name, content)
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
 def is_whole(folder: Path, name: str, document: Mapping[str, Any]) -> bool:
@@ -96,18 +91,19 @@ def read_checked(folder: Path, name: str, document: Mapping[str, Any]) -> bytes 
     A file that is gone although run.json names it was removed on purpose and counts as not stored.
     """
     sha256 = (document.get("files") or {}).get(name)
-    if sha256 is None:
-        return None
+    return None if sha256 is None else read(folder / name, sha256)
+
+
+def read(path: Path, sha256: str | None) -> bytes | None:
+    """Return the content of a file, None if there is none; `sha256` is what run.json says about it, if anything."""
     try:
-        content = read_regular(folder / name, LIMIT)
+        content = read_regular(path, LIMIT)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise CandidError(f"{folder / name} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise CandidError(
-            f"{folder / name} is not the file that the run wrote: its SHA-256 is not the one in run.json."
-        )
+        raise CandidError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise CandidError(f"{path} is not the file that the run wrote: its SHA-256 is not the one in run.json.")
     return content
 
 
@@ -130,31 +126,32 @@ def read_npz(where: Path, content: bytes) -> dict[str, np.ndarray]:
 
 def predictions_of(where: Path, content: bytes) -> Predictions:
     """Return the arrays of predictions.npz, checked."""
-    arrays = read_npz(where, content)
-    names = set(Predictions.__dataclass_fields__)
-    if not names - {"belief"} <= set(arrays) <= names:
-        raise CandidError(f"{where} has the arrays {', '.join(sorted(arrays))}, not those of a run's predictions.")
-    outputs = Predictions(**arrays)
-    rows = {"test_logits": outputs.test_rows, "belief": outputs.train_rows}
-    for key, value in arrays.items():
-        kind, dimensions = ("f", 2) if key in rows else ("i", 1)
-        if value.dtype.kind != kind or value.ndim != dimensions or (key in rows and len(value) != len(rows[key])):
-            raise CandidError(
-                f"{where}: {key} has shape {value.shape} and type {value.dtype}, not that of predictions."
-            )
-    if outputs.belief is not None and outputs.belief.shape[1] != outputs.test_logits.shape[1]:
-        raise CandidError(f"{where}: test_logits and belief have another number of classes each.")
-    return outputs
+    forms = {
+        "test_rows": "i tests",
+        "train_rows": "i rows",
+        "test_logits": "f tests classes",
+        "belief": "f rows classes",
+    }
+    return Predictions(**_checked(where, content, forms, "a run's predictions", optional={"belief"}))
 
 
 def beliefs_of(where: Path, content: bytes) -> Beliefs:
     """Return the arrays of labels.npz, checked."""
+    forms = {"names": "U rows", "candidates": "b rows classes", "logits": "f rows classes", "belief": "f rows classes"}
+    return Beliefs(**_checked(where, content, forms, "a model's labels"))
+
+
+def _checked(
+    where: Path, content: bytes, forms: Mapping[str, str], what: str, optional: Set[str] = frozenset()
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a file whose `forms` are the kind of their type and the names of their sizes."""
     arrays = read_npz(where, content)
-    kinds = {"names": "U", "candidates": "b", "logits": "f", "belief": "f"}
-    if set(arrays) != set(kinds):
-        raise CandidError(f"{where} has the arrays {', '.join(sorted(arrays))}, not those of a model's labels.")
-    shape = arrays["candidates"].shape
-    for key, value in arrays.items():
-        if value.dtype.kind != kinds[key] or value.shape != (shape[:1] if key == "names" else shape) or len(shape) != 2:
-            raise CandidError(f"{where}: {key} has shape {value.shape} and type {value.dtype}, not that of labels.")
-    return Beliefs(**arrays)
+    if not forms.keys() - optional <= arrays.keys() <= forms.keys():
+        raise CandidError(f"{where} has the arrays {', '.join(sorted(arrays))}, not those of {what}.")
+    sizes: dict[str, int] = {}
+    for key in (key for key in forms if key in arrays):
+        value, (kind, *names) = arrays[key], forms[key].split()
+        fits = value.dtype.kind == kind and value.ndim == len(names)
+        if not fits or any(sizes.setdefault(name, size) != size for name, size in zip(names, value.shape, strict=True)):
+            raise CandidError(f"{where}: {key} has shape {value.shape} and type {value.dtype}, not that of {what}.")
+    return arrays

@@ -288,8 +288,6 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
     def save(self, path: str | Path) -> None:
         """Write the model into a folder: plain tensors and JSON, which `./reproduce.sh predict` and `load` read."""
         check_is_fitted(self, "classes_")
-        from benchmark.trainer.model import write_model
-
         document = json.loads(self._files[artifacts.MODEL])
         parameters = self.get_params() | {"classes": None, "random_state": int(self.random_state)}
         try:
@@ -300,7 +298,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         except TypeError as error:
             raise ValueError(f"The parameters cannot be saved: {error}.") from None
         Path(path).mkdir(parents=True, exist_ok=True)
-        write_model(Path(path), self._files | {artifacts.MODEL: text.encode()})
+        artifacts.write(Path(path), self._files | {artifacts.MODEL: text.encode()})
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_model": None}  # made again from the files

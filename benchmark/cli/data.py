@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import shutil
 import sys
@@ -201,10 +200,10 @@ def labels(folder: Path, out: Path) -> int:
 
     FOLDER is the model's, as `fit` names it.
     """
-    from benchmark.trainer.model import read_document
+    from benchmark.trainer.model import read_document, read_file
 
     classes = read_document(folder)["classes"]
-    beliefs = read_beliefs(folder)
+    beliefs = artifacts.beliefs_of(folder / artifacts.LABELS, read_file(folder, artifacts.LABELS))
     if beliefs.candidates.shape[1] != len(classes):
         raise CandidError(f"{folder / artifacts.LABELS} is of another model: it has other classes.")
     lines = rows_of(beliefs, classes)
@@ -212,21 +211,6 @@ def labels(folder: Path, out: Path) -> int:
     outside = sum(line[6] == "yes" for line in lines)
     print(f"The model disagrees with the candidates of {outside} of {plural(len(lines), 'row')}.", file=sys.stderr)
     return COMPLETE
-
-
-def read_beliefs(folder: Path) -> artifacts.Beliefs:
-    """Return labels.npz of a model's folder, checked against the SHA-256 in run.json if there is one."""
-    from benchmark.trainer.model import recorded_digests
-
-    path = folder / artifacts.LABELS
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise CandidError(f"{path} cannot be read ({error.strerror}); it is written where a model is kept.") from None
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != recorded_digests(folder).get(artifacts.LABELS, digest):
-        raise CandidError(f"{path} is not the file that the run wrote: its SHA-256 is not the one in run.json.")
-    return artifacts.beliefs_of(path, content)
 
 
 def rows_of(beliefs: artifacts.Beliefs, classes: Sequence[str]) -> list[list[str]]:

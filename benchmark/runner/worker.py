@@ -30,7 +30,7 @@ from benchmark.trainer.candidates import candidate_set, packed_annotation
 from benchmark.trainer.device import check_global_state, ready, release
 from benchmark.trainer.guard import Diverged, peak_memory_mb
 from benchmark.trainer.loading import dataset_of, entry_of
-from benchmark.trainer.model import model_files, obstacle, write_model
+from benchmark.trainer.model import model_files, obstacle
 from benchmark.trainer.summary import cost_of, summarise
 from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, weights_digest
 from datasets.base import UNKNOWN, DataError, Dataset
@@ -241,19 +241,19 @@ class Attempt:
 
     def _keep(self, trainer: Trainer) -> dict[str, str]:
         """Write the run's outputs beside its numbers; return their names and SHA-256."""
-        content = artifacts.npz_bytes(trainer.evaluator.predictions(trainer.method).arrays())
-        files = {artifacts.PREDICTIONS: artifacts.write(self.folder.path / artifacts.PREDICTIONS, content)}
+        content = artifacts.npz_bytes(vars(trainer.evaluator.predictions(trainer.method)))
+        files = artifacts.write(self.folder.path, {artifacts.PREDICTIONS: content})
         is_annotator = self.spec.purpose == ANNOTATOR
         if self.options.keep_model or is_annotator:
             reason = obstacle(trainer, self.dataset)
             if not reason:
                 model = model_files(trainer, self.dataset, self.candidates.matrix)
-                files |= write_model(self.folder.path, model)
+                files |= artifacts.write(self.folder.path, model)
             elif not is_annotator:
                 warn(f"{run_title(self.spec)} keeps no model: {reason}.")
         if is_annotator:  # last, because it may change running statistics
             content = packed_annotation(trainer, self.dataset)
-            files[artifacts.ANNOTATION] = artifacts.write(self.folder.path / artifacts.ANNOTATION, content)
+            files |= artifacts.write(self.folder.path, {artifacts.ANNOTATION: content})
         return files
 
     def _first_document(self) -> dict[str, Any]:

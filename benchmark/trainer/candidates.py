@@ -123,26 +123,19 @@ def candidate_set(
         warn_if_supervised(dataset)
     annotator, target_size = None, None
     if GENERATORS[generator].annotator:
-        annotator, target_size = annotator_of(spec, dataset, results, train), spec.data.target_size or None
+        run = annotator_run(spec, dataset)
+        identity = identity_of(run.digest, "")
+
+        def outputs() -> sets.Annotation:
+            if train is not None:
+                train(run)
+            return read_annotation(run_folder(results, run, identity), dataset)
+
+        annotator, target_size = sets.Annotator(identity, outputs), spec.data.target_size or None
     folder = results / "candidates"
     return sets.build(
         dataset, generator, spec.data.rate, spec.data_seed, folder, annotator, target_size, spec.data.noise
     )
-
-
-def annotator_of(
-    spec: RunSpec, dataset: Dataset, results: Path, train: Callable[[RunSpec], None] | None
-) -> sets.Annotator:
-    """Return the annotator of a run's candidate labels, which is trained when its outputs are first asked for."""
-    run = annotator_run(spec, dataset)
-    identity = identity_of(run.digest, "")
-
-    def outputs() -> sets.Annotation:
-        if train is not None:
-            train(run)
-        return read_annotation(run_folder(results, run, identity), dataset)
-
-    return sets.Annotator(identity, outputs)
 
 
 def warn_if_supervised(dataset: Dataset) -> None:

@@ -1,6 +1,6 @@
 """Checkpoints: two generations, each with a digest and the identity of its run; never a pickle.
 
-Layout of a file: one header line of JSON (magic, identity, SHA-256 of the rest), then what `torch.save` writes.
+Layout of a file: one header line of JSON (format, identity, SHA-256 of the rest), then what `torch.save` writes.
 """
 
 from __future__ import annotations
@@ -50,14 +50,18 @@ class DamagedCheckpoint(Exception):
     """Raised for a file that is not a complete checkpoint of this run."""
 
 
+def sealed(payload: bytes, identity: str) -> bytes:
+    """Return the content of a file: what `torch.save` wrote, under its header."""
+    header = {"magic": MAGIC, "identity": identity, "sha256": hashlib.sha256(payload).hexdigest()}
+    return json.dumps(header).encode() + b"\n" + payload
+
+
 def save(folder: Path, identity: str, state: dict[str, Any]) -> None:
     """Write a new generation and keep the last one."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    payload = buffer.getvalue()
-    header = {"magic": MAGIC, "identity": identity, "sha256": hashlib.sha256(payload).hexdigest()}
     fresh = folder / "checkpoint-new.pt"
-    atomic_write(fresh, json.dumps(header).encode() + b"\n" + payload)
+    atomic_write(fresh, sealed(buffer.getvalue(), identity))
     current = folder / CURRENT
     if current.exists():
         os.replace(current, folder / PREVIOUS)
@@ -67,29 +71,18 @@ def save(folder: Path, identity: str, state: dict[str, Any]) -> None:
 def read(path: Path, identity: str) -> dict[str, Any]:
     """Return the state of one generation or raise DamagedCheckpoint; the digest is checked before decoding."""
     try:
-        line, newline, payload = path.read_bytes().partition(b"\n")
+        content = path.read_bytes()
     except FileNotFoundError:
         raise
     except OSError as error:
         raise DamagedCheckpoint(f"it cannot be read ({error.strerror})") from None
+    payload = content.partition(b"\n")[2]
+    if content != sealed(payload, identity):
+        raise DamagedCheckpoint("it is cut off, was changed, or belongs to another run")
     try:
-        header = json.loads(line)
-        magic, owner, digest = header["magic"], header["identity"], header["sha256"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise DamagedCheckpoint("its header cannot be read") from None
-    if magic != MAGIC or not newline:
-        raise DamagedCheckpoint("it is not a checkpoint of this program")
-    if owner != identity:
-        raise DamagedCheckpoint("it belongs to another run")
-    if hashlib.sha256(payload).hexdigest() != digest:
-        raise DamagedCheckpoint("its digest does not match")
-    try:
-        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+        return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except Exception as error:
         raise DamagedCheckpoint(f"it contains more than plain tensors ({type(error).__name__})") from None
-    if not isinstance(state, dict):
-        raise DamagedCheckpoint("it is not a state")
-    return state
 
 
 def load(

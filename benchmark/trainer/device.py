@@ -62,10 +62,6 @@ GLOBAL_STATE: dict[str, tuple[Callable[[], object], object]] = {
 SET_FOR_CUDA = ("torch.get_float32_matmul_precision()", "torch.are_deterministic_algorithms_enabled()")
 
 
-class ChangedState(CandidError):
-    """Raised when global settings of torch are not those that every run starts with."""
-
-
 def changed_settings() -> dict[str, str]:
     """Return the global settings of torch that have changed, each with "VALUE instead of VALUE"."""
     values = {name: (read(), expected) for name, (read, expected) in GLOBAL_STATE.items()}
@@ -73,10 +69,10 @@ def changed_settings() -> dict[str, str]:
 
 
 def check_global_state(device: torch.device) -> None:
-    """Raise ChangedState unless torch is set as every run expects; equal identities then give equal numbers."""
+    """Raise CandidError unless torch is set as every run expects; equal identities then give equal numbers."""
     for name, text in changed_settings().items():
         if device.type != "cuda" or name not in SET_FOR_CUDA:
-            raise ChangedState(
+            raise CandidError(
                 f"{name} is {text} before the run starts, which would change its numbers; code in this process has set it"
             )
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmark.artifacts import Predictions, half
-from benchmark.config.sections import TRUE_LABELS
+from benchmark.config.sections import TRUE_LABELS, Train
 from benchmark.errors import MethodDefect
 from benchmark.measures import measures
 from benchmark.trainer.inputs import Inputs
@@ -23,13 +23,21 @@ from methods.blocks import masked_softmax
 class Evaluator:
     """Evaluate a method in eval mode without gradients, on the whole test set."""
 
-    def __init__(self, dataset: Dataset, inputs: Inputs, candidates: Tensor, rows: Tensor, held_out: Tensor) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        inputs: Inputs,
+        candidates: Tensor,
+        rows: Tensor,
+        held_out: Tensor,
+        settings: Train | None = None,
+    ) -> None:
         device = inputs.device
-        self.inputs = inputs
+        self.inputs, self.settings = inputs, settings or Train()
         self.num_classes = dataset.num_classes
         self.test_labels = dataset.test.labels.to(device)
         self.train_labels = dataset.train.labels[rows].to(device)
-        self.labelled_train, self.labelled_test = labelled_rows(self.train_labels), labelled_rows(self.test_labels)
+        self.labelled_train, self.labelled_test = self.train_labels != UNKNOWN, self.test_labels != UNKNOWN
         self.truth = self.train_labels[self.labelled_train]
         candidates_then = candidates[rows].to(device).bool()[self.labelled_train]
         self.candidate_truth = candidates_then.gather(1, self.truth[:, None])  # (N, 1)
@@ -42,8 +50,6 @@ class Evaluator:
         self.rows, self.candidates = rows, candidates
         self.test_logits: Tensor | None = None  # of the last evaluation
         self.network_belief: Tensor | None = None  # likewise, if training labels are the network's
-        self.more = False  # whether an evaluation records all of `benchmark.measures`
-        self.by_network = False  # whether training labels are the network's, not those of the method's belief
 
     def evaluate(self, method: Method, autocast: AbstractContextManager[Any]) -> dict[str, float]:
         """Return the metrics of the method as it is now; accuracies in percent."""
@@ -51,8 +57,9 @@ class Evaluator:
         method.eval()
         with torch.inference_mode(), autocast:
             result = self._test(method) | self._selection(method)
-            if self.by_network:
-                self.network_belief = self._among_candidates(method)
+            if self.settings.labels_by == "network":
+                logits = self.logits(method, self.rows)
+                self.network_belief = masked_softmax(logits, self.candidates[self.rows].to(self.inputs.device))
         with torch.no_grad():
             result |= self._disambiguation(method)
         method.train(was_training)
@@ -74,7 +81,7 @@ class Evaluator:
         if not len(truth):
             return {}
         result = {"test_accuracy": accuracy(logits[self.labelled_test], truth)}
-        if self.more:
+        if self.settings.measures:
             further = measures(logits[self.labelled_test].float().cpu().numpy(), truth.cpu().numpy())
             result |= {f"test_{key}": value for key, value in further.items() if key != "accuracy"}
         if type(method).predictions is not Method.predictions:
@@ -101,7 +108,7 @@ class Evaluator:
         """Return the criteria for choosing settings, on held-out rows: three need candidate sets only, one a few labels."""
         if not len(self.held_out):
             return {}
-        logits = self._logits(method, self.held_out)
+        logits = self.logits(method, self.held_out)
         result: dict[str, float] = {
             "covering_rate": covering_rate(logits, self.held_out_candidates),
             "approximated_accuracy": approximated_accuracy(logits, self.held_out_candidates),
@@ -113,18 +120,14 @@ class Evaluator:
             result["true_label_rows"] = len(self.few)
         return result
 
-    def _logits(self, method: Method, rows: Tensor) -> Tensor:
+    def logits(self, method: Method, rows: Tensor) -> Tensor:
         """Return logits of training rows without augmentation. (n,) -> (n, C)."""
         predict: Callable[[Tensor], Tensor] = method.predict
         return torch.cat([predict(self.inputs.train_views(part, ("plain",), 0)[0]) for part in rows.split(256)])
 
-    def _among_candidates(self, method: Method) -> Tensor:
-        """Return the network's predictions for the training rows, restricted to their candidates, (N, C)."""
-        return masked_softmax(self._logits(method, self.rows), self.candidates[self.rows].to(self.inputs.device))
-
     def _belief(self, method: Method) -> Tensor | None:
         """Return label confidences (N, C) of the training rows, if there are any."""
-        return self.network_belief if self.by_network else method.confidence()
+        return self.network_belief if self.settings.labels_by == "network" else method.confidence()
 
     def _disambiguation(self, method: Method) -> dict[str, float]:
         """Measure how well the label confidences identify the true labels of the training set, and which ones were lost.
@@ -148,12 +151,6 @@ def first_per_class(labels: Tensor, classes: int, most: int) -> Tensor:
     """Return the positions of the first rows of each class, at most `most` of one; rows of unknown class never count."""
     positions = [(labels == label).nonzero().flatten()[:most] for label in range(classes)]
     return torch.cat(positions).sort().values
-
-
-def labelled_rows(labels: Tensor) -> Tensor | slice:
-    """Return the rows whose true label is known; all rows as a slice, which copies nothing."""
-    labelled = labels != UNKNOWN
-    return slice(None) if bool(labelled.all()) else labelled
 
 
 def percent(flags: Tensor) -> float:

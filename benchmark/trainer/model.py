@@ -27,7 +27,7 @@ from benchmark import artifacts
 from benchmark.config.spec import file_digest
 from benchmark.errors import CandidError
 from benchmark.files import read_regular
-from benchmark.store import is_count, is_number, parse_json
+from benchmark.store import is_count, is_number, parse_document, parse_json
 from benchmark.trainer.inputs import ViewLoader
 from benchmark.trainer.trainer import Trainer, build, shapes
 from datasets.base import UNKNOWN, Dataset, Scaling, Split
@@ -36,7 +36,7 @@ from methods.base import Backbone, Method, Task
 from methods.blocks import masked_softmax
 from methods.networks.backbones import Layers, factory
 from methods.networks.names import file_digest_of, own_file
-from methods.registry import Catalogue, MethodError, discover, load
+from methods.registry import MethodError, discover, load
 
 FORMAT = 1
 MOST_THREADS = 1024  # that a model may ask for; far beyond that the OpenMP library ends the process
@@ -57,9 +57,10 @@ def obstacle(trainer: Trainer, dataset: Dataset) -> str | None:
     return None
 
 
-def model_document(trainer: Trainer, dataset: Dataset) -> dict[str, Any]:
-    """Return the content of model.json except for the digest of the tensors."""
-    spec, network, scaling = trainer.spec, trainer.spec.backbone, dataset.scaling
+def model_files(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> dict[str, bytes]:
+    """Return the files of a trained model by name."""
+    spec, network, scaling, state = trainer.spec, trainer.spec.backbone, dataset.scaling, trainer.method.state_dict()
+    tensors = tensor_bytes({key: value.detach().cpu().contiguous().clone() for key, value in state.items()})
     inputs: dict[str, Any]
     if scaling is not None:
         inputs = {"kind": "features", "columns": list(dataset.columns)}
@@ -69,7 +70,7 @@ def model_document(trainer: Trainer, dataset: Dataset) -> dict[str, Any]:
         inputs = {"kind": "images", "recipe": dataclasses.asdict(trainer.inputs.views.recipe)}
         inputs["channels_last"] = trainer.inputs.format == torch.channels_last
     layers = {field.name: getattr(network, field.name) for field in dataclasses.fields(Layers)}
-    return {
+    document = {
         "format": FORMAT,
         "method": {"name": spec.method, "config": spec.method_config, "source": spec.method_source},
         "classes": list(dataset.class_names),
@@ -77,19 +78,13 @@ def model_document(trainer: Trainer, dataset: Dataset) -> dict[str, Any]:
         "network": {"name": network.name or dataset.backbone, "layers": layers},
         "task": {"rows": len(trainer.rows), "epochs": trainer.epochs, "steps_per_epoch": trainer.steps_per_epoch},
         "config": spec.to_json(),
+        "tensors_sha256": hashlib.sha256(tensors).hexdigest(),
     }
-
-
-def model_files(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> dict[str, bytes]:
-    """Return the files of a trained model by name."""
-    state = trainer.method.state_dict()
-    tensors = tensor_bytes({key: value.detach().cpu().contiguous().clone() for key, value in state.items()})
-    document = model_document(trainer, dataset) | {"tensors_sha256": hashlib.sha256(tensors).hexdigest()}
     text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     return {
         artifacts.TENSORS: tensors,
         artifacts.MODEL: text.encode(),
-        artifacts.LABELS: artifacts.npz_bytes(beliefs(trainer, dataset, candidates).arrays()),
+        artifacts.LABELS: artifacts.npz_bytes(vars(beliefs(trainer, dataset, candidates))),
     }
 
 
@@ -102,10 +97,8 @@ def beliefs(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> artifacts
     was_training = method.training
     method.eval()
     with torch.inference_mode(), trainer.autocast():
-        rows = torch.arange(len(dataset.train)).split(BATCH)
-        logits = torch.cat([method.predict(trainer.inputs.train_views(part, ("plain",), 0)[0]) for part in rows])
+        logits = trainer.evaluator.logits(method, torch.arange(len(dataset.train))).float().cpu()
     method.train(was_training)
-    logits = logits.float().cpu()
     belief = masked_softmax(logits, candidates)
     confidence = method.confidence()
     if confidence is not None:
@@ -116,11 +109,6 @@ def beliefs(trainer: Trainer, dataset: Dataset, candidates: Tensor) -> artifacts
     return artifacts.Beliefs(
         np.array(names), candidates.numpy().astype(bool), artifacts.half(logits.numpy()), artifacts.half(belief.numpy())
     )
-
-
-def write_model(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
-    """Write files into a folder, each atomically; return their SHA-256 by name."""
-    return {name: artifacts.write(folder / name, content) for name, content in files.items()}
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -193,12 +181,7 @@ def recipe_of(inputs: dict[str, Any]) -> Recipe:
 
 def read_model(folder: Path, plugins: Sequence[str] = (), device: str = "cpu") -> Model:
     """Read the model of a run folder, or of a folder that `fit --out` or the estimator has written."""
-    document = read_document(folder)
-    try:
-        tensors = (folder / artifacts.TENSORS).read_bytes()
-    except OSError as error:
-        raise CandidError(f"{folder / artifacts.TENSORS} cannot be read ({error.strerror}).") from None
-    return _model(folder, document, tensors, tuple(plugins), device)
+    return _model(folder, read_document(folder), read_file(folder, artifacts.TENSORS), tuple(plugins), device)
 
 
 def model_from(files: dict[str, bytes], plugins: Sequence[str] = (), device: str = "cpu") -> Model:
@@ -231,39 +214,25 @@ def _model(folder: Path, document: dict[str, Any], tensors: bytes, plugins: tupl
 
 
 def read_document(folder: Path) -> dict[str, Any]:
-    """Read model.json; check its form, and its SHA-256 where run.json has it."""
-    path = folder / artifacts.MODEL
-    try:
-        content = read_regular(path)
-    except FileNotFoundError:
-        raise CandidError(
-            f"{folder} holds no {artifacts.MODEL}: train with `fit`, or with --keep-model, and name the folder that it prints."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CandidError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
-    digest = recorded_digests(folder).get(artifacts.MODEL)
-    if digest is not None and hashlib.sha256(content).hexdigest() != digest:
-        raise CandidError(f"{path} is not the file that the run wrote: its SHA-256 is not the one in run.json.")
+    """Read model.json and check its form."""
+    path, content = folder / artifacts.MODEL, read_file(folder, artifacts.MODEL)
     try:
         document = parse_json(content)
         if document["format"] != FORMAT:
             raise CandidError(f"{path} has format {document['format']}, this program reads format {FORMAT}.")
-        sizes = (document["task"]["rows"], document["task"]["epochs"], document["task"]["steps_per_epoch"])
-        names = (document["method"]["name"], document["network"]["name"], document["tensors_sha256"])
-        fine = all(type(size) is int and 0 < size < 1 << 40 for size in sizes)
-        fine &= all(isinstance(name, str) for name in (*names, *document["classes"])) and len(document["classes"]) > 1
-        fine &= document["input"]["kind"] in ("features", "images") and isinstance(document["method"]["config"], dict)
-        train = document["config"]["train"]
-        fine &= is_count(train["threads"]) and 0 < train["threads"] <= MOST_THREADS
-        fine &= train["amp"] in ("off", "bfloat16", "float16")
-        if document["input"]["kind"] == "features":
-            inputs = document["input"]
-            fine &= all(is_number(value) for value in (*inputs["mean"], *inputs["scale"]))
-            fine &= len(inputs["mean"]) == len(inputs["scale"]) > 0
-            fine &= all(isinstance(column, str) for column in inputs["columns"])
-            fine &= len(inputs["columns"]) in (0, len(inputs["mean"]))
+        inputs, task, train = document["input"], document["task"], document["config"]["train"]
+        texts = [document["tensors_sha256"], *(document[key]["name"] for key in ("method", "network"))]
+        texts += document["classes"]
+        counts = [task["rows"], task["epochs"], task["steps_per_epoch"], train["threads"]]
+        if inputs["kind"] == "features":
+            texts += inputs["columns"]
+            fine = all(is_number(value) for value in (*inputs["mean"], *inputs["scale"]))
+            fine &= len(inputs["mean"]) == len(inputs["scale"]) == (len(inputs["columns"]) or len(inputs["mean"])) > 0
         else:
-            fine &= 0 < recipe_of(document["input"]).size <= 4096
+            fine = inputs["kind"] == "images" and 0 < recipe_of(inputs).size <= 4096
+        fine &= all(isinstance(text, str) for text in texts) and all(is_count(count) and count > 0 for count in counts)
+        fine &= isinstance(document["method"]["config"], dict) and len(document["classes"]) > 1
+        fine &= train["threads"] <= MOST_THREADS and train["amp"] in ("off", "bfloat16", "float16")
     except (ValueError, KeyError, TypeError):
         fine = False
     if not fine:
@@ -271,13 +240,18 @@ def read_document(folder: Path) -> dict[str, Any]:
     return document
 
 
-def recorded_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of a run's files by name, from its run.json; empty where there is none."""
+def read_file(folder: Path, name: str) -> bytes:
+    """Return the content of a file of a model, checked against its SHA-256 where the folder has a run.json."""
     try:
-        files = json.loads((folder / "run.json").read_text(encoding="utf-8")).get("files")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return {}
-    return files if isinstance(files, dict) else {}
+        recorded = parse_document(read_regular(folder / "run.json")).get("files") or {}
+    except (OSError, ValueError):
+        recorded = {}
+    content = artifacts.read(folder / name, recorded.get(name))
+    if content is None:
+        raise CandidError(
+            f"{folder} holds no {name}: train with `fit`, or with --keep-model, and name the folder that it prints."
+        )
+    return content
 
 
 def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> Method:
@@ -285,9 +259,8 @@ def _method(path: Path, document: dict[str, Any], plugins: tuple[str, ...]) -> M
     section, source = document["method"], document["method"].get("source", "")
     network, inputs = document["network"], document["input"]
     network_file, plugins = network_file_of(path, network["name"], plugins)
-    catalogue: Catalogue = discover(plugins)
     try:
-        entry = catalogue.get(section["name"])
+        entry = discover(plugins).get(section["name"])
     except MethodError as error:
         hint = " It is a plug-in: name its file with --plugin." if source else ""
         raise CandidError(f"{path}: {error}{hint}") from None

@@ -62,14 +62,11 @@ class Optimizer:
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raise DamagedCheckpoint unless a saved state fits this optimiser and these weights."""
-        content = state.get("torch")
-        if content is None:
-            raise DamagedCheckpoint("its optimiser is of another version")
-        groups = [[group["params"] for group in d["param_groups"]] for d in (content, self.torch.state_dict())]
+        groups = [[group["params"] for group in d["param_groups"]] for d in (state["torch"], self.torch.state_dict())]
         if groups[0] != groups[1]:
             raise DamagedCheckpoint("its parameter groups are not those of this method")
         weights = [weight for group in self.torch.param_groups for weight in group["params"]]
-        for key, slot in content["state"].items():
+        for key, slot in state["torch"]["state"].items():
             for name, value in slot.items():
                 if isinstance(value, Tensor) and value.dim() and value.shape != weights[key].shape:
                     raise DamagedCheckpoint(f"its {name} does not fit this method")

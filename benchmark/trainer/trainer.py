@@ -7,6 +7,7 @@ Order = f(seed, epoch), augmentation = f(seed, epoch, index, view), initialisati
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -151,9 +152,7 @@ class Trainer:
             raise MethodDefect(method_class, f"{text}.")
         self.compiled = compiled_parts(self.method) if self.settings.compile else []
         self.optimizer = Optimizer(self.method, self.settings, device)
-        self.evaluator = Evaluator(dataset, self.inputs, candidates, self.rows, held_out)
-        self.evaluator.more = self.settings.measures
-        self.evaluator.by_network = self.settings.labels_by == "network"
+        self.evaluator = Evaluator(dataset, self.inputs, candidates, self.rows, held_out, self.settings)
         self.means, self.guard = RunningMeans(), Guard(1 if device.type == "cpu" else GUARD_EVERY)
         self.epoch, self.step_in_epoch = 0, 0
         self.save_timer = checkpoint.SaveTimer(self.hooks.checkpoint_seconds)
@@ -174,15 +173,10 @@ class Trainer:
                 self.spec.weight_file(),
                 Layers(network.width, network.depth, network.order, network.features, network.xavier),
                 asks=f"The {'annotator of' if is_annotator else 'encoder on'} {dataset.name}",
-                remedy=f"{USE_A_FILE}, or another network with --set annotator.network=NAME"
-                if is_annotator
-                else USE_A_FILE,
+                remedy=USE_A_FILE + (", or another network with --set annotator.network=NAME" if is_annotator else ""),
                 file=self.spec.network_file(),
             )
-        calls, seed = (
-            iter(range(1_000_000)),
-            self.seed,
-        )  # not `self`: a reference cycle would hold the last run's memory
+        calls, seed = itertools.count(), self.seed  # not `self`: a reference cycle would hold the last run's memory
 
         def backbone() -> Backbone:
             with torch.random.fork_rng(devices=[]):
@@ -328,22 +322,13 @@ class Trainer:
 
     def check_state(self, state: Mapping[str, Any], records: Sequence[dict[str, Any]]) -> None:
         """Raise DamagedCheckpoint unless training can resume from a saved state; `records` are those of metrics.jsonl."""
-        reason = ""
-        if state.keys() - {"metrics_sha256"} != {"method", "optimizer", "means", "epoch", "step_in_epoch"}:
-            raise checkpoint.DamagedCheckpoint("it lacks a part of the state")
         epoch, step = state["epoch"], state["step_in_epoch"]
-        if type(epoch) is not int or type(step) is not int:
-            reason = "its epoch or step is not a number"
-        elif not (0 <= epoch < self.epochs and 0 <= step <= self.steps_per_epoch):
-            reason = f"epoch {epoch}, step {step} is not in this training"
-        elif epoch > len(records):
-            reason = f"it is at epoch {epoch}, but metrics.jsonl has {len(records)} complete epochs"
-        elif "metrics_sha256" in state and state["metrics_sha256"] != epochs_digest(records[:epoch]):
-            reason = "metrics.jsonl has been changed since it was saved"
-        elif shapes(state["method"]) != shapes(self.method.state_dict()):
-            reason = "its tensors are not those of this method"
-        if reason:
-            raise checkpoint.DamagedCheckpoint(reason)
+        if not (0 <= epoch < self.epochs and 0 <= step <= self.steps_per_epoch):
+            raise checkpoint.DamagedCheckpoint(f"epoch {epoch}, step {step} is not in this training")
+        if epoch > len(records) or state["metrics_sha256"] != epochs_digest(records[:epoch]):
+            raise checkpoint.DamagedCheckpoint("metrics.jsonl does not have the epochs with which it was saved")
+        if shapes(state["method"]) != shapes(self.method.state_dict()):
+            raise checkpoint.DamagedCheckpoint("its tensors are not those of this method")
         self.optimizer.check_state(state["optimizer"])
 
     def restore(self, folder: StoredRun, identity: str) -> None:
@@ -356,7 +341,6 @@ class Trainer:
             self.means.restore(state["means"], self.device)
             self.epoch, self.step_in_epoch = state["epoch"], state["step_in_epoch"]
         folder.truncate_epochs(self.epoch)
-        self.save_timer = checkpoint.SaveTimer(self.hooks.checkpoint_seconds)
 
     def run(self, folder: StoredRun, identity: str) -> list[dict[str, Any]]:
         """Train to the end; return the records of all epochs, including those of earlier sessions."""
@@ -388,17 +372,11 @@ def shapes(state: Mapping[str, Any]) -> dict[str, Any]:
     return {k: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else type(v) for k, v in state.items()}
 
 
-def split_rows(count: int, holdout: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the rows to train on and the held-out rows, each ascending."""
-    size = round(count * holdout)
-    generator = torch.Generator().manual_seed(derive(seed, "holdout"))
-    permutation = torch.randperm(count, generator=generator)
-    return permutation[size:].sort().values, permutation[:size].sort().values
-
-
 def rows_of(dataset: Dataset, settings: Train, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the rows to train on and the rows held out; with `train.few` both are parts of the held-out rows."""
-    rows, held_out = split_rows(len(dataset.train), settings.holdout, seed)
+    """Return the rows to train on and the held-out rows, each ascending; with `train.few` both are held-out rows."""
+    count, generator = len(dataset.train), torch.Generator().manual_seed(derive(seed, "holdout"))
+    size, permutation = round(count * settings.holdout), torch.randperm(count, generator=generator)
+    rows, held_out = permutation[size:].sort().values, permutation[:size].sort().values
     if not settings.few:
         return rows, held_out
     few = first_per_class(dataset.train.labels[held_out], dataset.num_classes, settings.few)

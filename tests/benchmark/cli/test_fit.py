@@ -261,7 +261,7 @@ def test_tampered_models_are_one_sentence(copy, place, capsys):
     tensors = load_file(copy / "model.safetensors")
     whole = (copy / "model.safetensors").read_bytes()
     (copy / "model.safetensors").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert "its SHA-256 is another" in refusal(capsys, *words)
+    assert "its SHA-256 is" in refusal(capsys, *words)
     (copy / "model.safetensors").write_bytes(whole)
     rewrite(copy, alone=False, classes=["a", "b", "c"])
     assert "its SHA-256 is not the one in run.json" in refusal(capsys, *words)
@@ -342,7 +342,7 @@ def test_labels_that_the_run_did_not_write_are_one_sentence(copy, capsys):
     np.savez(copy / "labels.npz", **{k: v for k, v in arrays.items() if k != "names"})
     assert "not those of a model's labels" in refusal(capsys, "labels", copy)
     (copy / "labels.npz").unlink()
-    assert "cannot be read" in refusal(capsys, "labels", copy)
+    assert "holds no labels.npz" in refusal(capsys, "labels", copy)
 
 
 def test_fit_with_wrong_words(place, tmp_path, capsys):

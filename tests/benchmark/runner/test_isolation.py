@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from benchmark.config.selection import select
+from benchmark.errors import CandidError
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
-from benchmark.trainer.device import ChangedState, changed_settings, check_global_state
+from benchmark.trainer.device import changed_settings, check_global_state
 from tests.conftest import ROOT, TinyBenchmark
 from tests.support.broken_plugins import plugin
 
@@ -60,7 +61,7 @@ def test_a_run_does_not_start_from_other_global_settings(tiny_benchmark: TinyBen
     assert not changed_settings()
     torch.set_float32_matmul_precision("medium")
     try:
-        with pytest.raises(ChangedState, match="matmul_precision"):
+        with pytest.raises(CandidError, match="matmul_precision"):
             check_global_state(torch.device("cpu"))
         outcome = execute(spec, RunOptions(tiny_benchmark.results, tiny_benchmark.folder / "data"))
     finally:

@@ -104,7 +104,7 @@ def test_outputs_for_other_data_are_refused(tmp_path: Path) -> None:
     arrays = {"logits": np.zeros((len(dataset.train), 10), dtype=np.float32), "data": np.array("other")}
     content = artifacts.npz_bytes(arrays)
     document = run.read() or {}
-    run.write(document | {"files": {artifacts.ANNOTATION: artifacts.write(run.path / artifacts.ANNOTATION, content)}})
+    run.write(document | {"files": artifacts.write(run.path, {artifacts.ANNOTATION: content})})
     with pytest.raises(DataError, match="was trained on other data than those of digits"):
         read_annotation(run, dataset)
 

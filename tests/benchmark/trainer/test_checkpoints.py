@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
 import pickle
 import random
+import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +25,6 @@ from benchmark.trainer.loading import dataset_of, entry_of
 from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, weights_digest
 from methods.registry import load
 from tests.conftest import TINY, make_tiny
-from tests.support.killing import documents
-from tests.support.plugins import write_plugin
 
 IDENTITY = "1" * 64
 SHORT = (
@@ -37,36 +33,6 @@ SHORT = (
     .replace("batch = 32", "batch = 16")
 )
 Result = tuple[list[dict[str, Any]], str]
-
-
-@dataclass(frozen=True)
-class Victim:
-    """A stopped run whose checkpoints are to be damaged, the folder of another one, and where the bomb would leave a mark."""
-
-    folder: Path
-    identity: str
-    other: Path
-    bomb: Path
-
-    def sealed(self, payload: bytes, identity: str = "") -> bytes:
-        """A file whose digest is right, as somebody who knows the format can make it."""
-        digest = hashlib.sha256(payload).hexdigest()
-        header = {"magic": checkpoint.MAGIC, "identity": identity or self.identity, "sha256": digest}
-        return json.dumps(header).encode() + b"\n" + payload
-
-    def changed(self, change: Callable[[dict[str, Any]], Any]) -> bytes:
-        """A whole checkpoint with a changed state."""
-        state = checkpoint.read(self.folder / checkpoint.CURRENT, self.identity)
-        change(state)
-        return self.sealed(saved(state))
-
-    def damage(self, name: str, folder: Path, rng: random.Random, both: bool) -> list[str]:
-        """Damage the newest generation of a copy of the run, or both; returns the names of the files."""
-        files = [checkpoint.CURRENT, checkpoint.PREVIOUS][: 2 if both else 1]
-        damaged = [MUTATIONS[name](self, (folder / file).read_bytes(), rng) for file in files]
-        for file, content in zip(files, damaged, strict=True):
-            (folder / file).write_bytes(content)
-        return files
 
 
 class Bench:
@@ -83,9 +49,8 @@ class Bench:
         self.bomb = folder / "the bomb went off"
         self.expected = self.run(self.specs[0], folder / "whole")
         self.stop_after(self.specs[0], self.stopped, 8)
-        other = folder / "other"
-        self.stop_after(self.specs[1], other, 5)
-        self.victim = Victim(self.stopped, IDENTITY, other, self.bomb)
+        self.other = folder / "other"
+        self.stop_after(self.specs[1], self.other, 5)
         assert {p.name for p in self.stopped.iterdir()} >= {checkpoint.CURRENT, checkpoint.PREVIOUS, "metrics.jsonl"}
 
     def trainer(self, spec: RunSpec, hooks: Hooks | None = None) -> Trainer:
@@ -108,6 +73,21 @@ class Bench:
         shutil.rmtree(name, ignore_errors=True)
         shutil.copytree(self.stopped, name)
         return name
+
+    def changed(self, change: Callable[[dict[str, Any]], Any]) -> bytes:
+        """A whole checkpoint with a changed state, as somebody who knows the format can make it."""
+        state = checkpoint.read(self.stopped / checkpoint.CURRENT, IDENTITY)
+        change(state)
+        return checkpoint.sealed(saved(state), IDENTITY)
+
+    def check_damaged(self, folder: Path, name: str, both: bool, rng: random.Random) -> None:
+        """Damage the newest generation of a copy of the run, or both, and train it to the end."""
+        files = [checkpoint.CURRENT, checkpoint.PREVIOUS][: 2 if both else 1]
+        damaged = [MUTATIONS[name](self, (folder / file).read_bytes(), rng) for file in files]
+        for file, content in zip(files, damaged, strict=True):
+            (folder / file).write_bytes(content)
+        check(self, folder)
+        assert sorted(path.name for path in folder.glob("*.damaged")) == sorted(f"{file}.damaged" for file in files)
 
 
 @pytest.fixture(scope="module")
@@ -149,24 +129,21 @@ def flip(data: bytes, rng: random.Random) -> bytes:
     return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
 
 
-Mutation = Callable[[Victim, bytes, random.Random], bytes]
+Mutation = Callable[[Bench, bytes, random.Random], bytes]
 MUTATIONS: dict[str, Mutation] = {
-    **{f"truncated-{k}": lambda v, d, r: d[: r.randrange(1, len(d))] for k in range(6)},
-    **{f"bit-flipped-{k}": lambda v, d, r: flip(d, r) for k in range(6)},
+    **{f"truncated-{k}": lambda v, d, r: d[: r.randrange(1, len(d))] for k in range(3)},
+    **{f"bit-flipped-{k}": lambda v, d, r: flip(d, r) for k in range(3)},
     "empty": lambda v, d, r: b"",
-    "one byte": lambda v, d, r: b"{",
     "header only": lambda v, d, r: d.partition(b"\n")[0],
     "header and newline": lambda v, d, r: d.partition(b"\n")[0] + b"\n",
     "zeros": lambda v, d, r: bytes(len(d)),
     "longer": lambda v, d, r: d + b"tail",
-    "not JSON's kind": lambda v, d, r: b"[1, 2]\n" + d.partition(b"\n")[2],
-    "nested without end": lambda v, d, r: b"[" * 100_000 + b"\n",
-    "another identity": lambda v, d, r: v.sealed(d.partition(b"\n")[2], "2" * 64),
+    "another identity": lambda v, d, r: checkpoint.sealed(d.partition(b"\n")[2], "2" * 64),
     "another method": lambda v, d, r: (v.other / checkpoint.CURRENT).read_bytes(),
     "a pickle": lambda v, d, r: pickle.dumps(Bomb(v.bomb)),
-    "a pickle behind a header": lambda v, d, r: v.sealed(pickle.dumps(Bomb(v.bomb))),
-    "a bomb in a state": lambda v, d, r: v.sealed(saved({"method": Bomb(v.bomb)})),
-    "no state": lambda v, d, r: v.sealed(saved([1, 2, 3])),
+    "a pickle behind a header": lambda v, d, r: checkpoint.sealed(pickle.dumps(Bomb(v.bomb)), IDENTITY),
+    "a bomb in a state": lambda v, d, r: checkpoint.sealed(saved({"method": Bomb(v.bomb)}), IDENTITY),
+    "no state": lambda v, d, r: checkpoint.sealed(saved([1, 2, 3]), IDENTITY),
     "a weight less": lambda v, d, r: v.changed(drop_weight),
     "a weight of another shape": lambda v, d, r: v.changed(widen_weight),
     "momentum of another shape": lambda v, d, r: v.changed(momentum_of_another),
@@ -189,43 +166,7 @@ BOTH = ("truncated-0", "bit-flipped-0", "empty", "another method", "a bomb in a 
 def test_a_damaged_checkpoint_changes_no_result_and_runs_no_code(
     bench: Bench, tmp_path: Path, name: str, both: bool
 ) -> None:
-    folder = bench.copy(tmp_path / "run")
-    files = bench.victim.damage(name, folder, random.Random(name), both)
-    check(bench, folder)
-    assert sorted(path.name for path in folder.glob("*.damaged")) == sorted(f"{file}.damaged" for file in files)
-
-
-STOPS = """        if clock.step == 8 and not os.path.exists({marker!r}):
-            raise ValueError("stopped as asked")"""
-
-
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.soak)])
-def test_a_sweep_over_damaged_checkpoints_gives_the_results_of_an_undamaged_one(
-    forked_benchmark: Callable[..., Any], tmp_path: Path, every: int
-) -> None:
-    """The whole program: one stopped run per kind of damage, and the same command again."""
-    mutations = list(MUTATIONS)[::every]
-    marker, bomb = tmp_path / "go on", tmp_path / "the bomb went off"
-    plugin = write_plugin(tmp_path, "stops", STOPS.format(marker=str(marker)))
-    seeds = ",".join(str(seed) for seed in range(len(mutations) + 1))  # the last one stays whole
-    words = ("run", "--plugin", str(plugin), "--methods", "stops", "--seeds", seeds, "--checkpoint-seconds", "0")
-    bench = forked_benchmark("damaged", SHORT)
-    assert bench.run(*words).returncode == 1
-    folders = {document["seed"]: (path, document) for path, document in documents(bench).items()}
-    assert all(document["status"] == "failed" for _, document in folders.values())
-    other = folders[len(mutations)][0]
-    for seed, name in enumerate(mutations):
-        path, document = folders[seed]
-        victim = Victim(path, document["identity"], other, bomb)
-        victim.damage(name, path, random.Random(name), both=seed % 3 == 0)
-    marker.touch()
-    again = bench.run(*words)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert again.stderr.count("was set aside") >= len(mutations) and len(MUTATIONS) >= 30
-    assert not bomb.exists()
-    undamaged = forked_benchmark("undamaged", SHORT)
-    assert undamaged.run(*words).returncode == 0
-    assert bench.results_only() == undamaged.results_only()
+    bench.check_damaged(bench.copy(tmp_path / "run"), name, both, random.Random(name))
 
 
 def test_whole_checkpoints_are_used_not_trained_again(bench: Bench, tmp_path: Path) -> None:
@@ -236,20 +177,15 @@ def test_whole_checkpoints_are_used_not_trained_again(bench: Bench, tmp_path: Pa
     assert (folder / "metrics.jsonl").read_text().startswith(before)
 
 
-def test_a_checkpoint_ahead_of_damaged_records_is_not_used(bench: Bench, tmp_path: Path) -> None:
-    for text in ("", "garbage\n", '{"epoch":1}\n', '{"epoch":0,"result":{"loss":"text"},"time":{"seconds":1}}\n'):
+def test_a_checkpoint_of_other_records_than_those_in_metrics_is_not_used(bench: Bench, tmp_path: Path) -> None:
+    whole = (bench.stopped / "metrics.jsonl").read_text()
+    edited = re.sub(r'"loss":[^,}]*', '"loss":0.25', whole, count=1)
+    damaged = ("", "garbage\n", '{"epoch":1}\n', '{"epoch":0,"result":{"loss":"text"},"time":{"seconds":1}}\n')
+    for text in (*damaged, edited):
         folder = bench.copy(tmp_path / "run")
+        assert text != whole
         (folder / "metrics.jsonl").write_text(text)
         check(bench, folder)
-
-
-def test_an_epoch_that_was_edited_before_the_resume_is_trained_again(bench: Bench, tmp_path: Path) -> None:
-    folder = bench.copy(tmp_path / "run")
-    first, *rest = (folder / "metrics.jsonl").read_text().splitlines()
-    record = json.loads(first)
-    record["result"]["test_accuracy"] = 99.9
-    (folder / "metrics.jsonl").write_text("\n".join([json.dumps(record), *rest]) + "\n")
-    check(bench, folder)
 
 
 def test_a_folder_in_the_place_of_a_checkpoint_is_set_aside(bench: Bench, tmp_path: Path) -> None:
@@ -269,6 +205,4 @@ def test_a_kill_between_the_two_renames_of_a_save_loses_one_generation_at_most(b
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), name=st.sampled_from(sorted(MUTATIONS)), both=st.booleans())
 def test_five_hundred_mutations(bench: Bench, tmp_path: Path, seed: int, name: str, both: bool) -> None:
-    folder = bench.copy(tmp_path / "run")
-    bench.victim.damage(name, folder, random.Random(seed), both)
-    check(bench, folder)
+    bench.check_damaged(bench.copy(tmp_path / "run"), name, both, random.Random(seed))

@@ -68,7 +68,7 @@ def test_every_optimiser_and_schedule_goes_on_from_a_saved_state_as_if_nothing_h
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_state_of_other_shapes_or_another_version_is_refused(name: str) -> None:
+def test_a_state_of_other_shapes_is_refused(name: str) -> None:
     module = Weights()
     optimizer = Optimizer(module, Train(epochs=4, optimizer=name), CPU)  # type: ignore[arg-type]
     stepped(module, optimizer, 0, 4)
@@ -76,9 +76,8 @@ def test_a_state_of_other_shapes_or_another_version_is_refused(name: str) -> Non
     slot = state["torch"]["state"][0]
     key = next(k for k, value in slot.items() if isinstance(value, Tensor) and value.dim())
     slot[key] = torch.zeros(7)
-    for damaged, reason in ((state, f"its {key} does not fit"), ({"sgd": {}}, "another version")):
-        with pytest.raises(DamagedCheckpoint, match=reason):
-            optimizer.check_state(damaged)
+    with pytest.raises(DamagedCheckpoint, match=f"its {key} does not fit"):
+        optimizer.check_state(state)
 
 
 def lrs(scheduler: Callable[[torch.optim.Optimizer], Any], per_step: bool) -> list[tuple[float, float]]:
