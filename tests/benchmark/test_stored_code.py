@@ -1,8 +1,9 @@
-"""A stored document never leads to the execution of a file: models, run folders, profiles."""
+"""Networks of the user's own, by file and class; a stored document never leads to the execution of a file."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,15 @@ import numpy as np
 import pytest
 
 from benchmark.cli import main as cli
-from benchmark.config.profile import load_profile
-from benchmark.config.resolution import Override, resolve
 from benchmark.config.selection import select
 from benchmark.config.spec import digest_of, identity_of
 from benchmark.errors import UsageError
-from benchmark.estimator import load
+from benchmark.estimator import PartialLabelClassifier, load
+from benchmark.runner.options import RunOptions
+from benchmark.runner.worker import execute
 from benchmark.store import record_digest
 from methods.networks.backbones import BackboneError, factory
-from methods.registry import discover
-from tests.benchmark.test_estimator import MATRIX, X
+from tests.benchmark.test_estimator import MATRIX, QUICK, X
 
 HOSTILE = "from pathlib import Path\nPath(r'{proof}').write_text('ran')\n"
 NET = """
@@ -31,6 +31,20 @@ class Net(nn.Sequential):
     def __init__(self, inputs):
         super().__init__(nn.Linear(inputs, 12), nn.Tanh())
         self.feature_dim = 12
+
+
+def flat(inputs):
+    net = Net(inputs)
+    net.feature_dim = 7
+    return net
+
+
+def broken(inputs):
+    raise OSError("no luck")
+
+
+def number(inputs):
+    return 3
 """
 
 
@@ -99,8 +113,7 @@ def test_a_model_whose_method_is_a_plugin_runs_nothing(place, gift, capsys):
 STORED = (("backbone", "name"), ("annotator", "network"))
 
 
-@pytest.mark.parametrize(("section", "key"), STORED)
-@pytest.mark.parametrize("suffix", ["", f"#{'0' * 12}"])
+@pytest.mark.parametrize(("section", "key", "suffix"), [(*STORED[0], ""), (*STORED[1], f"#{'0' * 12}")])
 def test_a_results_folder_that_names_a_network_file_runs_nothing(tiny_benchmark, tmp_path, section, key, suffix):
     """Digest, identity and folder name are made to fit, so that only the refusal to run stored names is left."""
     generator = "uniform" if section == "backbone" else "instance"
@@ -141,17 +154,67 @@ def test_a_profile_cannot_name_code(place, section, key):
         select("theirs.toml")
 
 
-def test_an_annotator_network_named_on_the_command_line_enters_by_content(place):
+@pytest.mark.parametrize(("section", "key"), STORED)
+def test_a_network_named_on_the_command_line_enters_by_content(place, section, key):
     (place / "net.py").write_text(NET)
-    catalogue = discover()
 
     def spec() -> Any:
-        overrides = [
-            Override.parse(text, catalogue) for text in ("data.generator=instance", "annotator.network=net.py:Net")
-        ]
-        return resolve(load_profile("own"), catalogue.get("cc"), "mine.npz", 0, overrides)
+        settings = ("data.generator=instance", f"{section}.{key}=net.py:Net")
+        (spec,) = select("own", methods="cc", datasets="mine.npz", seeds="0", settings=settings).specs()
+        return spec
 
     first = spec()
-    assert first.annotator.network.startswith("net.py:Net#") and first.paths["annotator"] == f"{place / 'net.py'}:Net"
+    assert getattr(getattr(first, section), key).startswith("net.py:Net#")
+    assert first.paths["annotator" if section == "annotator" else "network"] == f"{place / 'net.py'}:Net"
     (place / "net.py").write_text(NET + "# edited\n")
     assert spec().digest != first.digest
+
+
+# Use ------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_own_network_is_trained_kept_and_loaded(place, capsys):
+    (place / "net.py").write_text(NET)
+    name = f"backbone.name={place / 'net.py'}:Net"
+    words = ("fit", place / "mine.npz", "--method", "valen", "--results", place / "r", "--epochs", 2, "--device", "cpu")
+    assert call(*words, "--quiet", "--set", name, "--out", place / "model") == 0
+    document = json.loads((place / "model" / "run.json").read_text())
+    assert document["network"].startswith("net.py:Net#") and str(place) not in json.dumps(document["config"])
+    assert document["label"] == "valen[backbone.name=net.py:Net,train.epochs=2]"
+    predict = ("predict", place / "model", place / "mine.npz", "--out", place / "p.csv")
+    assert call(*predict, "--plugin", place / "net.py") == 0
+    model = PartialLabelClassifier("valen", epochs=2, network=f"{place / 'net.py'}:Net").fit(X, MATRIX)
+    kept = load(place / "model", plugin=str(place / "net.py"))
+    assert np.array_equal(kept.predict_proba(X), model.predict_proba(X))
+    capsys.readouterr()
+    assert call(*predict) == 1
+    message = capsys.readouterr().err
+    assert "net.py" in message and "--plugin" in message
+    (place / "net.py").write_text(NET + "\n# edited\n")
+    assert call(*predict, "--plugin", place / "net.py") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("net.py:flat", r"gave \(\d+, 12, 1, 1\); \(B, 7\)"),
+        ("net.py:broken", "cannot be built: OSError: no luck"),
+        ("net.py:number", "must give a torch.nn.Module"),
+        ("net.py:Nothing", "cannot be built: AttributeError"),
+    ],
+)
+def test_a_network_that_does_not_fit_is_one_sentence(place, name, problem):
+    (place / "net.py").write_text(NET)
+    words = {"datasets": str(place / "mine.npz"), "settings": (f"backbone.name={place / name}",)}
+    (spec,) = select("own", methods="cc", seeds="0", epochs=1, **words).specs()
+    outcome = execute(spec, RunOptions(place / "r", place / "d"))
+    assert outcome.status == "failed"
+    assert re.search(problem, outcome.reason), outcome.reason
+
+
+def test_a_file_that_is_not_there_is_told_before_anything_runs(place, capsys):
+    words = ("fit", place / "mine.npz", "--results", place / "r", "--set", "backbone.name=none.py:Net")
+    assert call(*words) == 2
+    assert "none.py cannot be read (No such file or directory)" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"none\.py cannot be read"):
+        PartialLabelClassifier("cc", **QUICK, network="none.py:Net").fit(X, MATRIX)

@@ -74,7 +74,9 @@ def test_tf32_is_a_part_of_a_runs_identity_and_the_default_is_torchs() -> None:
 
 
 @pytest.mark.parametrize("task", ["prepare", "execute"])
-def test_a_worker_takes_its_card_before_it_does_anything_else(task: str, tmp_path: Any) -> None:
+def test_a_worker_takes_its_card_before_it_does_anything_else_and_gives_its_memory_back(
+    task: str, tmp_path: Any
+) -> None:
     (spec,) = select("quick", methods="proden", datasets="digits", seeds="0").specs()
     order: list[str] = []
 
@@ -84,16 +86,7 @@ def test_a_worker_takes_its_card_before_it_does_anything_else(task: str, tmp_pat
 
     with PretendCuda(index=1), pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "set_device", lambda device: order.append(f"set {device}"))
+        patch.setattr(torch.cuda, "empty_cache", lambda: order.append("given back"))
         patch.setattr(worker, "dataset_of", work)
         assert getattr(worker, task)(spec, RunOptions(tmp_path, tmp_path, "cuda:1")).status == "failed"
-    assert order == ["set cuda:1", "work"]
-
-
-def test_what_a_run_held_is_given_back(tmp_path: Any) -> None:
-    (spec,) = select("quick", methods="proden", datasets="digits", seeds="0").specs()
-    given_back: list[bool] = []
-    with PretendCuda(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.cuda, "empty_cache", lambda: given_back.append(True))
-        patch.setattr(worker, "dataset_of", lambda *_: 1 / 0)
-        worker.execute(spec, RunOptions(tmp_path, tmp_path, "cuda"))
-    assert given_back
+    assert order == ["set cuda:1", "work", "given back"]

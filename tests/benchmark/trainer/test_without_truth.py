@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,7 +29,7 @@ CLASSES = 3
 PROFILE = TINY.replace("seeds = [0, 1]", "seeds = [0]").replace("epochs = 3", "epochs = 2\nholdout = 0.1")
 
 
-def arrays(rows: int = 60) -> dict[str, np.ndarray]:
+def arrays(rows: int = 60) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     y = rng.integers(0, CLASSES, rows)
     candidates = rng.random((rows, CLASSES)) < 0.4
@@ -40,27 +42,32 @@ def bench(tmp_path: Path) -> TinyBenchmark:
     return make_tiny(tmp_path, PROFILE)
 
 
-def run_one(bench: TinyBenchmark, path: Path, method: str, *settings: str) -> tuple[Outcome, dict]:
-    (spec,) = select(str(bench.profile), methods=method, datasets=str(path), seeds="0", settings=settings).specs()
+def data_file(bench: TinyBenchmark, name: str, *left_out: str, **changes: Any) -> Path:
+    """Write an .npz file of `arrays`, without some of them or with others."""
+    path = bench.folder / f"{name}.npz"
+    np.savez(path, **{key: value for key, value in (arrays() | changes).items() if key not in left_out})
+    return path
+
+
+def run_one(bench: TinyBenchmark, path: Path, method: str, *settings: str, seed: str = "0") -> tuple[Outcome, dict]:
+    (spec,) = select(str(bench.profile), methods=method, datasets=str(path), seeds=seed, settings=settings).specs()
     outcome = execute(spec, RunOptions(bench.results, bench.folder / "data"))
     found = store.find(bench.results, spec)
     return outcome, {} if found is None else found.document
 
 
+def command(bench: TinyBenchmark, *words: str) -> int:
+    return cli.main(bench.arguments(*words)[3:])
+
+
 def test_without_labels_nothing_is_scored_and_the_label_free_measures_are_shown(bench, capsys):
-    content = arrays()
-    del content["y"]
-    np.savez(bench.folder / "mine.npz", **content)
-    outcome, document = run_one(bench, bench.folder / "mine.npz", "pop")
+    path = data_file(bench, "mine", "y")
+    outcome, document = run_one(bench, path, "pop")
     assert outcome.status == "done" and outcome.accuracy is None
     assert set(document["summary"]) == {*LABEL_FREE, "average_set_size"}
     assert document["scored"] is False
-    assert (
-        "covering rate" in outcome.label_free
-        and "approximated accuracy" in outcome.label_free
-        and "%" in outcome.label_free
-    )
-    (spec,) = select(str(bench.profile), methods="pop", datasets=str(bench.folder / "mine.npz"), seeds="0").specs()
+    assert all(words in outcome.label_free for words in ("covering rate", "approximated accuracy", "%"))
+    (spec,) = select(str(bench.profile), methods="pop", datasets=str(path), seeds="0").specs()
     assert "mine pop seed 0: covering rate" in outcome_line(spec, outcome) and "nan" not in outcome_line(spec, outcome)
     # every reader
     frame = store.runs(bench.results)
@@ -75,23 +82,21 @@ def test_without_labels_nothing_is_scored_and_the_label_free_measures_are_shown(
     kept = store.predictions(frame["path"][0])
     assert kept is not None and kept.test_logits.shape == (0, CLASSES) and len(kept.train_rows) == 54
     assert execute(spec, RunOptions(bench.results, bench.folder / "data")).skipped  # done is done
-    words = ("--datasets", str(bench.folder / "mine.npz"), "--methods", "pop")
-    for command in (("status",), ("report",), ("candidates", *words), ("table1", *words), ("export", "--out", "-")):
-        assert cli.main(bench.arguments(*command)[3:]) == 0, command
+    words = ("--datasets", str(path), "--methods", "pop")
+    for reader in (("status",), ("report",), ("candidates", *words), ("table1", *words), ("export", "--out", "-")):
+        assert command(bench, *reader) == 0, reader
         told = capsys.readouterr()
-        assert "Traceback" not in told.err and "nan" not in told.out.lower(), command
+        assert "Traceback" not in told.err and "nan" not in told.out.lower(), reader
     page = (bench.results / "report.html").read_text()
     assert "the test rows have no true labels: mine" in page and "Covering rate" in page
 
 
 def test_table2_shows_covering_rates_where_there_are_no_true_labels(bench, capsys):
-    content = arrays()
-    np.savez(bench.folder / "scored.npz", **content)
-    del content["y"]
-    np.savez(bench.folder / "mine.npz", **content)
-    both = ",".join(str(bench.folder / f"{name}.npz") for name in ("mine", "scored"))
-    words = ("table2", "--seeds", "0,1", "--methods", "proden,supervised", "--out", str(bench.folder / "t"))
-    assert cli.main(bench.arguments(*words, "--datasets", both)[3:]) == 0  # supervised cannot be trained on `mine`
+    scored, unscored = data_file(bench, "scored"), data_file(bench, "mine", "y")
+    for path, method, seed in itertools.product((scored, unscored), ("proden", "supervised"), "01"):
+        run_one(bench, path, method, seed=seed)  # supervised cannot be trained on `mine`
+    words = ("table2", "--no-run", "--methods", "proden,supervised", "--out", str(bench.folder / "t"))
+    assert command(bench, *words, "--seeds", "0,1", "--datasets", f"{unscored},{scored}") == 0
     told = capsys.readouterr()
     assert "nan" not in (told.out + told.err).lower() and "its test rows have no true labels" not in told.out
     table = json.loads((bench.folder / "t.json").read_text())
@@ -106,37 +111,32 @@ def test_table2_shows_covering_rates_where_there_are_no_true_labels(bench, capsy
     lines = pd.read_csv(bench.folder / "t.csv").query("method == 'proden'").set_index(["dataset", "seed"])
     assert lines.loc["mine", "covering_rate"].tolist() == last.sort_values("seed")["covering_rate"].tolist()
     assert lines.loc["mine", "accuracy"].isna().all() and lines.loc["scored", "accuracy"].notna().all()
-    mine = (*words, "--datasets", str(bench.folder / "mine.npz"), "--no-run")
-    assert cli.main(bench.arguments(*mine)[3:]) == 0
+    assert command(bench, *words, "--seeds", "0,1", "--datasets", str(unscored)) == 0
     output = capsys.readouterr().out
     assert "Test accuracy" not in output and "sample standard deviation" not in output
-    assert cli.main(bench.arguments(*mine, "--seeds", "0-2")[3:]) == 3  # a seed is missing
+    assert command(bench, *words, "--seeds", "0-2", "--datasets", str(unscored)) == 3  # a seed is missing
     assert "(2/3)" in capsys.readouterr().out
 
 
-def test_table3_says_why_nothing_is_compared(bench, capsys):
-    content = arrays()
-    del content["y"]
-    np.savez(bench.folder / "mine.npz", **content)
-    words = ("--datasets", str(bench.folder / "mine.npz"), "--methods", "proden,cc", "--reference", "cc")
-    assert cli.main(bench.arguments("table3", *words)[3:]) == 3
-    assert "mine: no test row has a true label" in " ".join(capsys.readouterr().out.split())
-
-
-def test_without_held_out_rows_there_is_no_covering_rate_and_the_table_says_so(bench, capsys):
-    content = arrays()
-    del content["y"]
-    np.savez(bench.folder / "mine.npz", **content)
-    words = ("--datasets", str(bench.folder / "mine.npz"), "--methods", "proden", "--set", "train.holdout=0")
-    assert cli.main(bench.arguments("table2", *words)[3:]) == 3
-    assert "train.holdout is 0" in " ".join(capsys.readouterr().out.split())
+@pytest.mark.parametrize(
+    ("words", "methods", "settings", "reason"),
+    [
+        (("table3", "--reference", "cc"), "proden,cc", (), "mine: no test row has a true label"),
+        (("table2", "--set", "train.holdout=0"), "proden", ("train.holdout=0",), "train.holdout is 0"),
+    ],
+)
+def test_a_table_without_numbers_says_why(bench, capsys, words, methods, settings, reason):
+    path = data_file(bench, "mine", "y")
+    for method in methods.split(","):
+        run_one(bench, path, method, *settings)
+    assert command(bench, *words, "--methods", methods, "--no-run", "--datasets", str(path)) == 3
+    assert reason in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_labelled_test_part_is_scored_and_training_rows_are_not(bench):
     content = arrays()
-    test = {"x_test": content["x"][:20], "y_test": content.pop("y")[:20]}
-    np.savez(bench.folder / "mine.npz", **content, **test)
-    _, document = run_one(bench, bench.folder / "mine.npz", "proden")
+    path = data_file(bench, "mine", "y", x_test=content["x"][:20], y_test=content["y"][:20])
+    _, document = run_one(bench, path, "proden")
     assert document["summary"]["accuracy"] > 60 and "train_accuracy" not in document["summary"]
     assert "scored" not in document
 
@@ -144,8 +144,8 @@ def test_a_labelled_test_part_is_scored_and_training_rows_are_not(bench):
 def test_true_labels_of_some_rows_score_those_rows_alone(bench):
     content = arrays()
     known = np.where(np.arange(60) < 30, content["y"], -1)
-    np.savez(bench.folder / "some.npz", **content | {"y": known, "x_test": content["x"], "y_test": known})
-    _, document = run_one(bench, bench.folder / "some.npz", "proden", "train.holdout=0")
+    path = data_file(bench, "some", y=known, x_test=content["x"], y_test=known)
+    _, document = run_one(bench, path, "proden", "train.holdout=0")
     folder = next(bench.results.glob("runs/some/*/*"))
     kept = store.predictions(folder)
     assert kept is not None and kept.belief is not None
@@ -160,42 +160,32 @@ def test_labels_change_no_weight(bench):
     """The same rows with and without `y` end in the same network: true labels reach evaluation only."""
     content = arrays()
     test = {"x_test": content["x"][:9], "y_test": content["y"][:9]}
-    np.savez(bench.folder / "with.npz", **content, **test)
-    np.savez(bench.folder / "without.npz", **{k: v for k, v in content.items() if k != "y"}, **test)
-    weights = [run_one(bench, bench.folder / f"{name}.npz", "pop")[1]["weights_sha256"] for name in ("with", "without")]
-    assert weights[0] == weights[1]
+    paths = data_file(bench, "with", **test), data_file(bench, "without", "y", **test)
+    assert len({run_one(bench, path, "pop")[1]["weights_sha256"] for path in paths}) == 1
 
 
 def test_methods_and_settings_that_need_labels_say_so(bench):
-    content = arrays()
-    del content["y"]
-    np.savez(bench.folder / "mine.npz", **content)
-    outcome, _ = run_one(bench, bench.folder / "mine.npz", "supervised")
+    path = data_file(bench, "mine", "y")
+    outcome, _ = run_one(bench, path, "supervised")
     assert outcome.status == "failed" and "supervised trains on true labels" in outcome.reason
-    outcome, _ = run_one(bench, bench.folder / "mine.npz", "proden", "data.generator=uniform")
+    outcome, _ = run_one(bench, path, "proden", "data.generator=uniform")
     assert "makes candidates from true labels, which 60 training rows lack" in outcome.reason
 
 
 def test_ordinary_labels_as_candidates_are_said_and_a_generator_needs_no_candidates(bench, capfd):
-    content = arrays()
-    content["candidates"] = np.eye(CLASSES)[content["y"]]
-    np.savez(bench.folder / "ordinary.npz", **content)
-    run_one(bench, bench.folder / "ordinary.npz", "proden")
+    run_one(bench, data_file(bench, "ordinary", candidates=np.eye(CLASSES)[arrays()["y"]]), "proden")
     told = capfd.readouterr().err
     assert "every candidate set of ordinary holds one label only" in told and "--set data.generator=uniform" in told
-    del content["candidates"]
-    np.savez(bench.folder / "plain.npz", **content)
-    outcome, document = run_one(bench, bench.folder / "plain.npz", "proden", "data.generator=uniform", "data.rate=0.3")
+    path = data_file(bench, "plain", "candidates")
+    outcome, document = run_one(bench, path, "proden", "data.generator=uniform", "data.rate=0.3")
     assert outcome.status == "done", outcome.reason
     assert document["config"]["dataset"]["generator"] == "uniform"
-    outcome, _ = run_one(bench, bench.folder / "plain.npz", "proden")
+    outcome, _ = run_one(bench, path, "proden")
     assert "plain has no candidate sets; add them, or generate them with" in outcome.reason
 
 
 def test_a_done_run_without_a_result_is_still_damaged(bench):
-    content = arrays()
-    np.savez(bench.folder / "mine.npz", **content)
-    _, document = run_one(bench, bench.folder / "mine.npz", "proden")
+    _, document = run_one(bench, data_file(bench, "mine"), "proden")
     store.check_document(json.loads(json.dumps(document)))
     del document["summary"]["accuracy"]
     with pytest.raises(ValueError, match="done without a result"):
