@@ -31,7 +31,7 @@ from benchmark import artifacts
 from benchmark.accuracy import ACCURACIES
 from benchmark.config.profile import load_profile, profile_name, profile_names
 from benchmark.config.spec import SCHEMA, RunSpec, canonical, digest_of, identity_of
-from benchmark.errors import CandidError, warn
+from benchmark.errors import CandidError, UsageError, warn
 from benchmark.files import Lock, atomic_write, file_name, is_locked, no_link, read_regular, set_aside
 from datasets.base import plural
 from methods.registry import discover
@@ -284,9 +284,7 @@ class StoredRun:
             reason = getattr(error, "strerror", None) or error
             warn(f"{self.metrics} cannot be read ({reason}); its epochs are left out.")
             return []
-        records = epochs_of(
-            b"[" + b",".join(lines) + b"]"
-        )  # one call to the parser takes half the time of one per line
+        records = epochs_of(b"[" + b",".join(lines) + b"]")  # one call takes half the time of one per line
         return records if records is not None and len(records) == len(lines) else self._whole_epochs(lines)
 
     def _whole_epochs(self, lines: list[bytes]) -> list[dict[str, Any]]:
@@ -366,6 +364,11 @@ class Store:
     def __init__(self, results: Path | str) -> None:
         self.results = Path(results)
         self._by_dataset: dict[str, list[StoredRun]] = {}
+        if any(self.results.glob("runs/*/*/*/seed*/run.json")):
+            raise UsageError(
+                f"{results} has runs in the layout of an earlier version, runs/<profile>/<dataset>/…, which is not read any "
+                f"more; name another folder with --results, or move its runs away."
+            )
 
     @property
     def runs(self) -> list[StoredRun]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from benchmark.cli.main import main
 from benchmark.config.resolution import Override
 from benchmark.config.selection import select
-from benchmark.errors import CandidError
+from benchmark.errors import CandidError, UsageError
 from benchmark.report.page import collect
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import execute
@@ -152,3 +153,9 @@ def test_a_tuning_run_that_a_table_trains_to_its_end_is_a_result(tiny_benchmark:
     assert execute(spec, options).status == "done"
     (document,) = documents(bench).values()
     assert document["status"] == "done" and "purpose" not in document
+
+
+def test_a_folder_of_the_earlier_layout_is_refused(shared: tuple[Path, Path], tmp_path: Path) -> None:
+    shutil.copytree(shared[0] / "runs" / "fashion", tmp_path / "runs" / "quick" / "fashion")
+    with pytest.raises(UsageError, match="layout of an earlier version"):
+        runs(tmp_path)
