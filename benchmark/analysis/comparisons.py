@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from benchmark.config.spec import RunSpec
 
 ALPHA = 0.05
-ON_HELD_OUT = Accuracy(
-    COVERING, "", "CR", "on held-out rows"
-)  # in the place of an accuracy where no test row has a true label
 WHY_NONE = {
     LAST.key: ": its test rows have no true labels",
     COVERING: ": its test rows have no true labels, and train.holdout is 0",
@@ -73,18 +70,21 @@ def relevant(runs: pd.DataFrame, contents: Contents) -> pd.DataFrame:
     return of_profile[of_profile["dataset"].isin([d.name for d in contents.datasets])]
 
 
-def measure(runs: pd.DataFrame, contents: Contents, dataset: str, label: str, accuracy: Accuracy = LAST) -> Measured:
-    """Return one cell, matched on the run's label. Of several finished runs of a seed the last in the frame counts."""
+def measure(runs: pd.DataFrame, contents: Contents, dataset: str, label: str, key: str = LAST.key) -> Measured:
+    """Return one cell, matched on the run's label. Of several finished runs of a seed the last in the frame counts.
+
+    `key` is the column of the accuracies.
+    """
     rows = runs[(runs["dataset"] == dataset) & (runs["label"] == label)]
     by_seed: dict[int, float] = {}
     problems: dict[int, str] = {}
     # Plain tuples: a filter of the frame per seed would be most of the time of a large table.
-    columns = (rows[name] for name in ("seed", "status", accuracy.key, "reason"))
+    columns = (rows[name] for name in ("seed", "status", key, "reason"))
     for seed, status, value, reason in zip(*columns, strict=True):
         if status == "done" and not pd.isna(value):
             by_seed[seed] = float(value)
         elif status == "done":
-            problems[seed] = f"seed {seed} has no {accuracy.key}{WHY_NONE.get(accuracy.key, '')}"
+            problems[seed] = f"seed {seed} has no {key}{WHY_NONE.get(key, '')}"
         else:
             problems[seed] = f"seed {seed} {status}" + (
                 f": {reason.rstrip('.')}" if isinstance(reason, str) and reason else ""
@@ -102,7 +102,7 @@ def unscored_datasets(runs: pd.DataFrame) -> set[str]:
 
 def measure_covering(runs: pd.DataFrame, contents: Contents, dataset: str, label: str) -> Measured:
     """Return one cell of a dataset without true labels: the covering rates of the finished runs on held-out rows."""
-    cell = replace(measure(runs, contents, dataset, label, ON_HELD_OUT), covering=True)
+    cell = replace(measure(runs, contents, dataset, label, COVERING), covering=True)
     rows = runs[(runs["dataset"] == dataset) & (runs["label"] == label) & runs["seed"].isin(cell.values)]
     results = rows[rows[HELD_OUT] > 0].drop_duplicates("seed", keep="last").to_dict("records")
     return replace(cell, standard_error=score(results).standard_error) if results else cell
@@ -178,8 +178,8 @@ def compare_runs(
     records, tests = [], []
     for method in contents.main_methods:
         for dataset in contents.datasets if method.name != reference else ():
-            a = measure(runs, contents, dataset.name, reference, accuracy)
-            b = measure(runs, contents, dataset.name, method.name, accuracy)
+            a = measure(runs, contents, dataset.name, reference, accuracy.key)
+            b = measure(runs, contents, dataset.name, method.name, accuracy.key)
             c = st.compare(a.values, b.values, test, ALPHA, expected=len(contents.seeds))
             tests.append(c)
             records.append(
@@ -216,7 +216,7 @@ def practical_meaning(c: st.Comparison, record: Mapping[str, Any], family: int) 
     ours, theirs = record["reference_values"], record["method_values"]
     paired = [ours[seed] - theirs[seed] for seed in st.common_seeds(ours, theirs)]
     better, low, high = st.probability_better([paired], ALPHA) if len(paired) > 1 else (math.nan,) * 3
-    p_equal = st.equivalence_p(c, MARGIN, ALPHA)
+    p_equal = st.equivalence_p(c, ALPHA)
     return {
         "margin": MARGIN,
         "p_equal": p_equal,
@@ -244,7 +244,7 @@ def complete_scores(
 ) -> tuple[dict[str, st.Array], tuple[str, ...], tuple[str, ...]]:
     """Return the accuracies (datasets, seeds) of each main method on complete datasets, and the names of both kinds."""
     runs, methods = relevant(runs, contents), [m.name for m in contents.main_methods]
-    cells = {(m, d.name): measure(runs, contents, d.name, m, accuracy) for m in methods for d in contents.datasets}
+    cells = {(m, d.name): measure(runs, contents, d.name, m, accuracy.key) for m in methods for d in contents.datasets}
     complete = tuple(d.name for d in contents.datasets if all(cells[m, d.name].complete for m in methods))
     incomplete = tuple(d.name for d in contents.datasets if d.name not in complete)
     if len(methods) < 2 or not complete:

@@ -24,7 +24,7 @@ import scipy  # scipy.stats takes a second to import: only what needs it pays, b
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from benchmark.analysis.contents import MARGIN, TEST_NAMES
+from benchmark.analysis.contents import MARGIN
 
 # Mean, spread and interval of the runs of one cell --------------------------------------------------------------------
 # Differences such as 70.1-69.8 and 70.4-70.1 are not the same float: below this, a spread is rounding noise.
@@ -70,7 +70,6 @@ def binomial_se(accuracy: float, test_size: int) -> float:
 
 # Two methods on one dataset -------------------------------------------------------------------------------------------
 WIN, TIE, LOSS, MISSING = 1, 0, -1, 9
-TESTS = tuple(TEST_NAMES)
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ def outcome_of(p: float, difference: float, alpha: float) -> int:
     return WIN if difference > 0 else LOSS
 
 
-def paired_t(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, zero_tolerance: float = ZERO_TOLERANCE) -> Comparison:
+def paired_t(a: ArrayLike, b: ArrayLike, alpha: float = 0.05) -> Comparison:
     """Test a and b, (n,) each, with a two-sided paired t-test; same seeds in the same order, without nan.
 
     Where the differences do not vary SciPy gives nan or inf. Here: all zero is a tie with p=1; constant but not zero is
@@ -126,14 +125,11 @@ def paired_t(a: ArrayLike, b: ArrayLike, alpha: float = 0.05, zero_tolerance: fl
     if n < 2:
         return Comparison.missing(n)
     difference, spread = mean(d), sample_std(d)
-    if spread <= zero_tolerance:
-        if abs(difference) <= zero_tolerance:
-            return Comparison(n, 0.0, 0.0, n - 1, 1.0, 0.0, 0.0, 0.0, TIE, flags=("zero_variance",))
-        infinite = math.copysign(math.inf, difference)
-        outcome = WIN if difference > 0 else LOSS
-        return Comparison(
-            n, difference, infinite, n - 1, 0.0, difference, difference, infinite, outcome, flags=("zero_variance",)
-        )
+    if spread <= ZERO_TOLERANCE:
+        difference = 0.0 if abs(difference) <= ZERO_TOLERANCE else difference
+        t, p = (math.copysign(math.inf, difference), 0.0) if difference else (0.0, 1.0)
+        outcome = outcome_of(p, difference, alpha)
+        return Comparison(n, difference, t, n - 1, p, difference, difference, t, outcome, flags=("zero_variance",))
     test = scipy.stats.ttest_rel(floats(a), floats(b))
     low, high = t_interval(d, 1 - alpha)
     p = float(test.pvalue)
@@ -146,71 +142,51 @@ def common_seeds(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[int, .
     return tuple(sorted(s for s in a.keys() & b.keys() if math.isfinite(a[s]) and math.isfinite(b[s])))
 
 
-def paired_t_by_seed(
-    a: Mapping[int, float], b: Mapping[int, float], alpha: float = 0.05, min_pairs: int = 2
-) -> Comparison:
-    """Test accuracies keyed by seed with a paired t-test; seeds are matched, and nan counts as missing."""
-    seeds = common_seeds(a, b)
-    if len(seeds) < max(2, min_pairs):
-        return Comparison.missing(len(seeds), seeds)
-    result = paired_t([a[s] for s in seeds], [b[s] for s in seeds], alpha)
-    return replace(result, seeds=seeds)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Published runs: mean, standard deviation and number of runs, (m,) each."""
-
-    mean: ArrayLike
-    std: ArrayLike
-    n: ArrayLike
-
-
-def _arrays(a: Summary, b: Summary) -> list[Array]:
-    return list(np.broadcast_arrays(*map(floats, (a.mean, a.std, a.n, b.mean, b.std, b.n))))
-
-
 def unpaired_t(
-    a: Summary, b: Summary, *, equal_var: bool = True, std_ddof: int = 1, alpha: float = 0.05
+    m1: ArrayLike,
+    s1: ArrayLike,
+    n1: ArrayLike,
+    m2: ArrayLike,
+    s2: ArrayLike,
+    n2: ArrayLike,
+    *,
+    equal_var: bool = True,
+    alpha: float = 0.05,
 ) -> dict[str, NDArray]:
-    """Test summaries with two-sided two-sample t-tests: pooled (`equal_var`) or Welch's.
+    """Test means, standard deviations and numbers of runs with two-sided two-sample t-tests: pooled (`equal_var`) or Welch's.
 
-    `std_ddof` 0 says that the given deviations are the population form. Returns t, df, p and outcome, (m,) each.
+    Returns t, df, p and outcome, (m,) each.
     """
-    m1, s1, k1, m2, s2, k2 = _arrays(a, b)
-    if (s1 < 0).any() or (s2 < 0).any():
-        raise ValueError("A standard deviation is negative; correct the summary before testing it.")
-    if std_ddof not in (0, 1):
-        raise ValueError(f"std_ddof is {std_ddof}; it is 1 for the sample form or 0 for the population form.")
+    m1, s1, n1, m2, s2, n2 = np.broadcast_arrays(*map(floats, (m1, s1, n1, m2, s2, n2)))
     with np.errstate(all="ignore"):
-        if std_ddof == 0:
-            s1, s2 = s1 * np.sqrt(k1 / (k1 - 1)), s2 * np.sqrt(k2 / (k2 - 1))
-        v1, v2 = s1**2 / k1, s2**2 / k2
-        pooled = k1 + k2 - 2
-        df = pooled if equal_var else (v1 + v2) ** 2 / (v1**2 / (k1 - 1) + v2**2 / (k2 - 1))
-        t, p = scipy.stats.ttest_ind_from_stats(m1, s1, k1, m2, s2, k2, equal_var=equal_var)
+        v1, v2 = s1**2 / n1, s2**2 / n2
+        pooled = n1 + n2 - 2
+        df = pooled if equal_var else (v1 + v2) ** 2 / (v1**2 / (n1 - 1) + v2**2 / (n2 - 1))
+        t, p = scipy.stats.ttest_ind_from_stats(m1, s1, n1, m2, s2, n2, equal_var=equal_var)
     difference = m1 - m2
     # The same rules as for pairs where nothing varies: equal is a tie, different is certain.
     flat, same = np.maximum(s1, s2) <= ZERO_TOLERANCE, np.abs(difference) <= ZERO_TOLERANCE
     df = np.where(flat, pooled, df)
     t = np.where(flat, np.where(same, 0.0, np.copysign(np.inf, difference)), t)
     p = np.where(flat, np.where(same, 1.0, 0.0), p)
-    available = (k1 >= 2) & (k2 >= 2) & np.isfinite(m1) & np.isfinite(m2) & np.isfinite(s1) & np.isfinite(s2)
+    available = (n1 >= 2) & (n2 >= 2) & np.isfinite(m1) & np.isfinite(m2) & np.isfinite(s1) & np.isfinite(s2)
     t, df, p = (np.where(available, x, np.nan) for x in (t, df, p))
     outcome = np.where(p < alpha, np.sign(difference), TIE)
     outcome = np.where(available, outcome, MISSING).astype(np.int64)
     return {"t": t, "df": df, "p": p, "outcome": outcome}
 
 
-def hedges_g(a: Summary, b: Summary) -> dict[str, NDArray]:
+def hedges_g(
+    m1: ArrayLike, s1: ArrayLike, n1: ArrayLike, m2: ArrayLike, s2: ArrayLike, n2: ArrayLike
+) -> dict[str, NDArray]:
     """Return standardised differences from summaries, (m,) each: cohen_d, the small-sample correction, hedges_g.
 
     The unit is the spread between seeds, so values are huge; print the difference in accuracy points beside them.
     """
-    m1, s1, k1, m2, s2, k2 = _arrays(a, b)
-    df = k1 + k2 - 2
+    m1, s1, n1, m2, s2, n2 = np.broadcast_arrays(*map(floats, (m1, s1, n1, m2, s2, n2)))
+    df = n1 + n2 - 2
     with np.errstate(divide="ignore", invalid="ignore"):
-        d = (m1 - m2) / np.sqrt(((k1 - 1) * s1**2 + (k2 - 1) * s2**2) / df)
+        d = (m1 - m2) / np.sqrt(((n1 - 1) * s1**2 + (n2 - 1) * s2**2) / df)
         correction = np.exp(special.gammaln(df / 2) - special.gammaln((df - 1) / 2)) / np.sqrt(df / 2)
         return {"cohen_d": d, "correction": correction, "hedges_g": correction * d}
 
@@ -237,14 +213,16 @@ def compare(
     alpha: float = 0.05,
     expected: int | None = None,
 ) -> Comparison:
-    """Test accuracies keyed by seed with one of `TESTS`; `expected` seeds not all used give the flag `missing_seeds`."""
-    if test not in TESTS:
-        raise ValueError(f"Unknown test '{test}'; known are {', '.join(TESTS)}.")
+    """Test accuracies keyed by seed; pairs are matched by seed, and nan counts as missing.
+
+    `test` is one of `TEST_NAMES`; `expected` seeds not all used give the flag `missing_seeds`.
+    """
     seeds = common_seeds(a, b)
     if test in ("paired", "wilcoxon"):
-        result = paired_t_by_seed(a, b, alpha)
+        pairs = [a[s] for s in seeds], [b[s] for s in seeds]
+        result = paired_t(*pairs, alpha)
         if test == "wilcoxon" and result.outcome != MISSING:
-            statistic, p = wilcoxon([a[s] for s in seeds], [b[s] for s in seeds])
+            statistic, p = wilcoxon(*pairs)
             outcome = outcome_of(p, result.mean_difference, alpha)
             result = replace(result, t=statistic, df=math.nan, p=p, outcome=outcome)
     else:
@@ -262,8 +240,8 @@ def _unpaired(x: Array, y: Array, equal_var: bool, alpha: float) -> Comparison:
     n = min(x.size, y.size)
     if n < 2:
         return Comparison.missing(n)
-    one, other = (Summary(mean(z), sample_std(z), z.size) for z in (x, y))
-    test = {k: v.item() for k, v in unpaired_t(one, other, equal_var=equal_var, alpha=alpha).items()}
+    summaries = (mean(x), sample_std(x), x.size, mean(y), sample_std(y), y.size)
+    test = {k: v.item() for k, v in unpaired_t(*summaries, equal_var=equal_var, alpha=alpha).items()}
     difference = mean(x) - mean(y)
     values = (n, difference, test["t"], test["df"], test["p"])
     if max(sample_std(x), sample_std(y)) <= ZERO_TOLERANCE:
@@ -271,7 +249,7 @@ def _unpaired(x: Array, y: Array, equal_var: bool, alpha: float) -> Comparison:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # one side may have no variance
         low, high = scipy.stats.ttest_ind(x, y, equal_var=equal_var).confidence_interval(1 - alpha)
-    return Comparison(*values, float(low), float(high), hedges_g(one, other)["hedges_g"].item(), test["outcome"])
+    return Comparison(*values, float(low), float(high), hedges_g(*summaries)["hedges_g"].item(), test["outcome"])
 
 
 # Many cells: win/tie/loss counts and Holm's correction ----------------------------------------------------------------
@@ -282,8 +260,6 @@ def win_tie_loss(outcomes: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int
     """
     codes, ids = np.asarray(outcomes, dtype=np.int64), np.asarray(groups, dtype=np.int64)
     matches = np.stack([codes == code for code in (WIN, TIE, LOSS, MISSING)], axis=-1)  # (M, D, 4)
-    if not matches.any(axis=-1).all():
-        raise ValueError("An outcome is none of win (1), tie (0), loss (-1) and missing (9).")
     size = int(ids.max()) + 1 if ids.size else 0
     member = np.vstack([ids == g for g in range(size)] + [np.ones_like(ids, dtype=bool)])  # (G+1, D)
     table = np.einsum("gd,mdc->gmc", member.astype(np.int64), matches.astype(np.int64))
@@ -306,50 +282,46 @@ def holm(p: ArrayLike) -> Array:
 POWER = 0.8
 
 
-def power_of(shift: float, df: float, alpha: float = 0.05) -> float:
-    """Return the probability that a two-sided t-test rejects, the difference being `shift` standard errors."""
-    bound = float(special.stdtrit(df, 1 - alpha / 2))
-    other = (
-        scipy.stats.nct.cdf(-bound, df, shift) if shift < 5 else 0.0
-    )  # beyond that it is 0, where SciPy may give nan
-    return float(scipy.stats.nct.sf(bound, df, shift) + other)
-
-
 @functools.lru_cache(maxsize=256)
-def detectable_shift(df: float, alpha: float = 0.05, power: float = POWER) -> float:
-    """Return the difference, in standard errors, that a test detects with the given power."""
+def detectable_shift(df: float, alpha: float = 0.05) -> float:
+    """Return the difference, in standard errors, that a two-sided t-test detects with a probability of `POWER`."""
+    bound = float(special.stdtrit(df, 1 - alpha / 2))
+
+    def excess_power(shift: float) -> float:
+        # Beyond 5 the other tail is 0, where SciPy may give nan.
+        other = scipy.stats.nct.cdf(-bound, df, shift) if shift < 5 else 0.0
+        return float(scipy.stats.nct.sf(bound, df, shift) + other) - POWER
+
     upper = 4.0
-    while power_of(upper, df, alpha) < power:
+    while excess_power(upper) < 0:
         upper *= 2
-    return float(scipy.optimize.brentq(lambda shift: power_of(shift, df, alpha) - power, 0.0, upper, xtol=1e-10))
+    return float(scipy.optimize.brentq(excess_power, 0.0, upper, xtol=1e-10))
 
 
-def detectable_difference(c: Comparison, alpha: float = 0.05, tests: int = 1, power: float = POWER) -> float:
+def detectable_difference(c: Comparison, alpha: float = 0.05, tests: int = 1) -> float:
     """Return the minimum detectable difference of a comparison, taking its spread for the true one.
 
     `tests` is the size of the family of Holm's method, whose first step counts. nan without a spread, and for Wilcoxon's
     test, whose power does not follow from the spread.
     """
-    if math.isnan(c.df) and not math.isnan(c.p):
+    if math.isnan(c.df):
         return math.nan
     error = c.standard_error(alpha)
-    return math.nan if math.isnan(error) else error * detectable_shift(c.freedom, alpha / tests, power)
+    return math.nan if math.isnan(error) else error * detectable_shift(c.freedom, alpha / tests)
 
 
 # Equivalence: is a tie equality? --------------------------------------------------------------------------------------
 Verdict = Literal["better", "worse", "equal", "undecided", "missing"]
 
 
-def equivalence_p(c: Comparison, margin: float = MARGIN, alpha: float = 0.05) -> float:
-    """Return the larger p of the two one-sided tests of |difference| >= margin; below alpha, the methods are equal in practice."""
-    if not margin > 0 or not math.isfinite(margin):
-        raise ValueError(f"The margin is {margin:g} points; equality in practice needs one above 0.")
+def equivalence_p(c: Comparison, alpha: float = 0.05) -> float:
+    """Return the larger p of the two one-sided tests of |difference| >= MARGIN; below alpha, the methods are equal in practice."""
     if c.outcome == MISSING:
         return math.nan
     error = c.standard_error(alpha)
     if math.isnan(error):  # nothing varies
-        return 0.0 if abs(c.mean_difference) < margin else 1.0
-    return float(special.stdtr(c.freedom, (abs(c.mean_difference) - margin) / error))
+        return 0.0 if abs(c.mean_difference) < MARGIN else 1.0
+    return float(special.stdtr(c.freedom, (abs(c.mean_difference) - MARGIN) / error))
 
 
 def verdict_of(c: Comparison, p_equal: float, alpha: float = 0.05) -> Verdict:
@@ -363,13 +335,12 @@ def verdict_of(c: Comparison, p_equal: float, alpha: float = 0.05) -> Verdict:
 
 # Ranks of methods over datasets ---------------------------------------------------------------------------------------
 def rank_correlation(x: ArrayLike, y: ArrayLike, alpha: float = 0.05) -> tuple[float, float, float]:
-    """Return Spearman's ρ with its interval by Fisher's z, standard error √(1.06/(n − 3)) (Fieller, Hartley and Pearson 1957)."""
+    """Return Spearman's ρ with its interval by Fisher's z, standard error √(1.06/(n − 3)) (Fieller, Hartley and Pearson 1957).
+
+    This needs four pairs; nan where the values of one side do not differ.
+    """
     first, second = floats(x), floats(y)
-    if len(first) < 4:
-        raise ValueError("a rank correlation needs four pairs")
     rho = float(scipy.stats.spearmanr(first, second).statistic)
-    if math.isnan(rho):
-        raise ValueError("a rank correlation needs values that differ")
     if math.isclose(abs(rho), 1):  # Fisher's z has no end there
         rho = math.copysign(1.0, rho)
         return rho, rho, rho
@@ -393,17 +364,11 @@ class Friedman:
     critical_difference: float
 
 
-def friedman(scores: ArrayLike, alpha: float = 0.05, higher_is_better: bool = True) -> Friedman:
-    """Compare k methods on N datasets by their ranks; no score may be missing."""
+def friedman(scores: ArrayLike, alpha: float = 0.05) -> Friedman:
+    """Compare k methods on N datasets by their ranks, the highest score first; no score may be missing."""
     x = floats(scores)
-    if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] < 2:
-        raise ValueError(f"Friedman's test needs datasets × methods with two methods or more, not shape {x.shape}.")
-    if not np.isfinite(x).all():
-        raise ValueError(
-            "Friedman's test needs a score of every method on every dataset; leave incomplete datasets out."
-        )
     n, k = x.shape
-    ranks = scipy.stats.rankdata(-x if higher_is_better else x, axis=1)
+    ranks = scipy.stats.rankdata(-x, axis=1)
     average = ranks.mean(axis=0)
     chi2 = max(0.0, float(12 * n / (k * (k + 1)) * ((average**2).sum() - k * (k + 1) ** 2 / 4)))
     # SciPy's friedmanchisquare gives the same corrected statistic, but refuses two methods.
@@ -463,8 +428,6 @@ def stratified_bootstrap_mean(
 ) -> tuple[float, float]:
     """Return the percentile interval of the average over datasets: seeds are resampled within each (Agarwal et al. 2021)."""
     arrays = [floats(c) for c in cells]
-    if not arrays or any(a.size == 0 for a in arrays):
-        raise ValueError("The bootstrap over datasets needs at least one value for each dataset.")
     rng = np.random.default_rng(seed)
     means = np.mean([a[rng.integers(a.size, size=(resamples, a.size))].mean(axis=1) for a in arrays], axis=0)
     low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
@@ -513,8 +476,6 @@ def exact_bootstrap_mean(values: ArrayLike, alpha: float = 0.05) -> tuple[float,
     It cannot reach beyond the observed extremes and covers far too little at n=3: a display aid, not an inference.
     """
     x = floats(values)
-    if not 1 <= x.size <= 5:
-        raise ValueError(f"All resamples are enumerated for 1 to 5 values, not {x.size}.")
     means = np.array(list(itertools.product(x, repeat=x.size))).mean(axis=1)
     low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
     return float(low), float(high), len(means)

@@ -256,7 +256,7 @@ def published_records() -> list[dict[str, Any]]:
     table, groups = published.load("table2"), published.load("table1").set_index("dataset")["group"]
     others = table[table["method"] != "CEL"].reset_index(drop=True)
     ours = table[table["method"] == "CEL"].set_index("dataset").loc[others["dataset"]].reset_index()
-    tested = st.unpaired_t(*(st.Summary(side["mean"], side["std"], side["n"]) for side in (ours, others)))
+    tested = st.unpaired_t(*(side[column] for side in (ours, others) for column in ("mean", "std", "n")))
     compared = others[["method", "dataset"]].assign(
         reference="CEL", group=others["dataset"].map(groups), mean_difference=ours["mean"] - others["mean"], **tested
     )

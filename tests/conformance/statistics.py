@@ -19,9 +19,9 @@ def _numpy(inputs: dict[str, Any]) -> dict[str, Any]:
     return {k: np.asarray(v) for k, v in inputs.items()}
 
 
-def _summaries(inputs: dict[str, Any]) -> list[st.Summary]:
+def _summaries(inputs: dict[str, Any]) -> list[np.ndarray]:
     x = _numpy(inputs)
-    return [st.Summary(x[f"mean_{side}"], x[f"std_{side}"], x[f"n_{side}"]) for side in "ab"]
+    return [x[f"{name}_{side}"] for side in "ab" for name in ("mean", "std", "n")]
 
 
 def mean_std(params: dict, inputs: dict, variant: str) -> dict:
@@ -31,7 +31,8 @@ def mean_std(params: dict, inputs: dict, variant: str) -> dict:
 
 def paired_ttest_outcome(params: dict, inputs: dict, variant: str) -> dict:
     x = _numpy(inputs)
-    c = st.paired_t(x["a"], x["b"], params["alpha"], params.get("zero_tolerance", st.ZERO_TOLERANCE))
+    assert params.get("zero_tolerance", st.ZERO_TOLERANCE) == st.ZERO_TOLERANCE
+    c = st.paired_t(x["a"], x["b"], params["alpha"])
     return {
         "mean_difference": c.mean_difference,
         "t": c.t,
@@ -47,14 +48,15 @@ def paired_ttest_outcome(params: dict, inputs: dict, variant: str) -> dict:
 def paired_ttest_by_seed(params: dict, inputs: dict, variant: str) -> dict:
     x = _numpy(inputs)
     a, b = (dict(zip(x[f"seeds_{s}"].tolist(), x[f"acc_{s}"].tolist(), strict=True)) for s in "ab")
-    c = st.paired_t_by_seed(a, b, params["alpha"], params["min_pairs"])
+    assert params["min_pairs"] == 2
+    c = st.compare(a, b, "paired", params["alpha"])
     seeds = np.array(c.seeds, dtype=np.int64)
     return {"n_common": c.n, "common_seeds": seeds, "t": c.t, "p": c.p, "outcome": c.outcome}
 
 
 def unpaired_from_summary_outcome(params: dict, inputs: dict, variant: str) -> dict:
-    options = {k: params[k] for k in ("alpha", "equal_var", "std_ddof")}
-    return dict(st.unpaired_t(*_summaries(inputs), **options))
+    assert params["std_ddof"] == 1
+    return dict(st.unpaired_t(*_summaries(inputs), equal_var=params["equal_var"], alpha=params["alpha"]))
 
 
 def win_tie_loss_table(params: dict, inputs: dict, variant: str) -> dict:
@@ -69,7 +71,8 @@ def holm(params: dict, inputs: dict, variant: str) -> dict:
 
 
 def friedman_nemenyi(params: dict, inputs: dict, variant: str) -> dict:
-    return vars(st.friedman(_numpy(inputs)["scores"], params["alpha"], params["higher_is_better"]))
+    assert params["higher_is_better"]
+    return vars(st.friedman(_numpy(inputs)["scores"], params["alpha"]))
 
 
 def nemenyi_q(params: dict, inputs: dict, variant: str) -> dict:

@@ -162,7 +162,9 @@ def grid_of(
 ) -> Grid:
     """Measure every label on every dataset; only the complete cells of `ranked` labels compete for the best two."""
     cells = {
-        (label, d.name): measure(runs, contents, d.name, label, accuracy) for label in labels for d in contents.datasets
+        (label, d.name): measure(runs, contents, d.name, label, accuracy.key)
+        for label in labels
+        for d in contents.datasets
     }
     places = {}
     for d in contents.datasets:
