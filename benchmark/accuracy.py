@@ -13,37 +13,33 @@ class Accuracy:
 
     key: str  # in run.json's summary and in frames of runs
     word: str  # of `--accuracy`
-    title: str  # of a column
     caption: str  # "Test accuracy (%) …"
     chosen_by: str = ""  # metric on held-out candidate labels whose best epoch it takes
-    warning: str = ""  # that a caption begins with
+    warning: str = ""  # that a caption begins with, and a blank
 
 
 COVERING_RATE = "the share of rows whose predicted label is among their candidates"  # its definition for users
-LAST = Accuracy("accuracy", "last", "Last", "after the last epoch")
+LAST = Accuracy("accuracy", "last", "after the last epoch")
 ACCURACIES = (
     LAST,
-    Accuracy("accuracy_last10", "last10", "Last 10", "as the mean of the last 10 epochs"),
+    Accuracy("accuracy_last10", "last10", "as the mean of the last 10 epochs"),
     Accuracy(
         "accuracy_covering",
         "covering",
-        "Covering",
         "at the epoch chosen by covering rate, without true labels",
         chosen_by="covering_rate",
     ),
     Accuracy(
         "accuracy_approximated",
         "approximated",
-        "Approximated",
         "at the epoch chosen by approximated accuracy, without true labels",
         chosen_by="approximated_accuracy",
     ),
     Accuracy(
         "accuracy_oracle",
         "oracle",
-        "Oracle",
         "at the best test epoch",
-        warning="ORACLE: best test epoch, chosen with test labels; not a result.",
+        warning="ORACLE: best test epoch, chosen with test labels; not a result. ",
     ),
 )
 WORDS = tuple(accuracy.word for accuracy in ACCURACIES)

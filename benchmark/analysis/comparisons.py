@@ -118,8 +118,8 @@ def unregistered(runs: pd.DataFrame, contents: Contents) -> tuple[MethodInfo, ..
 def mixture_notes(runs: pd.DataFrame) -> list[str]:
     """Warn where finished runs of different code, or of different lengths on one dataset, are mixed."""
     done, notes = runs[runs["status"] == "done"], []
-    names = {"commit": "commits", "code_version": "code versions", "schema": "versions of the results schema"}
-    for column, many in {**names, "epochs": "numbers of epochs"}.items():
+    names = {"commit": "commits", "code_version": "code versions", "epochs": "numbers of epochs"}
+    for column, many in names.items():
         counts = done[column].fillna("unknown").value_counts().sort_index(key=lambda i: i.astype(str))
         # Epochs are compared within a dataset: a profile may train small sets for longer.
         mixed = done.groupby("dataset")[column].nunique().max() > 1 if column == "epochs" else len(counts) > 1

@@ -39,12 +39,11 @@ class MethodInfo:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """Dataset as tables show it; `published_name` is its name in the paper, None if it is not there."""
+    """Dataset as tables show it, by the title that it has in the paper too."""
 
     name: str
     title: str
     group: str
-    published_name: str | None = None
     test_rows: int | None = None  # None: not known
     split_by_seed: bool = False  # every seed has its own training and test rows
 
@@ -61,10 +60,6 @@ class Contents:
     registered: frozenset[str] | None = None
     reference: str = REFERENCE  # the method that is marked and compared with the others
     beside: str = ""  # the profile's note on how the paper's numbers differ from its own
-
-    @property
-    def shows_published(self) -> bool:
-        return self.profile == "paper" or bool(self.beside)
 
     @property
     def main_methods(self) -> tuple[MethodInfo, ...]:
@@ -119,7 +114,7 @@ def contents_of(selection: Selection, device: str) -> Contents:
         selection.profile.name,
         tuple(MethodInfo(e.name, e.title, e.kind, e.name in selection.apart) for e in entries),
         tuple(
-            DatasetInfo(s.name, s.title, s.group, s.title, _test_rows(selection, s), _split_by_seed(selection, s))
+            DatasetInfo(s.name, s.title, s.group, _test_rows(selection, s), _split_by_seed(selection, s))
             for s in sources
         ),
         selection.seeds,

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 from scipy import special
 
+from benchmark.accuracy import by_word
 from benchmark.analysis.statistics import mean, sample_std, t_interval
 from benchmark.files import ROOT, without_paths
 
@@ -25,59 +25,58 @@ COLUMNS = (
 SOURCES = ("cel", "p20", "l21", "v21", "x23", "f25", "k25")  # one file each
 
 
-def numbers(source: str, folder: Path = FOLDER) -> pd.DataFrame:
+def numbers(source: str) -> pd.DataFrame:
     """Return the accuracies of one source, a row per printed number; text columns are never missing."""
     text = dict.fromkeys(set(COLUMNS) - {"mean", "std", "n"}, str)
     empty = {"mean": [""], "std": [""], "n": [""]}
-    return pd.read_csv(folder / f"{source}.csv", dtype=text, keep_default_na=False, na_values=empty)
+    return pd.read_csv(FOLDER / f"{source}.csv", dtype=text, keep_default_na=False, na_values=empty)
 
 
-def load(name: str, folder: Path = FOLDER) -> pd.DataFrame:
+def load(name: str) -> pd.DataFrame:
     """Return table1, table2, table3, table4 or in_text of the CEL paper as it prints them."""
     if name in ("table2", "table4"):
-        printed = numbers("cel", folder)
+        printed = numbers("cel")
         printed = printed[printed["table"] == name.replace("table", "Table ")].reset_index(drop=True)
         if name == "table2":
             return printed[["method", "type", "dataset", "mean", "std", "n"]].astype({"n": int})
         return printed.rename(columns={"method": "row"})[["row", "dataset", "mean", "std", "n"]]
-    return pd.read_csv(folder / f"cel-{name}.csv")
+    return pd.read_csv(FOLDER / f"cel-{name}.csv")
 
 
-def accuracies(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float, int]]:
+def accuracies() -> dict[tuple[str, str], tuple[float, float, int]]:
     """Return (method in lower case, dataset as printed) -> mean, std, runs."""
-    records = load("table2", folder).to_dict("records")
+    records = load("table2").to_dict("records")
     return {(r["method"].lower(), r["dataset"]): (r["mean"], r["std"], r["n"]) for r in records}
 
 
-def comparison_numbers(profile: str, folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float, int]]:
+def comparison_numbers(profile: str) -> dict[tuple[str, str], tuple[float, float, int]]:
     """Return the numbers to compare a profile's runs with: those that it regenerates, or the paper's Table 2."""
-    rows = [number for number in of_profile(profile, folder) if number["metric"] == "test" and number["ours"]]
+    rows = [number for number in of_profile(profile) if number["metric"] == "test" and number["ours"]]
     rows = [number for number in rows if not math.isnan(number["mean"])]
     if profile == "paper" or not rows:
-        return accuracies(folder)
+        return accuracies()
     return {(number["ours"], number["dataset"]): (number["mean"], number["std"], number["n"]) for number in rows}
 
 
-def ablation(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[float, float]]:
+def ablation() -> dict[tuple[str, str], tuple[float, float]]:
     """Return (row as printed, dataset or "AVERAGE") -> mean, std."""
-    return {(r["row"], r["dataset"]): (r["mean"], r["std"]) for r in load("table4", folder).to_dict("records")}
+    return {(r["row"], r["dataset"]): (r["mean"], r["std"]) for r in load("table4").to_dict("records")}
 
 
-def win_tie_loss(folder: Path = FOLDER) -> dict[tuple[str, str], tuple[int, int, int]]:
+def win_tie_loss() -> dict[tuple[str, str], tuple[int, int, int]]:
     """Return (group or "Total", method as printed or "Total") -> wins, ties, losses."""
-    records = load("table3", folder).to_dict("records")
+    records = load("table3").to_dict("records")
     return {(r["group"], r["method"]): (r["win"], r["tie"], r["loss"]) for r in records}
 
 
-def of_profile(profile: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
+def of_profile(profile: str) -> list[dict[str, Any]]:
     """Return the numbers that a profile regenerates, in the order of their files."""
-    frames = [numbers(source, folder) for source in SOURCES]
+    frames = [numbers(source) for source in SOURCES]
     records = pd.concat(frames, ignore_index=True).to_dict("records")
     return [{str(key): value for key, value in record.items()} for record in records if record["profile"] == profile]
 
 
 # Our runs beside a published number -----------------------------------------------------------------------------------
-ACCURACY_COLUMNS = {"last": "accuracy", "last10": "accuracy_last10", "train": "train_accuracy"}  # of a frame of runs
 Verdict = Literal["agrees", "differs", "not comparable", "incomplete"]
 
 
@@ -166,7 +165,7 @@ def agreements(
     """
     result = []
     for number in numbers:
-        column = ACCURACY_COLUMNS["train" if number["metric"] == "train" else number["accuracy"]]
+        column = "train_accuracy" if number["metric"] == "train" else by_word(number["accuracy"]).key
         here = runs[(runs["dataset"] == names[number["dataset"]]) & (runs["label"] == number["ours"])]
         done = here[(here["status"] == "done") & here[column].notna()]
         ours = {int(seed): float(value) for seed, value in zip(done["seed"], done[column], strict=True)}

@@ -269,10 +269,9 @@ def to_csv(table: Table) -> str:
     lines = [line for record in table.data for line in _by_seed(record)]
     columns = list(dict.fromkeys(key for line in lines for key in line))
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    for line in lines:
-        writer.writerow([_csv_value(line.get(c)) for c in columns])
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _csv_value(value) for key, value in line.items()} for line in lines)
     return out.getvalue()
 
 

@@ -15,7 +15,8 @@ from benchmark.cli import options as shared
 from benchmark.cli.execution import announce, make_sets, report_failures, say_weights, train
 from benchmark.cli.options import OneOf, Options, run_options, selection_of
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, MissingRuns, UsageError
-from benchmark.exhibits.base import Exhibit, FolderPlot, Inputs, Output, RequiredRuns, all_exhibits
+from benchmark.exhibits.base import Exhibit, Inputs, Output, RequiredRuns, all_exhibits
+from benchmark.exhibits.curves import Curves
 from benchmark.exhibits.parts.style import WIDTHS, sized
 from benchmark.files import file_name
 
@@ -43,7 +44,7 @@ def exhibit_command(exhibit: Exhibit) -> click.Command:
 
 def plot_command(exhibit: Exhibit) -> click.Command:
     """Return the command `plot NAME`."""
-    if isinstance(exhibit, FolderPlot):
+    if isinstance(exhibit, Curves):
         decorators: Any = (shared.profile, shared.methods, shared.datasets, shared.plugins, shared.results)
         return _command(exhibit, plot_of_folder, f"{exhibit.title} of the runs in the results folder.", *decorators)
     decorators = (shared.selection, shared.results, shared.device)
@@ -204,7 +205,7 @@ def plot_of_profile(exhibit: Exhibit, own: Any, options: Options) -> int:
     return COMPLETE
 
 
-def plot_of_folder(exhibit: FolderPlot, own: Any, options: Options) -> int:
+def plot_of_folder(exhibit: Curves, own: Any, options: Options) -> int:
     """Draw a plot of the stored runs."""
     from benchmark import store
     from benchmark.config.profile import profile_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -222,16 +222,6 @@ class Exhibit:
     def without_runs(self, options: Any) -> Output | None:
         """Return what these options ask for if it needs no profile and no runs."""
         return None
-
-
-class FolderPlot(Exhibit):
-    """Plot that `plot NAME` draws from all runs of a results folder, without a profile's plan."""
-
-    kind = "plot"
-
-    def draw(self, epochs: pandas.DataFrame, methods: Sequence[str], titles: Mapping[str, str], options: Any) -> Figure:
-        """Draw a tidy frame of epochs; `methods` are those that were named, `titles` those of all methods by name."""
-        raise NotImplementedError
 
 
 @functools.cache

@@ -72,7 +72,7 @@ def comparison_table(runs: pd.DataFrame, contents: Contents, options: Comparison
             )
         )
     caption = (
-        f"{cells.warning_of(accuracy)}Pairs of methods: difference in test accuracy (points) {accuracy.caption}, mean over "
+        f"{accuracy.warning}Pairs of methods: difference in test accuracy (points) {accuracy.caption}, mean over "
         f"{', '.join(titles[name] for name in datasets)} and {plural(len(contents.seeds), 'seed')}."
     )
     summary = cells.summary_of(contents, accuracy, "comparisons") | {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmark.analysis.contents import REFERENCE
 from benchmark.config.profile import load_profile, profile_names
-from benchmark.exhibits.base import FolderPlot, Inputs, reference_flag
+from benchmark.exhibits.base import Exhibit, Inputs, reference_flag
 from benchmark.files import file_name
 from benchmark.flags import flag
 
@@ -25,8 +25,8 @@ def titled(label: str, titles: Mapping[str, str]) -> str:
     return titles.get(name, name) + label[len(name) :]
 
 
-class Curves(FolderPlot):
-    name, title = "curves", "Accuracy curves"
+class Curves(Exhibit):
+    name, title, kind = "curves", "Accuracy curves", "plot"
 
     @dataclass(frozen=True)
     class Options:
@@ -40,6 +40,10 @@ class Curves(FolderPlot):
         return method_curves(inputs.epochs, inputs.compared_with(options.reference), options.metric, options.all)
 
     def draw(self, epochs: pd.DataFrame, methods: Sequence[str], titles: Mapping[str, str], options: Options) -> Figure:
+        """Draw the epochs of a results folder, without a profile's plan.
+
+        `methods` are those that were named, `titles` those of all methods by name.
+        """
         from benchmark.exhibits.parts.panels import Curve, Panel, curve_panels, method_of
         from datasets.registry import SOURCES  # which imports NumPy
         from methods.registry import discover

@@ -38,7 +38,7 @@ class Ranks(Exhibit):
         return critical_difference(rank_analysis(inputs.runs, inputs.compared_with(options.reference)))
 
 
-@styled
+@styled()
 def critical_difference(ranks: RankAnalysis) -> Figure:
     """Draw average ranks, best on top, with bars as long as Nemenyi's critical difference.
 

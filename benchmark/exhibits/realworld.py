@@ -212,7 +212,7 @@ def record(one: Agreement) -> dict[str, Any]:
     }
 
 
-@styled
+@styled()
 def agreement_plot(cells: Sequence[Agreement]) -> Figure:
     """Draw our accuracy minus the published one with its 95 % interval; cells that differ stand out."""
     from benchmark.analysis.published import count

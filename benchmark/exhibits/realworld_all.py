@@ -90,15 +90,11 @@ def all_methods_table(inputs: Inputs) -> Table:
 
 def outcomes(records: list[dict[str, Any]], key: str) -> str:
     """Return win/tie/loss over the columns; what could not be compared is counted apart."""
-    import numpy as np
-
-    from benchmark.analysis import statistics as st
+    from benchmark.analysis.statistics import LOSS, MISSING, TIE, WIN
     from benchmark.exhibits.parts.cells import counts_text
 
-    if not records:
-        return NONE
-    counts, missing = st.win_tie_loss(np.array([[record[key] for record in records]]), [0] * len(records))
-    return counts_text(counts[-1, -1], int(missing[-1, -1]))
+    codes = [record[key] for record in records]
+    return counts_text([codes.count(code) for code in (WIN, TIE, LOSS)], codes.count(MISSING)) if codes else NONE
 
 
 def average_ranks(runs: pd.DataFrame, contents: Contents) -> tuple[dict[str, str], list[str]]:

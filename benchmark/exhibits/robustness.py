@@ -23,18 +23,17 @@ BOUNDS = {"average": " (floor)", "supervised": " (ceiling)"}  # always drawn
 
 @dataclass(frozen=True)
 class Axis:
-    """Setting that is varied, even if `--set` names it, and the settings that go with it."""
+    """How a setting of [data] is varied, even if `--set` names it, and the settings that go with it."""
 
-    key: str  # of [data]
     title: str
     values: tuple[float, ...]
     always: Mapping[str, str]
 
 
 AXES = {
-    "noise": Axis("noise", "Sets without the true label, share η", (0, 0.1, 0.2, 0.3), {}),
-    "rate": Axis("rate", "Rate q of wrong labels, uniform sets", (0.1, 0.3, 0.5, 0.7), {"generator": "uniform", "target_size": "0"}),
-    "imbalance": Axis("imbalance", "Largest over smallest class", (1, 10, 30, 100), {}),
+    "noise": Axis("Sets without the true label, share η", (0, 0.1, 0.2, 0.3), {}),
+    "rate": Axis("Rate q of wrong labels, uniform sets", (0.1, 0.3, 0.5, 0.7), {"generator": "uniform", "target_size": "0"}),
+    "imbalance": Axis("Largest over smallest class", (1, 10, 30, 100), {}),
 }  # fmt: skip
 
 
@@ -51,7 +50,7 @@ class Robustness(Exhibit):
                 raise UsageError(f"{dataset} has its own candidate sets; these curves need generated ones.")
             for name, axis in AXES.items():
                 for value in axis.values:
-                    extra = changes(axis, value, usual)
+                    extra = changes(name, value, usual)
                     required.add_point(
                         selection.specs(methods_of(selection), [dataset], extra=extra), name, float(value)
                     )
@@ -72,11 +71,11 @@ def methods_of(selection: Selection) -> list[str]:
     return list(dict.fromkeys((*named, *BOUNDS)))
 
 
-def changes(axis: Axis, value: float, usual: Data) -> list[Override]:
+def changes(name: str, value: float, usual: Data) -> list[Override]:
     """Return the settings of this point; none where it is the usual setting."""
     from benchmark.config.resolution import Override
 
-    words = dict(axis.always)
-    if words or value != getattr(usual, axis.key):
-        words[axis.key] = str(value)
+    words = dict(AXES[name].always)
+    if words or value != getattr(usual, name):
+        words[name] = str(value)
     return [Override("data", key, text) for key, text in words.items()]

@@ -199,9 +199,9 @@ def settings_table(
         "`selection --between` shows whether a rule can choose between methods.",
     )
     columns = ("Dataset", "Ambiguity", "Method", "Settings", "Best", *TITLES.values())
-    records = picks.drop(columns="score").to_dict("records")
-    data = [{**r, "ambiguity": ambiguity.get(r["dataset"])} for r in plain(records)]
-    summary = {"table": "selection", "rules": plain(means.to_dict("records"))}
+    records: Any = picks.drop(columns="score").to_dict("records")
+    data = [{**r, "ambiguity": ambiguity.get(r["dataset"])} for r in records]
+    summary = {"table": "selection", "rules": means.to_dict("records")}
     return Table("Selection", caption, columns, lines, (*explained, *notes), (), data, summary, text_columns=3)
 
 
@@ -248,14 +248,10 @@ def between_table(
         "Methods without tuning runs on every dataset here are left out; controls, references and extensions are not ranked.",
     )
     columns = ("Way", *marks.values(), "Regret", "Regret, other sets")
-    content = (columns, lines, (*explained, *notes), (), plain(ways.to_dict("records")), {"table": "selection"})
+    records: Any = ways.to_dict("records")
+    content = (columns, lines, (*explained, *notes), (), records, {"table": "selection"})
     return Table("Selection between methods", caption, *content)
 
 
 def interval(low: float, high: float) -> str:
     return NONE if math.isnan(low) else f"{low:.2f} … {high:.2f}"
-
-
-def plain(records: Sequence[Mapping[Any, Any]]) -> list[dict[str, Any]]:
-    """Return records whose missing numbers are None, as JSON needs them."""
-    return [{str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in r.items()} for r in records]

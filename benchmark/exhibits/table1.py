@@ -91,7 +91,7 @@ def table1(measured: Sequence[Mapping[str, Any]], datasets: Sequence[DatasetInfo
     group = ""
     for info in datasets:
         ours = by_name.get(info.name, {"missing": "not measured"})
-        paper = printed.get(info.published_name or "", {})
+        paper = printed.get(info.title, {})
         missing, doubts = ours.get("missing"), ours.get("doubts", ())
         texts = [_text(key, ours.get(key), paper.get(key), missing is not None) for key in COLUMNS]
         if doubts:

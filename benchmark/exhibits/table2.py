@@ -58,11 +58,11 @@ def table2(runs: pd.DataFrame, contents: Contents, accuracy: Accuracy = LAST) ->
     grid = cells.grid_of(runs, contents, [m.name for section in sections for m in section], main, accuracy)
     same_network = contents.profile == "paper" or bool(published.of_profile(contents.profile))
     grid = replace(grid, leading=leading(grid, main), differences=same_network)
-    paper = published.comparison_numbers(contents.profile) if contents.shows_published else {}
+    shows_published = contents.profile == "paper" or contents.beside
+    paper = published.comparison_numbers(contents.profile) if shows_published else {}
 
     def printed(method: MethodInfo, dataset: DatasetInfo) -> tuple[float, float, int] | None:
-        name = dataset.published_name or ""
-        return paper.get((method.title.lower(), name)) or paper.get((method.name, name))
+        return paper.get((method.title.lower(), dataset.title)) or paper.get((method.name, dataset.title))
 
     sampling_error, unscored = test_set_note(grid, main), unscored_datasets(runs)
     covering = {key: measure_covering(runs, contents, key[1], key[0]) for key in grid.cells if key[1] in unscored}
@@ -159,12 +159,11 @@ def rank_notes(grid: Grid, paper: Mapping[tuple[str, str], tuple[float, ...]]) -
 
     notes = []
     for d in grid.contents.datasets:
-        name = d.published_name or ""
         ours = {m.title.lower(): grid.cells[m.name, d.name] for m in grid.contents.main_methods}
-        shared = [title for title, cell in ours.items() if (title, name) in paper and cell.complete]
+        shared = [title for title, cell in ours.items() if (title, d.title) in paper and cell.complete]
         if len(shared) < 4:
             continue
-        rho, low, high = rank_correlation([ours[t].mean for t in shared], [paper[t, name][0] for t in shared])
+        rho, low, high = rank_correlation([ours[t].mean for t in shared], [paper[t, d.title][0] for t in shared])
         notes.append(
             f"{d.title}: Spearman rank correlation with the paper over {len(shared)} methods "
             f"{signed(rho)}, 95 % interval {signed(low)} to {signed(high)}."

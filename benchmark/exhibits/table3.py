@@ -94,7 +94,7 @@ def table3(runs: pd.DataFrame, contents: Contents, test: str = "paired", accurac
         rows.append(row(f"{d.title}, p", *texts, "", rule=d is contents.datasets[0]))
     family = sum(r["outcome"] != st.MISSING for r in records)
     caption = (
-        f"{cells.warning_of(accuracy)}Win/tie/loss of {titles[reference]} against each method on test accuracy {accuracy.caption} "
+        f"{accuracy.warning}Win/tie/loss of {titles[reference]} against each method on test accuracy {accuracy.caption} "
         f"({TEST_NAMES[test]}, n = {len(contents.seeds)}, α = {ALPHA:g})."
     )
     limits = cells.test_limits(test, len(contents.seeds), ALPHA)

@@ -67,7 +67,7 @@ def table4(
     places = cells.ranks_of(averages)
 
     def printed(title: str, dataset: DatasetInfo) -> tuple[float, float] | None:
-        return paper.get((title, dataset.published_name or ""))
+        return paper.get((title, dataset.title))
 
     lines: list[Row] = []
     data: list[dict[str, Any]] = []
@@ -78,7 +78,7 @@ def table4(
             row(title, *line.cells, cells.ranked_cell(NONE if math.isnan(average) else f"{average:.2f}", place))
         )
         if any(line.below):
-            number = paper.get((title, "AVERAGE")) if all(d.published_name for d in contents.datasets) else None
+            number = paper.get((title, "AVERAGE"))
             below = "" if number is None else f"{number[0]:.2f}"
             if number is not None and not math.isnan(average):
                 below += f" ({cells.signed(average - number[0])})"

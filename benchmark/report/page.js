@@ -25,8 +25,8 @@ function openCell(cell) {
   const rows = cell.seeds.map(([seed, result, candidates, weights]) => element("tr", {},
     element("td", {}, String(seed)), element("td", {}, result),
     element("td", { class: "text hash" }, candidates, element("br"), element("span", { class: "lead" }, weights))));
-  const settings = cell.settings.map((number) => DATA.settings[number]).flatMap(([source, values], k, all) =>
-    [k && all[k - 1][0] === source ? "" : element("dt", {}, source), element("dd", { class: "hash" }, values)]);
+  const settings = cell.settings.flatMap(([source, lines]) =>
+    [element("dt", {}, source), ...lines.map((line) => element("dd", { class: "hash" }, line))]);
   const words = cell.command.split(/ (?=--)/).flatMap((option) => [element("span", {}, option), " "]);
   dialog.replaceChildren(
     element("form", { method: "dialog" }, element("button", {}, "Close")),

@@ -53,16 +53,9 @@ QUICK = "Small data and few epochs: this profile shows how the methods behave, n
 LARGEST = 1e12  # a metric beyond it counts as missing: sums of such values overflow
 
 
-def write_report(
-    results: Path,
-    out: Path,
-    profile: str | None = None,
-    plugins: Sequence[str] = (),
-    methods: Sequence[str] = (),
-    reference: str | None = None,
-) -> Path:
-    """Write the page of a results folder, or of one profile or some methods of it, and return its path."""
-    page = render(*collect(results, profile, plugins, methods, reference))
+def write_report(results: Path, out: Path, **choice: Any) -> Path:
+    """Write the page of what `collect` chooses of a results folder, and return its path."""
+    page = render(*collect(results, **choice))
     try:
         atomic_write(out, page)
     except OSError as error:
@@ -70,9 +63,9 @@ def write_report(
     return out
 
 
-def render(views: Sequence[Mapping[str, Any]], dialogs: Dialogs) -> str:
+def render(views: Sequence[Mapping[str, Any]], cells: Sequence[Mapping[str, Any]]) -> str:
     """Fill the template."""
-    data = {"cells": dialogs.cells, "settings": list(dialogs.settings), "charts": [view["chart"] for view in views]}
+    data = {"cells": cells, "charts": [view["chart"] for view in views]}
     # Same results, same page; and no text in the results can contain the digest of itself.
     nonce = hashlib.sha256(json.dumps(data).encode()).hexdigest()
     loader = jinja2.FileSystemLoader(FOLDER)
@@ -105,8 +98,8 @@ def collect(
     plugins: Sequence[str] = (),
     methods: Sequence[str] = (),
     reference: str | None = None,
-) -> tuple[list[dict[str, Any]], Dialogs]:
-    """Read a results folder into one view per profile. Tuning runs are left out.
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Read a results folder into one view per profile and the contents of all dialogs. Tuning runs are left out.
 
     `reference` is the method that is marked and compared with the others, instead of the usual one.
     """
@@ -116,7 +109,8 @@ def collect(
     if reference:
         (reference,) = as_known((reference,), catalogue.entries.values())
         _require_runs(stored, (reference,), "--reference")
-    dialogs, views = Dialogs(), []
+    views: list[dict[str, Any]] = []
+    cells: list[dict[str, Any]] = []
     for given in [profile] if profile else stored.profiles:
         runs = [run for run in stored.of_profile(given, plugins) if not names or _is_of(run, names)]
         runs, notes = store.of_current_sources(runs, sources_of(plugins))
@@ -124,11 +118,11 @@ def collect(
             data = collect_profile(_definition(given), catalogue, runs)
             if reference:
                 data = replace(data, contents=replace(data.contents, reference=reference))
-            views.append(view_of(replace(data, notes=[*notes, *data.notes]), dialogs))
+            views.append(view_of(replace(data, notes=[*notes, *data.notes]), cells))
     if not views:
         which = f"no runs of profile {profile_name(profile)}" if profile else "no runs"
         raise CandidError(f"There are {which} in {results}; train some first, for example `./reproduce.sh table2`.")
-    return views, dialogs
+    return views, cells
 
 
 def _require_runs(stored: Store, names: Sequence[str], option: str) -> None:
@@ -269,50 +263,43 @@ class Part:
     image: str = ""
 
 
-class Dialogs:
-    """The contents of the dialogs of all cells; lines of settings, which many cells share, are stored once."""
+def add_dialogs(table: Table, data: ProfileRuns, cells: list[dict[str, Any]]) -> dict[tuple[int, int], int]:
+    """Add a dialog for each cell of an accuracy table that has runs; return their numbers by row and column."""
+    runs: dict[tuple[str, str], list[StoredRun]] = defaultdict(list)
+    for run in data.runs:
+        runs[run.document["label"], run.document["dataset"]].append(run)
+    records, numbers = iter(table.data), {}
+    first = len(table.columns) - len(data.contents.datasets)
+    for i, line in enumerate(table.rows):
+        for j in range(first, len(table.columns)) if line.cells[first - 1].text != PUBLISHED_ROW else ():
+            record = next(records)
+            own = runs[record["label"], record["dataset"]]
+            if own:
+                numbers[i, j] = len(cells)
+                cells.append(dialog_of(record, line.cells[j].text, own, data))
+    return numbers
 
-    def __init__(self) -> None:
-        self.cells: list[dict[str, Any]] = []
-        self.settings: dict[tuple[str, str], int] = {}
 
-    def of(self, table: Table, data: ProfileRuns) -> dict[tuple[int, int], int]:
-        """Add a dialog for each cell of an accuracy table that has runs."""
-        runs: dict[tuple[str, str], list[StoredRun]] = defaultdict(list)
-        for run in data.runs:
-            runs[run.document["label"], run.document["dataset"]].append(run)
-        records, numbers = iter(table.data), {}
-        first = len(table.columns) - len(data.contents.datasets)
-        for i, line in enumerate(table.rows):
-            for j in range(first, len(table.columns)) if line.cells[first - 1].text != PUBLISHED_ROW else ():
-                record = next(records)
-                own = runs[record["label"], record["dataset"]]
-                if own:
-                    numbers[i, j] = len(self.cells)
-                    self.cells.append(self._cell(record, line.cells[j].text, own, data))
-        return numbers
-
-    def _cell(
-        self, record: Mapping[str, Any], shown: str, runs: Sequence[StoredRun], data: ProfileRuns
-    ) -> dict[str, Any]:
-        ordered = sorted((run.document for run in runs), key=lambda document: document["status"] == "done")
-        by_seed = {document["seed"]: document for document in ordered}
-        by_number, settings = record["values"] or record.get("covering_rates", {}), []
-        values = {seed: f"{value:.2f}" for seed, value in by_number.items()}
-        for source, own in values_by_source(ordered[-1]["config"], ordered[-1].get("provenance") or {}).items():
-            for _, same in itertools.groupby(own, lambda value: value.split(".")[0]):
-                settings.append(self.settings.setdefault((source, " ".join(same)), len(self.settings)))
-        return {
-            "title": f"{data.titled(record['label'])} on {data.contents.titles[record['dataset']]}",
-            "result": shown + interval(record["ci_low"], record["ci_high"]),
-            "problems": record["problems"],
-            "seeds": [
-                [seed, values.get(seed, NONE), d.get("candidates_sha256", ""), d.get("weights_sha256", "")]
-                for seed, d in sorted(by_seed.items())
-            ],
-            "settings": settings,
-            "command": command(data, [by_seed[seed] for seed in sorted(by_seed)]),
-        }
+def dialog_of(record: Mapping[str, Any], shown: str, runs: Sequence[StoredRun], data: ProfileRuns) -> dict[str, Any]:
+    """Return what a cell shows when it is clicked: its runs with their hashes, settings and the command."""
+    ordered = sorted((run.document for run in runs), key=lambda document: document["status"] == "done")
+    by_seed = {document["seed"]: document for document in ordered}
+    values = {seed: f"{value:.2f}" for seed, value in (record["values"] or record.get("covering_rates", {})).items()}
+    settings = values_by_source(ordered[-1]["config"], ordered[-1].get("provenance") or {})
+    return {
+        "title": f"{data.titled(record['label'])} on {data.contents.titles[record['dataset']]}",
+        "result": shown + interval(record["ci_low"], record["ci_high"]),
+        "problems": record["problems"],
+        "seeds": [
+            [seed, values.get(seed, NONE), d.get("candidates_sha256", ""), d.get("weights_sha256", "")]
+            for seed, d in sorted(by_seed.items())
+        ],
+        "settings": [
+            [source, [" ".join(same) for _, same in itertools.groupby(own, lambda value: value.split(".")[0])]]
+            for source, own in settings.items()
+        ],
+        "command": command(data, [by_seed[seed] for seed in sorted(by_seed)]),
+    }
 
 
 def interval(low: float, high: float) -> str:
@@ -341,18 +328,18 @@ def command(data: ProfileRuns, documents: Sequence[Mapping[str, Any]]) -> str:
     return shlex.join([*words, "--results", "elsewhere"])
 
 
-def view_of(data: ProfileRuns, dialogs: Dialogs) -> dict[str, Any]:
-    """Build the tables and figures of a profile."""
+def view_of(data: ProfileRuns, cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """Build the tables and figures of a profile; the dialogs of its tables are added to `cells`."""
     contents, frame = data.contents, data.frame
     accuracy, cost, unfinished = table2(frame, contents), cost_table(data), unfinished_table(data)
     limits = [note for note in accuracy.notes if note == data.profile.beside]  # above the table rather than below it
     accuracy = replace(accuracy, notes=tuple(note for note in accuracy.notes if note not in limits))
     limits += [QUICK] if data.profile.name == "quick" else []
-    parts = [Part("Accuracy", accuracy, dialogs.of(accuracy, data))] if accuracy.rows else []
+    parts = [Part("Accuracy", accuracy, add_dialogs(accuracy, data, cells))] if accuracy.rows else []
     variants = sorted(set(comparisons.relevant(frame, contents)["label"]) - set(frame["method"]))
     if variants:
         changed = variant_table(data, variants)
-        parts.append(Part("Changed settings", changed, dialogs.of(changed, data)))
+        parts.append(Part("Changed settings", changed, add_dialogs(changed, data, cells)))
     main = [m.name for m in contents.main_methods]
     if len(main) > 1:
         reference = contents.reference if contents.reference in main else main[0]

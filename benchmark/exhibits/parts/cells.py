@@ -206,18 +206,13 @@ def method_rows(
 def accuracy_caption(contents: Contents, accuracy: Accuracy) -> str:
     """Describe the numbers of a table; a warning about the accuracy comes first."""
     seeds = plural(len(contents.seeds), "seed")
-    return f"{warning_of(accuracy)}Test accuracy (%) {accuracy.caption}, mean ± standard deviation over {seeds}."
+    return f"{accuracy.warning}Test accuracy (%) {accuracy.caption}, mean ± standard deviation over {seeds}."
 
 
 def origin(contents: Contents) -> str:
     """Name the profile, the seeds and the device of a table."""
     seeds = ", ".join(map(str, contents.seeds))
     return f"Profile {contents.profile}, seeds {seeds}, device {contents.device}."
-
-
-def warning_of(accuracy: Accuracy) -> str:
-    """Return the warning of an accuracy with a blank after it, or an empty string."""
-    return f"{accuracy.warning} " if accuracy.warning else ""
 
 
 def test_limits(test: str, n: int, alpha: float) -> str:

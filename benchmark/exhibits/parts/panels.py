@@ -79,22 +79,15 @@ def metric_title(metric: str) -> str:
     return labels.get(metric, metric.replace("_", " ").capitalize())
 
 
-def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+def spread(positions: Sequence[float], gap: float, low: float, high: float) -> np.ndarray:
     """Move label positions apart so that neighbours are `gap` away, staying in [low, high] where they fit, in order."""
-    order = sorted(range(len(positions)), key=lambda i: positions[i])
-    # Blocks of labels that touch each other: [sum of desired starts, count]; merging them keeps each near its place.
-    blocks: list[list[float]] = []
-    for rank, i in enumerate(order):
-        blocks.append([positions[i] - rank * gap, 1.0])
-        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
-            total, count = blocks.pop()
-            blocks[-1][0] += total
-            blocks[-1][1] += count
-    highest = high - gap * (len(order) - 1)
-    starts = [max(low, min(t / c, highest)) for t, c in blocks for _ in range(int(c))]
-    placed = [0.0] * len(order)
-    for rank, i in enumerate(order):
-        placed[i] = starts[rank] + rank * gap
+    from scipy.optimize import isotonic_regression
+
+    order = np.argsort(positions, kind="stable")
+    steps = gap * np.arange(len(order))
+    starts = isotonic_regression(np.asarray(positions)[order] - steps).x  # labels that touch keep their mean
+    placed = np.empty(len(order))
+    placed[order] = np.maximum(low, np.minimum(starts, high - steps[-1])) + steps
     return placed
 
 
@@ -172,7 +165,7 @@ def _label_ends(axes: Axes, ends: Sequence[End], line_height: float, reference: 
     axes.set_ylim(low, high)
 
 
-@styled
+@styled()
 def curve_panels(
     epochs: pd.DataFrame,
     panels: Sequence[Panel],
@@ -229,7 +222,7 @@ def method_curves(
 
 
 # Accuracy against a parameter -----------------------------------------------------------------------------------------
-@styled
+@styled()
 def sensitivity(
     points: pd.DataFrame,
     parameters: Mapping[str, str],

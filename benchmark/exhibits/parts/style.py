@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import functools
 import hashlib
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 from benchmark.errors import MissingRuns
 from benchmark.files import atomic_write
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Parameters = ParamSpec("Parameters")
 
 
 @dataclass(frozen=True)
@@ -126,17 +123,13 @@ def save(figure: Figure, folder: Path, stem: str, dpi: int = 150, suffixes: Sequ
     return paths
 
 
-def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
-    """Decorate a function that draws, so that matplotlib uses the settings of `RC` inside it."""
+@contextlib.contextmanager
+def styled() -> Iterator[None]:
+    """Let matplotlib use the settings of `RC`; `@styled()` decorates a function that draws."""
+    from matplotlib import rc_context
 
-    @functools.wraps(draw)
-    def in_style(*args: Parameters.args, **options: Parameters.kwargs) -> Figure:
-        from matplotlib import rc_context
-
-        with rc_context(RC):
-            return draw(*args, **options)
-
-    return in_style
+    with rc_context(RC):
+        yield
 
 
 WIDTHS = {"column": 3.35, "page": 6.9}  # inches: one column and the whole width of a two-column page

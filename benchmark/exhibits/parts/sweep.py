@@ -30,9 +30,6 @@ class Sweep:
     def name(self) -> str:
         return f"{self.scope}.{self.key}"
 
-    def override(self, value: str) -> Override:
-        return Override(self.scope, self.key, value)
-
     def label(self, method: str, value: str) -> str:
         return f"{method} {self.name}={value}"
 
@@ -41,7 +38,7 @@ class Sweep:
         required = RequiredRuns()
         for method in self.methods:
             for value in self.values:
-                specs = selection.specs([method], extra=[self.override(value)])
+                specs = selection.specs([method], extra=[Override(self.scope, self.key, value)])
                 required.add(specs, self.label(method, value))
                 required.points += [(spec.digest, self.key, literal(value)) for spec in specs]
         return required

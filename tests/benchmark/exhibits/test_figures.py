@@ -82,11 +82,9 @@ def test_every_figure_is_written_as_png_and_pdf_without_a_date(name: str, tmp_pa
     assert png.read_bytes().startswith(b"\x89PNG") and pdf.read_bytes().startswith(b"%PDF")
     assert b"CreationDate" not in pdf.read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"{name}.pdf", f"{name}.png"]
-
-
-def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
-    first = [p.read_bytes() for p in style.save(DRAWINGS["panel"](), tmp_path / "a", "x")]
-    assert first == [p.read_bytes() for p in style.save(DRAWINGS["panel"](), tmp_path / "b", "x")]
+    if name == "panel":  # the same results give the same bytes
+        again = style.save(DRAWINGS[name](), tmp_path / "again", name)
+        assert [path.read_bytes() for path in again] == [png.read_bytes(), pdf.read_bytes()]
 
 
 def test_known_methods_differ_in_colour_and_in_marker() -> None:
@@ -95,16 +93,12 @@ def test_known_methods_differ_in_colour_and_in_marker() -> None:
     assert len({s.colour for s in styles}) == len(styles)
 
 
-def test_the_band_spans_the_seeds_and_an_unfinished_seed_ends_where_it_ends() -> None:
+def test_the_band_spans_the_seeds_that_have_a_value() -> None:
     epochs = make_epochs()
     epochs = epochs[~((epochs.seed == 2) & (epochs.epoch > 3))]
     line = panels.series(epochs, Curve("", "letter", "cel"), "test_accuracy")
     assert line["count"].tolist() == [3, 3, 3, 3, 2, 2]
     assert (line["max"] - line["min"]).tolist() == [2, 2, 2, 2, 1, 1]
-
-
-def test_nan_is_not_drawn_as_a_value() -> None:
-    epochs = make_epochs()
     epochs.loc[epochs.epoch == 2, "test_accuracy"] = math.nan
     assert 2 not in panels.series(epochs, Curve("", "letter", "cel"), "test_accuracy").index
 

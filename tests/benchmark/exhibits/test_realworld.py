@@ -65,7 +65,7 @@ def test_cells_left_open_run_when_they_are_named(
         ("not comparable", "their number is not in results/published")
     }
     known = published.numbers  # now as if somebody had filled the means in
-    monkeypatch.setattr(published, "numbers", lambda *words: known(*words).fillna({"mean": 60.0}))
+    monkeypatch.setattr(published, "numbers", lambda source: known(source).fillna({"mean": 60.0}))
     made = realworld.Realworld().make(inputs(tmp_path, options, methods=words, datasets="lost"), options)
     assert {record["verdict"] for record in made.data} <= {"agrees", "differs"}
 
