@@ -190,18 +190,10 @@ def compare_runs(
                     "group": dataset.group,
                     "n": c.n,
                     "expected": len(contents.seeds),
-                    "seeds": list(c.seeds),
-                    "reference_values": dict(a.values),
-                    "method_values": dict(b.values),
-                    "mean_difference": c.mean_difference,
-                    "ci_low": c.ci_low,
-                    "ci_high": c.ci_high,
-                    "statistic": c.t,
-                    "df": c.df,
-                    "p": c.p,
-                    "effect": c.effect,
-                    "outcome": c.outcome,
-                    "flags": list(c.flags),
+                    "seeds": c.seeds,
+                    "reference_values": a.values,
+                    "method_values": b.values,
+                    **vars(c),
                 }
             )
     add_holm(records)
@@ -263,7 +255,7 @@ class RankAnalysis:
     names: tuple[str, ...]
     datasets: tuple[str, ...]
     incomplete: tuple[str, ...]  # datasets on which a method lacks seeds
-    friedman: st.Friedman
+    friedman: Mapping[str, Any]  # of `statistics.friedman`
     reference: str
 
 

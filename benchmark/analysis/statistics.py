@@ -17,7 +17,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy  # scipy.stats takes a second to import: only what needs it pays, by SciPy's own lazy attribute
@@ -77,22 +77,16 @@ class Comparison:
     """Comparison of one method with another on one dataset, from the first one's side."""
 
     n: int  # pairs for a paired test, else the smaller number of runs
-    mean_difference: float
-    t: float  # Wilcoxon: the smaller rank sum
-    df: float
-    p: float
-    ci_low: float
-    ci_high: float
-    effect: float  # paired: d_z; unpaired: Hedges' g
-    outcome: int
-    seeds: tuple[int, ...] = ()
+    mean_difference: float = math.nan
+    ci_low: float = math.nan
+    ci_high: float = math.nan
+    statistic: float = math.nan  # t, or with Wilcoxon's test the smaller rank sum
+    df: float = math.nan
+    p: float = math.nan
+    effect: float = math.nan  # paired: d_z; unpaired: Hedges' g
+    outcome: int = MISSING  # of too few runs for a test
     flags: tuple[str, ...] = ()
-
-    @classmethod
-    def missing(cls, n: int, seeds: tuple[int, ...] = ()) -> Comparison:
-        """Return the comparison of too few runs for a test."""
-        nan = math.nan
-        return cls(n, nan, nan, nan, nan, nan, nan, nan, MISSING, seeds)
+    seeds: tuple[int, ...] = ()
 
     @property
     def freedom(self) -> float:
@@ -123,18 +117,18 @@ def paired_t(a: ArrayLike, b: ArrayLike, alpha: float = 0.05) -> Comparison:
     d = floats(a) - floats(b)
     n = int(d.size)
     if n < 2:
-        return Comparison.missing(n)
+        return Comparison(n)
     difference, spread = mean(d), sample_std(d)
     if spread <= ZERO_TOLERANCE:
         difference = 0.0 if abs(difference) <= ZERO_TOLERANCE else difference
         t, p = (math.copysign(math.inf, difference), 0.0) if difference else (0.0, 1.0)
         outcome = outcome_of(p, difference, alpha)
-        return Comparison(n, difference, t, n - 1, p, difference, difference, t, outcome, flags=("zero_variance",))
+        return Comparison(n, difference, difference, difference, t, n - 1, p, t, outcome, ("zero_variance",))
     test = scipy.stats.ttest_rel(floats(a), floats(b))
     low, high = t_interval(d, 1 - alpha)
     p = float(test.pvalue)
     outcome = outcome_of(p, difference, alpha)
-    return Comparison(n, difference, float(test.statistic), n - 1, p, low, high, difference / spread, outcome)
+    return Comparison(n, difference, low, high, float(test.statistic), n - 1, p, difference / spread, outcome)
 
 
 def common_seeds(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[int, ...]:
@@ -224,7 +218,7 @@ def compare(
         if test == "wilcoxon" and result.outcome != MISSING:
             statistic, p = wilcoxon(*pairs)
             outcome = outcome_of(p, result.mean_difference, alpha)
-            result = replace(result, t=statistic, df=math.nan, p=p, outcome=outcome)
+            result = replace(result, statistic=statistic, df=math.nan, p=p, outcome=outcome)
     else:
         x, y = (np.array([v for v in runs.values() if math.isfinite(v)]) for runs in (a, b))
         result = _unpaired(x, y, test == "student", alpha)
@@ -239,17 +233,20 @@ def compare(
 def _unpaired(x: Array, y: Array, equal_var: bool, alpha: float) -> Comparison:
     n = min(x.size, y.size)
     if n < 2:
-        return Comparison.missing(n)
+        return Comparison(n)
     summaries = (mean(x), sample_std(x), x.size, mean(y), sample_std(y), y.size)
     test = {k: v.item() for k, v in unpaired_t(*summaries, equal_var=equal_var, alpha=alpha).items()}
     difference = mean(x) - mean(y)
-    values = (n, difference, test["t"], test["df"], test["p"])
+    tested = (test["t"], test["df"], test["p"])
     if max(sample_std(x), sample_std(y)) <= ZERO_TOLERANCE:
-        return Comparison(*values, difference, difference, test["t"], test["outcome"], flags=("zero_variance",))
+        return Comparison(
+            n, difference, difference, difference, *tested, test["t"], test["outcome"], ("zero_variance",)
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # one side may have no variance
         low, high = scipy.stats.ttest_ind(x, y, equal_var=equal_var).confidence_interval(1 - alpha)
-    return Comparison(*values, float(low), float(high), hedges_g(*summaries)["hedges_g"].item(), test["outcome"])
+    effect = hedges_g(*summaries)["hedges_g"].item()
+    return Comparison(n, difference, float(low), float(high), *tested, effect, test["outcome"])
 
 
 # Many cells: win/tie/loss counts and Holm's correction ----------------------------------------------------------------
@@ -348,24 +345,12 @@ def rank_correlation(x: ArrayLike, y: ArrayLike, alpha: float = 0.05) -> tuple[f
     return rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)
 
 
-@dataclass(frozen=True)
-class Friedman:
-    """Friedman's test on scores (N datasets, k methods) with Iman and Davenport's F and Nemenyi's critical difference."""
+def friedman(scores: ArrayLike, alpha: float = 0.05) -> dict[str, Any]:
+    """Compare k methods by their ranks on N datasets, scores (N, k), the highest first; no score may be missing.
 
-    ranks: Array  # (N, k), 1 = best
-    average_ranks: Array  # (k,)
-    chi2: float
-    p_chi2: float
-    chi2_tie_corrected: float  # nan when all is tied
-    p_tie_corrected: float
-    iman_davenport: float
-    p_iman_davenport: float
-    q: float
-    critical_difference: float
-
-
-def friedman(scores: ArrayLike, alpha: float = 0.05) -> Friedman:
-    """Compare k methods on N datasets by their ranks, the highest score first; no score may be missing."""
+    Returns Friedman's statistic with and without the correction for ties (nan when all is tied), Iman and Davenport's F,
+    Nemenyi's q and critical difference, the ranks (N, k) and their averages (k,).
+    """
     x = floats(scores)
     n, k = x.shape
     ranks = scipy.stats.rankdata(-x, axis=1)
@@ -381,18 +366,18 @@ def friedman(scores: ArrayLike, alpha: float = 0.05) -> Friedman:
         p_f = float(scipy.stats.f.sf(f, k - 1, (k - 1) * (n - 1))) if n > 1 else math.nan
     else:
         f, p_f = math.inf, 0.0
-    return Friedman(
-        ranks=ranks,
-        average_ranks=average,
-        chi2=chi2,
-        p_chi2=float(scipy.stats.chi2.sf(chi2, k - 1)),
-        chi2_tie_corrected=corrected,
-        p_tie_corrected=float(scipy.stats.chi2.sf(corrected, k - 1)),
-        iman_davenport=f,
-        p_iman_davenport=p_f,
-        q=nemenyi_q(k, alpha),
-        critical_difference=nemenyi_q(k, alpha) * _rank_error(k, n),
-    )
+    return {
+        "ranks": ranks,
+        "average_ranks": average,
+        "chi2": chi2,
+        "p_chi2": float(scipy.stats.chi2.sf(chi2, k - 1)),
+        "chi2_tie_corrected": corrected,
+        "p_tie_corrected": float(scipy.stats.chi2.sf(corrected, k - 1)),
+        "iman_davenport": f,
+        "p_iman_davenport": p_f,
+        "q": nemenyi_q(k, alpha),
+        "critical_difference": nemenyi_q(k, alpha) * _rank_error(k, n),
+    }
 
 
 def _rank_error(k: int, n: int) -> float:

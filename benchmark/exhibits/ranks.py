@@ -52,7 +52,7 @@ def critical_difference(ranks: RankAnalysis) -> Figure:
             f"Ranks need at least {LEAST_DATASETS} datasets on which all methods have all seeds; "
             f"this is so on {len(ranks.datasets)}{missing}."
         )
-    average, difference = ranks.friedman.average_ranks, ranks.friedman.critical_difference
+    average, difference = ranks.friedman["average_ranks"], ranks.friedman["critical_difference"]
     order = average.argsort(kind="stable")
     figure, grid = canvas(1, 1, 8.0, 1.4 + 0.24 * len(order))
     axes = grid[0, 0]
@@ -68,9 +68,9 @@ def critical_difference(ranks: RankAnalysis) -> Figure:
     axes.set_xlabel("Average rank (1 = best)")
     note = (
         f"Over {len(ranks.datasets)} datasets. Bars as long as Nemenyi's critical difference, {difference:.2f} at α = "
+        f"{ALPHA:g}: methods whose bars overlap do not differ significantly. Friedman p = "
+        f"{ranks.friedman['p_tie_corrected']:.2g}. Adding or removing methods can change which differences are significant."
     )
-    note += f"{ALPHA:g}: methods whose bars overlap do not differ significantly. Friedman p = "
-    note += f"{ranks.friedman.p_tie_corrected:.2g}. Adding or removing methods can change which differences are significant."
     if ranks.incomplete:
         note += f" Left out as incomplete: {', '.join(ranks.incomplete)}."
     footnote(figure, note)

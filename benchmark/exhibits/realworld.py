@@ -199,16 +199,9 @@ def record(one: Agreement) -> dict[str, Any]:
     return {
         **{key: one.number[key] for key in keys},
         **{f"published_{key}": one.number[key] for key in ("mean", "std", "values")},
-        "mean": one.mean,
-        "std": one.std,
-        "values": one.values,
+        **{key: getattr(one, key) for key in ("mean", "std", "values")},
         "planned": one.expected,
-        "difference": one.difference,
-        "low": one.low,
-        "high": one.high,
-        "how": one.how,
-        "verdict": one.verdict,
-        "why": one.why,
+        **{key: getattr(one, key) for key in ("difference", "low", "high", "how", "verdict", "why")},
     }
 
 

@@ -108,8 +108,8 @@ def average_ranks(runs: pd.DataFrame, contents: Contents) -> tuple[dict[str, str
     if len(analysis.datasets) < 2:
         return {}, []
     test = analysis.friedman
-    ranks = {name: f"{rank:.2f}" for name, rank in zip(analysis.names, test.average_ranks, strict=True)}
+    ranks = {name: f"{rank:.2f}" for name, rank in zip(analysis.names, test["average_ranks"], strict=True)}
     return ranks, [
-        f"Rank: average over {len(analysis.datasets)} columns; Friedman p = {test.p_iman_davenport:.2g}; critical difference "
-        f"{test.critical_difference:.2f} (Nemenyi, α = 0.05). Columns of one dataset under two models are not independent."
+        f"Rank: average over {len(analysis.datasets)} columns; Friedman p = {test['p_iman_davenport']:.2g}; critical difference "
+        f"{test['critical_difference']:.2f} (Nemenyi, α = 0.05). Columns of one dataset under two models are not independent."
     ]

@@ -368,7 +368,7 @@ def ranks(frame: pd.DataFrame, contents: Contents) -> Part:
         figure = critical_difference(analysis)
     except MissingRuns as error:
         return Part("Average ranks", caption=str(error))
-    image, average = io.BytesIO(), analysis.friedman.average_ranks
+    image, average = io.BytesIO(), analysis.friedman["average_ranks"]
     with rc_context({"svg.hashsalt": "candid"}):  # the same figure gives the same bytes
         figure.savefig(image, format="svg", transparent=True, metadata={"Date": None})
     text = ", ".join(f"{analysis.titles[i]} {average[i]:.2f}" for i in average.argsort(kind="stable"))

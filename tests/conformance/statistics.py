@@ -35,7 +35,7 @@ def paired_ttest_outcome(params: dict, inputs: dict, variant: str) -> dict:
     c = st.paired_t(x["a"], x["b"], params["alpha"])
     return {
         "mean_difference": c.mean_difference,
-        "t": c.t,
+        "t": c.statistic,
         "df": c.df,
         "p": c.p,
         "ci_low": c.ci_low,
@@ -51,7 +51,7 @@ def paired_ttest_by_seed(params: dict, inputs: dict, variant: str) -> dict:
     assert params["min_pairs"] == 2
     c = st.compare(a, b, "paired", params["alpha"])
     seeds = np.array(c.seeds, dtype=np.int64)
-    return {"n_common": c.n, "common_seeds": seeds, "t": c.t, "p": c.p, "outcome": c.outcome}
+    return {"n_common": c.n, "common_seeds": seeds, "t": c.statistic, "p": c.p, "outcome": c.outcome}
 
 
 def unpaired_from_summary_outcome(params: dict, inputs: dict, variant: str) -> dict:
@@ -72,7 +72,7 @@ def holm(params: dict, inputs: dict, variant: str) -> dict:
 
 def friedman_nemenyi(params: dict, inputs: dict, variant: str) -> dict:
     assert params["higher_is_better"]
-    return vars(st.friedman(_numpy(inputs)["scores"], params["alpha"]))
+    return st.friedman(_numpy(inputs)["scores"], params["alpha"])
 
 
 def nemenyi_q(params: dict, inputs: dict, variant: str) -> dict:

@@ -126,7 +126,7 @@ def test_the_tie_corrected_statistic_is_scipys(scores: list[list[float]]) -> Non
     assume(any(len(set(row)) > 1 for row in scores))
     want = stats.friedmanchisquare(*x.T)
     f = st.friedman(x)
-    assert f.chi2_tie_corrected == pytest.approx(float(want.statistic), rel=1e-9, abs=1e-9)
+    assert f["chi2_tie_corrected"] == pytest.approx(float(want.statistic), rel=1e-9, abs=1e-9)
 
 
 def test_spearmans_rho_of_a_worked_example_and_its_interval() -> None:

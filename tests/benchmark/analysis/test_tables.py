@@ -291,7 +291,7 @@ def test_table_1_names_the_annotator_and_passes_on_the_doubts_about_it() -> None
 def test_ranks_use_complete_data_sets_only_and_name_the_dropped() -> None:
     ranks = rank_analysis(spoil(make_runs(), "dirk", "cub200", 2, "failed"), plan())
     assert ranks.datasets == ("cifar100",) and ranks.incomplete == ("cub200",)
-    assert ranks.friedman.average_ranks.tolist() == [1, 2, 3]
+    assert ranks.friedman["average_ranks"].tolist() == [1, 2, 3]
     with pytest.raises(MissingRuns, match="cub200"):
         rank_analysis(make_runs().iloc[:0], plan())
 
