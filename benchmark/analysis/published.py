@@ -58,17 +58,6 @@ def comparison_numbers(profile: str) -> dict[tuple[str, str], tuple[float, float
     return {(number["ours"], number["dataset"]): (number["mean"], number["std"], number["n"]) for number in rows}
 
 
-def ablation() -> dict[tuple[str, str], tuple[float, float]]:
-    """Return (row as printed, dataset or "AVERAGE") -> mean, std."""
-    return {(r["row"], r["dataset"]): (r["mean"], r["std"]) for r in load("table4").to_dict("records")}
-
-
-def win_tie_loss() -> dict[tuple[str, str], tuple[int, int, int]]:
-    """Return (group or "Total", method as printed or "Total") -> wins, ties, losses."""
-    records = load("table3").to_dict("records")
-    return {(r["group"], r["method"]): (r["win"], r["tie"], r["loss"]) for r in records}
-
-
 def of_profile(profile: str) -> list[dict[str, Any]]:
     """Return the numbers that a profile regenerates, in the order of their files."""
     frames = [numbers(source) for source in SOURCES]

@@ -204,7 +204,8 @@ def table3_from_paper() -> Table:
     records = published_records()
     methods = list(dict.fromkeys(r["method"] for r in records))
     groups, raw, holm, _ = count_outcomes(records, {r["dataset"]: r["group"] for r in records})
-    printed = published.win_tie_loss()
+    published_rows = published.load("table3").to_dict("records")
+    printed = {(r["group"], r["method"]): (r["win"], r["tie"], r["loss"]) for r in published_rows}
     rows: list[Row] = []
     notes: list[str] = []
     for g, group in enumerate(groups):

@@ -63,7 +63,8 @@ def table4(
     grid = cells.grid_of(runs, contents, labels, labels, accuracy)
     by_label = {label: [grid.cells[label, d.name] for d in contents.datasets] for label in labels}
     averages = {k: mean([c.mean for c in line]) for k, line in by_label.items() if all(c.complete for c in line)}
-    paper = published.ablation() if contents.profile == "paper" else {}
+    published_rows = published.load("table4").to_dict("records") if contents.profile == "paper" else []
+    paper = {(r["row"], r["dataset"]): (r["mean"], r["std"]) for r in published_rows}
     places = cells.ranks_of(averages)
 
     def printed(title: str, dataset: DatasetInfo) -> tuple[float, float] | None:

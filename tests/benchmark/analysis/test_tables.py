@@ -260,31 +260,20 @@ def test_the_ablation_averages_over_complete_lines_only() -> None:
     assert not table.complete
 
 
-def test_table_1_says_how_to_get_a_missing_data_set_and_where_the_paper_slips() -> None:
-    fgvc = DatasetInfo("fgvc100", "FGVC100", "Fine-Grained")
+def test_table_1_says_how_to_get_missing_data_where_the_paper_slips_and_what_is_doubtful() -> None:
     measured: list[dict[str, Any]] = [
-        {"dataset": "fgvc100", "train": 6667, "test": 3333, "size": 224, "classes": 100, "rate": 0.1, "avg_cls": 9.2, "ambiguity": 0.5, "singletons": 0.02},
+        {"dataset": "fgvc100", "train": 6667, "test": 3333, "size": 224, "classes": 100, "rate": 0.1, "avg_cls": 9.2, "ambiguity": 0.5,
+         "singletons": 0.02, "train_accuracy": 0.007, "test_accuracy": 0.005, "annotator": "0.7 % right in training",
+         "doubts": ["it is near chance."]},
         {"dataset": "cub200", "missing": "run fetch cub200"},
     ]  # fmt: skip
-    table = table1(measured, [fgvc, DATASETS[1]])
+    table = table1(measured, [DatasetInfo("fgvc100", "FGVC100", "Fine-Grained"), DATASETS[1]])
     text = to_text(table)
-    assert "6667 (6776)" in text and "9.20 (9.09)" in text and "CUB200 has no numbers: run fetch cub200" in text
-    assert not table.complete
-
-
-def test_table_1_names_the_annotator_and_passes_on_the_doubts_about_it() -> None:
-    numbers: dict[str, Any] = {"train": 5994, "test": 5794, "size": 224, "classes": 200, "rate": 0.1, "avg_cls": 6.8}
-    quality = {
-        "train_accuracy": 0.007,
-        "test_accuracy": 0.005,
-        "annotator": "0.7 % right in training",
-        "doubts": ["it is near chance."],
-    }
-    table = table1([{"dataset": "cub200", **numbers, **quality}], [DATASETS[1]])
-    assert table.notes[-2:] == ("CUB200: annotator 0.7 % right in training.", "Warning (!): CUB200: it is near chance.")
-    assert table.data[0]["annotator_train_accuracy"] == 0.007
-    assert table.data[0]["warnings"] == "it is near chance."
-    assert "6.80 (6.76) (!)" in to_text(table) and "0.7/0.5 %" in to_text(table)
+    assert "6667 (6776)" in text and "9.20 (9.09) (!)" in text and "0.7/0.5 %" in text
+    assert "FGVC100: annotator 0.7 % right in training." in table.notes
+    assert "Warning (!): FGVC100: it is near chance." in table.notes
+    assert table.data[0]["annotator_train_accuracy"] == 0.007 and table.data[0]["warnings"] == "it is near chance."
+    assert "CUB200 has no numbers: run fetch cub200" in text and not table.complete
 
 
 # ranks --------------------------------------------------------------------------------------------------------------
@@ -331,12 +320,6 @@ def test_text_lines_are_aligned() -> None:
     assert "*75." in text and "\x1b[1m75." in to_text(table2(make_runs(), plan()), colour=True)
 
 
-def test_markdown_rows_have_equally_many_cells() -> None:
-    for table in every_table():
-        lines = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
-        assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {len(table.columns) + 1}
-
-
 def test_json_and_csv_keep_full_precision_and_every_seed() -> None:
     table = table2(make_runs(), plan())
     record = json.loads(to_json(table))["data"][0]
@@ -353,7 +336,7 @@ def test_json_and_csv_keep_full_precision_and_every_seed() -> None:
 
 
 def check_latex(text: str) -> None:
-    """Balanced braces and environments, the right number of cells, only ASCII, and no command beyond a known few."""
+    """Balanced braces, the right number of cells, only ASCII, and no command beyond a known few."""
     assert text.isascii()
     comment, text = text.split("\n", 1)
     assert comment.startswith("% ") and "booktabs" in comment
@@ -364,13 +347,6 @@ def check_latex(text: str) -> None:
         depth += (c == "{") - (c == "}")
         assert depth >= 0
     assert depth == 0 and bare.count("$") % 2 == 0 and "%" not in bare and "#" not in bare
-    stack = []
-    for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", text):
-        if kind == "begin":
-            stack.append(name)
-        else:
-            assert stack.pop() == name
-    assert not stack
     body = re.search(r"\\begin\{tabular\}\{(\w+)\}(.*)\\end\{tabular\}", bare, re.DOTALL)
     assert body is not None
     for line in body[2].splitlines():
@@ -384,8 +360,10 @@ def check_latex(text: str) -> None:
     }  # fmt: skip
 
 
-def test_latex_is_well_formed() -> None:
+def test_markdown_and_latex_are_well_formed() -> None:
     for table in every_table():
+        lines = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
+        assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {len(table.columns) + 1}
         check_latex(to_latex(table, "tab:x"))
 
 
@@ -489,10 +467,6 @@ def test_the_intervals_of_a_pair_are_those_of_scipy() -> None:
     differences = (wide["cel"] - wide[record["other"]]).to_numpy()  # (seeds, datasets)
     interval = stats.ttest_1samp(differences.mean(axis=1), 0).confidence_interval(0.95)
     assert (record["ci_low"], record["ci_high"]) == pytest.approx((interval.low, interval.high))
-    drawn = stats.bootstrap(
-        tuple(differences.T), lambda a, b, axis: (a.mean(axis) + b.mean(axis)) / 2, method="percentile", rng=0
-    ).confidence_interval
-    assert (record["bootstrap_low"], record["bootstrap_high"]) == pytest.approx((drawn.low, drawn.high), abs=0.1)
     assert record["mean_difference"] == pytest.approx(differences.mean())
     assert record["p_better"] == pytest.approx((differences > 0).mean())
 

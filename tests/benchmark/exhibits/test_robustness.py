@@ -64,24 +64,12 @@ def test_own_data_whose_sets_are_made_have_curves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [["noise"], list(AXES)])
 def test_the_legend_of_all_methods_fits_and_no_two_lines_look_alike(names: list[str]) -> None:
-    profile = load_profile("quick")
-    methods = {name: discover().get(name).title for name in profile.with_extensions}
-    rows = [
-        {
-            "parameter": axis,
-            "value": value,
-            "method": method,
-            "dataset": "fashion",
-            "seed": seed,
-            "accuracy": 50.0 + seed,
-        }
-        for axis in names
-        for value in AXES[axis].values
-        for method in methods
-        for seed in (0, 2)
-    ]
+    methods = {name: discover().get(name).title for name in load_profile("quick").with_extensions}
+    keys = [(axis, v, m, seed) for axis in names for v in AXES[axis].values for m in methods for seed in (0, 2)]
+    points = pd.DataFrame(keys, columns=["parameter", "value", "method", "seed"])
+    points = points.assign(dataset="fashion", accuracy=50.0 + points["seed"])
     titles = {name: AXES[name].title for name in names}
-    figure = sensitivity(pd.DataFrame(rows), titles, {"fashion": "Fashion"}, methods, {})
+    figure = sensitivity(points, titles, {"fashion": "Fashion"}, methods, {})
     line = next(line for line in figure.axes[0].lines if line.get_label() == "CEL")
     assert np.asarray(line.get_ydata()).tolist() == [51.0] * 4 and len(figure.axes[0].collections) == len(methods)
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [f"{v:g}" for v in AXES[names[0]].values]

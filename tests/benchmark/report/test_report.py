@@ -82,9 +82,14 @@ def store(tmp_path: Path) -> Path:
 def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole paper profile, controls and references too, with a few runs that did not end well."""
     folder = tmp_path_factory.mktemp("paper")
-    write_store(folder, edit=spoil)
-    write_store(folder, methods=("proden-2v", "dirk-plain", "average", "supervised"))
+    write_store(folder, edit=spoil, epochs=50)
+    write_store(folder, methods=("proden-2v", "dirk-plain", "average", "supervised"), epochs=50)
     return folder
+
+
+@pytest.fixture(scope="module")
+def page(paper: Path) -> Page:
+    return report(paper)
 
 
 # content ------------------------------------------------------------------------------------------------------------
@@ -102,19 +107,18 @@ def test_a_real_run_is_on_the_page_with_its_hashes_and_settings(tiny_benchmark: 
     assert chart["metrics"][0] == "Test accuracy (%)" and len(chart["series"][0][3]) == 3
 
 
-def test_the_accuracy_table_is_the_one_that_table2_prints(paper: Path, tmp_path: Path) -> None:
+def test_the_accuracy_table_is_the_one_that_table2_prints(paper: Path, page: Page, tmp_path: Path) -> None:
     out = tmp_path / "t.json"
     words = ["--profile", "paper", "--results", str(paper), "--methods", "all", "--out", str(out)]
     assert main(["table2", "--no-run", *words]) == 3
     printed = json.loads(out.read_text())
-    shown = report(paper).rows["Accuracy"]
+    shown = page.rows["Accuracy"]
     assert shown[0] == printed["columns"]
     rows = [[cell["text"] for cell in row] for row in printed["rows"]]
     assert shown[1:] == [row for row in rows if set(row[2:]) != {"–"}]  # extensions, which have no runs here
 
 
-def test_a_cell_that_lacks_seeds_says_so_and_its_run_is_listed_with_the_reason(paper: Path) -> None:
-    page = report(paper)
+def test_a_cell_that_lacks_seeds_says_so_and_its_run_is_listed_with_the_reason(page: Page) -> None:
     (row,) = [row for row in page.rows["Accuracy"] if row[1] == "IDGP"]
     assert row[-1].endswith("(2/3)")
     cell = page.dialog("IDGP on CUB200")
@@ -123,8 +127,7 @@ def test_a_cell_that_lacks_seeds_says_so_and_its_run_is_listed_with_the_reason(p
     assert listed[1:4] == ["cub200", "2", "diverged"] and "step 20412" in listed[5]
 
 
-def test_comparison_ranks_and_cost_are_there(paper: Path, tmp_path: Path) -> None:
-    page = report(paper)
+def test_comparison_ranks_and_cost_are_there(page: Page, tmp_path: Path) -> None:
     assert {"Total", "Total, Holm"} <= {row[0] for row in page.rows["Win/tie/loss"]}
     assert page.rows["Cost"][1][0] == "CEL" and re.match(r"\d+\.\d\d s, 5,000 MB", page.rows["Cost"][1][1])
     assert "at least 5 datasets" in page.text and "img" not in {tag for tag, _ in page.tags}
@@ -241,8 +244,7 @@ def test_nothing_from_a_hostile_results_folder_becomes_markup(store: Path) -> No
     assert any(shown in cell["title"] for cell in page.data["cells"])
 
 
-def test_the_page_allows_its_own_script_and_style_and_loads_nothing(paper: Path) -> None:
-    page = report(paper)
+def test_the_page_allows_its_own_script_and_style_and_loads_nothing(page: Page) -> None:
     policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy") or ""
     nonces = {a["nonce"] for tag, a in page.tags if tag in ("script", "style") and a.get("type") is None}
     assert policy.startswith("default-src 'none'") and "unsafe" not in policy
@@ -311,7 +313,7 @@ def test_the_page_works_in_a_browser(paper: Path, browser: chromium.Browser) -> 
     browser.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     wait(browser, "!document.querySelector('.readout').hidden")
     assert re.match(
-        r"epoch 2\d\d\n[\d.]+ +\([\d.]+–[\d.]+\)", browser.run("document.querySelector('.readout').textContent")
+        r"epoch 2\d\n[\d.]+ +\([\d.]+–[\d.]+\)", browser.run("document.querySelector('.readout').textContent")
     )
     first = set(browser.run(TITLES))
     assert {"CEL", "Average", "Supervised"} < first and len(first) in (7, 8)
