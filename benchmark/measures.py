@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 BINS = 15  # of equal width, for the calibration error
 
@@ -22,8 +19,7 @@ MEASURES = {  # name in frames and files, in metrics.jsonl with `test_` before i
 
 def measures(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Return every measure of rows (N, C) with true labels (N,); classes without rows do not count, NaN without any row."""
-    import numpy as np
-    from scipy.special import log_softmax
+    from scipy.special import log_softmax  # which runs that record no measures do without
 
     if not len(labels):
         return dict.fromkeys(MEASURES, float("nan"))
@@ -47,8 +43,6 @@ def measures(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
     """Return Σ_b |b|/N · |mean confidence − accuracy| over bins ((b − 1)/B, b/B]."""
-    import numpy as np
-
     place = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
     gap = np.bincount(place, weights=confidence - right, minlength=BINS)
     return float(np.abs(gap).sum() / len(right))

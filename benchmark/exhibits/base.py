@@ -131,17 +131,11 @@ class Inputs:
 
     @functools.cached_property
     def points(self) -> pandas.DataFrame:
-        """Return finished runs as points of a sensitivity plot: parameter, value, method, dataset, seed, accuracy."""
+        """Return finished runs as points of a sensitivity plot, with the columns `parameter` and `value`."""
         import pandas
 
-        done = self.runs[self.runs["status"] == "done"].set_index("config_digest")
-        columns = ["method", "dataset", "seed", "accuracy"]
-        rows = [
-            {"parameter": key, "value": value, **done.loc[digest, columns].to_dict()}
-            for digest, key, value in self.required.points
-            if digest in done.index
-        ]
-        return pandas.DataFrame(rows, columns=["parameter", "value", *columns])
+        points = pandas.DataFrame(self.required.points, columns=["config_digest", "parameter", "value"])
+        return points.merge(self.runs[self.runs["status"] == "done"], on="config_digest")
 
     @property
     def datasets(self) -> dict[str, str]:

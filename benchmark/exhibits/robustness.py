@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmark.errors import UsageError
@@ -21,20 +19,14 @@ USUAL = ("cel", "proden", "pico", "alim", "fredis", "solar")
 BOUNDS = {"average": " (floor)", "supervised": " (ceiling)"}  # always drawn
 
 
-@dataclass(frozen=True)
-class Axis:
-    """How a setting of [data] is varied, even if `--set` names it, and the settings that go with it."""
-
-    title: str
-    values: tuple[float, ...]
-    always: Mapping[str, str]
-
-
-AXES = {
-    "noise": Axis("Sets without the true label, share η", (0, 0.1, 0.2, 0.3), {}),
-    "rate": Axis("Rate q of wrong labels, uniform sets", (0.1, 0.3, 0.5, 0.7), {"generator": "uniform", "target_size": "0"}),
-    "imbalance": Axis("Largest over smallest class", (1, 10, 30, 100), {}),
-}  # fmt: skip
+# Settings of [data] that are varied, even if `--set` names them.
+VALUES = {"noise": (0, 0.1, 0.2, 0.3), "rate": (0.1, 0.3, 0.5, 0.7), "imbalance": (1, 10, 30, 100)}
+TITLES = {
+    "noise": "Sets without the true label, share η",
+    "rate": "Rate q of wrong labels, uniform sets",
+    "imbalance": "Largest over smallest class",
+}
+ALWAYS = {"rate": {"generator": "uniform", "target_size": "0"}}  # settings that go with a varied one
 
 
 class Robustness(Exhibit):
@@ -48,21 +40,18 @@ class Robustness(Exhibit):
             usual = selection.specs(BOUNDS, [dataset])[0].data
             if usual.generator == "own":
                 raise UsageError(f"{dataset} has its own candidate sets; these curves need generated ones.")
-            for name, axis in AXES.items():
-                for value in axis.values:
-                    extra = changes(name, value, usual)
-                    required.add_point(
-                        selection.specs(methods_of(selection), [dataset], extra=extra), name, float(value)
-                    )
+            for name, values in VALUES.items():
+                for value in values:
+                    specs = selection.specs(methods_of(selection), [dataset], extra=changes(name, value, usual))
+                    required.add_point(specs, name, float(value))
         return required
 
     def make(self, inputs: Inputs, options: NoFlags) -> Figure:
         from benchmark.exhibits.parts.panels import sensitivity
 
-        titles = {name: axis.title for name, axis in AXES.items()}
         entry = inputs.selection.entry
         methods = {name: entry(name).title + BOUNDS.get(name, "") for name in methods_of(inputs.selection)}
-        return inputs.with_status(sensitivity(inputs.points, titles, inputs.datasets, methods, {}))
+        return inputs.with_status(sensitivity(inputs.points, TITLES, inputs.datasets, methods, {}))
 
 
 def methods_of(selection: Selection) -> list[str]:
@@ -75,7 +64,7 @@ def changes(name: str, value: float, usual: Data) -> list[Override]:
     """Return the settings of this point; none where it is the usual setting."""
     from benchmark.config.resolution import Override
 
-    words = dict(AXES[name].always)
+    words = dict(ALWAYS.get(name, {}))
     if words or value != getattr(usual, name):
         words[name] = str(value)
     return [Override("data", key, text) for key, text in words.items()]

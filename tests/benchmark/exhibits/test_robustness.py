@@ -14,7 +14,7 @@ from benchmark.config.selection import select
 from benchmark.errors import UsageError
 from benchmark.exhibits.base import NoFlags
 from benchmark.exhibits.parts.panels import sensitivity
-from benchmark.exhibits.robustness import AXES, BOUNDS, USUAL, Robustness
+from benchmark.exhibits.robustness import ALWAYS, BOUNDS, TITLES, USUAL, VALUES, Robustness
 from methods.registry import discover
 
 EXHIBIT = Robustness()
@@ -25,7 +25,7 @@ def test_the_usual_point_is_trained_once_for_all_axes() -> None:
     need = EXHIBIT.required_runs(selection, NoFlags())
     (base,) = {spec.digest for spec in selection.specs(["alim"], ["fashion"])}
     assert {name for digest, name, _ in need.points if digest == base} == {"noise", "imbalance"}
-    settings = 1 + sum(len(axis.values) - (not axis.always) for axis in AXES.values())
+    settings = 1 + sum(len(values) - (name not in ALWAYS) for name, values in VALUES.items())
     assert len({spec.digest for spec in need.specs}) == settings * len({*USUAL, *BOUNDS})
     worst = {(spec.data.noise, spec.data.imbalance) for spec in need.specs if spec.data.generator == "instance"}
     assert {(0.3, 1.0), (0.0, 100.0)} <= worst
@@ -39,7 +39,7 @@ def test_an_axis_has_its_own_values_whatever_is_set_and_the_other_axes_keep_what
     need = EXHIBIT.required_runs(select("quick", methods="alim", seeds="0", settings=(setting,)), NoFlags())
     by_digest = {spec.digest: spec.data for spec in need.specs}
     along = {(value, getattr(by_digest[digest], name)) for digest, axis, value in need.points if axis == name}
-    assert along == {(value, value) for value in AXES[name].values}
+    assert along == {(value, value) for value in VALUES[name]}
     aside = {getattr(by_digest[digest], name) for digest, axis, _ in need.points if axis != name}
     assert aside == {float(setting.partition("=")[2])}
 
@@ -62,17 +62,17 @@ def test_own_data_whose_sets_are_made_have_curves(tmp_path: Path) -> None:
     assert {spec.data.noise for spec in EXHIBIT.required_runs(own, NoFlags()).specs} == {0, 0.1, 0.2, 0.3}
 
 
-@pytest.mark.parametrize("names", [["noise"], list(AXES)])
+@pytest.mark.parametrize("names", [["noise"], list(VALUES)])
 def test_the_legend_of_all_methods_fits_and_no_two_lines_look_alike(names: list[str]) -> None:
     methods = {name: discover().get(name).title for name in load_profile("quick").with_extensions}
-    keys = [(axis, v, m, seed) for axis in names for v in AXES[axis].values for m in methods for seed in (0, 2)]
+    keys = [(axis, v, m, seed) for axis in names for v in VALUES[axis] for m in methods for seed in (0, 2)]
     points = pd.DataFrame(keys, columns=["parameter", "value", "method", "seed"])
     points = points.assign(dataset="fashion", accuracy=50.0 + points["seed"])
-    titles = {name: AXES[name].title for name in names}
+    titles = {name: TITLES[name] for name in names}
     figure = sensitivity(points, titles, {"fashion": "Fashion"}, methods, {})
     line = next(line for line in figure.axes[0].lines if line.get_label() == "CEL")
     assert np.asarray(line.get_ydata()).tolist() == [51.0] * 4 and len(figure.axes[0].collections) == len(methods)
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [f"{v:g}" for v in AXES[names[0]].values]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [f"{v:g}" for v in VALUES[names[0]]]
     FigureCanvasAgg(figure).draw()
     (legend,) = figure.legends
     box, plot = legend.get_window_extent(), figure.axes[0].get_window_extent()
