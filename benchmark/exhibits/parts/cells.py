@@ -71,15 +71,14 @@ def ranks_of(means: Mapping[str, float]) -> dict[str, int]:
 
 def published_text(cell: Measured, mean: float, std: float) -> tuple[str, dict[str, Any]]:
     """Return the published number with our difference, marked where it is outside our 95 % t interval."""
-    fields: dict[str, Any] = {"published_mean": mean, "published_std": std}
-    text = f"{mean:.2f}" if math.isnan(std) else spread(mean, std)
-    if not cell.n:
-        return text, {**fields, "difference": math.nan, "published_outside": None}
     low, high = cell.interval
     outside = None if math.isnan(low) else not low <= mean <= high
-    mark = OUTSIDE_MARK if outside else ""
     difference = cell.mean - mean
-    return f"{text} ({signed(difference)}{mark})", {**fields, "difference": difference, "published_outside": outside}
+    text = f"{mean:.2f}" if math.isnan(std) else spread(mean, std)
+    if cell.n:
+        text += f" ({signed(difference)}{OUTSIDE_MARK if outside else ''})"
+    fields = {"published_mean": mean, "published_std": std, "difference": difference, "published_outside": outside}
+    return text, fields
 
 
 @dataclass(frozen=True)

@@ -96,11 +96,11 @@ def test_every_number_gets_a_verdict_and_incomplete_is_not_complete(tmp_path: Pa
     assert labels == ["P20  PRODEN, Lost"]
 
 
-def test_what_was_odd_about_the_data_and_what_was_overridden_stand_below(tmp_path: Path) -> None:
+def test_what_was_odd_about_the_data_what_was_overridden_and_what_no_source_prints_stand_below(tmp_path: Path) -> None:
     def edit(document: dict[str, Any]) -> None:
         document["data_notes"] = ["lost.mat has other features than the known copy"]
 
-    chosen = {"datasets": "lost", "settings": ("train.lr=0.5",)}
+    chosen = {"datasets": "lost", "methods": "proden,crosel", "settings": ("train.lr=0.5",)}
     write_store(
         tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=3, edit=edit,
         overrides=[Override("train", "lr", "0.5")],
@@ -108,12 +108,6 @@ def test_what_was_odd_about_the_data_and_what_was_overridden_stand_below(tmp_pat
     notes = realworld.Realworld().make(inputs(tmp_path, P20, **chosen), P20).notes
     assert notes[-2] == "lost: lost.mat has other features than the known copy."
     assert notes[-1] == "Overridden on the command line: train.lr=0.5."
-
-
-def test_named_methods_without_a_published_number_are_named(tmp_path: Path) -> None:
-    write_store(tmp_path, profile="realworld-p20", datasets=["lost"], seeds=range(5), epochs=2)
-    chosen = {"datasets": "lost", "methods": "proden,crosel"}
-    notes = realworld.Realworld().make(inputs(tmp_path, P20, **chosen), P20).notes
     assert any("crosel" in note and "proden" not in note for note in notes)
 
 
