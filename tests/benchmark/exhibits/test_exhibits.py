@@ -97,9 +97,14 @@ def test_one_file_more_is_on_the_command_line_in_all_and_in_estimate(tree: Path,
     assert (tmp_path / "results" / "tables" / "tiny" / "count-things.md").is_file()
 
 
-def test_every_exhibit_has_a_name_of_its_own() -> None:
+def test_every_exhibit_has_a_name_of_its_own_and_reads_its_flags_without_pandas() -> None:
     names = [exhibit.name for exhibit in all_exhibits()]
     assert len(set(names)) == len(names) and {"table1", "fig6", "curves", "ranks", "selection"} <= set(names)
+    code = (
+        "import sys; from benchmark.cli.main import main; main(['table2', '--help']);"
+        "sys.exit(bool({'numpy', 'pandas', 'matplotlib', 'scipy', 'torch'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def many(text: str) -> int:

@@ -21,6 +21,7 @@ from benchmark.cli.main import main
 from benchmark.config.resolution import Override
 from benchmark.errors import CandidError
 from benchmark.report.page import POINTS, band, collect, write_report
+from benchmark.store import Store
 from tests.conftest import ROOT, TinyBenchmark, command_of
 from tests.support import chromium
 from tests.support.fake_store import spoil, write_store
@@ -209,6 +210,13 @@ def test_bad_input_is_one_sentence(tmp_path: Path, store: Path) -> None:
     (store / "file").write_text("")
     with pytest.raises(CandidError, match="cannot be written"):
         write_report(store, store / "file" / "report.html")
+
+
+def test_results_of_another_schema_are_left_out(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    future: dict[str, Any] = {"profile": "quick", "methods": ["cc"], "datasets": ["fashion"], "seeds": [0], "epochs": 4}
+    runs = len(Store(store).runs)
+    write_store(store, **future, edit=lambda document: document.update(schema=99))
+    assert len(Store(store).runs) == runs and "schema" in capfd.readouterr().err
 
 
 HOSTILE = "</script><script>window.broken=1</script><img src=x onerror='window.broken=1'>\"'`{{ nonce }}&lt;\u2028"
