@@ -1,4 +1,4 @@
-"""Optimisers and learning-rate schedules by name, as frozen descriptions: adding one is one entry. Needs no torch."""
+"""Optimisers and learning-rate schedules by name: adding one is one entry. Needs no torch."""
 
 from __future__ import annotations
 
@@ -17,24 +17,6 @@ class Rates:
 
     lr: float
     momentum: float | None = None
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """`rates(train, step, steps_per_epoch)`, the step counted from the start of training."""
-
-    sentence: str
-    rates: Callable[[Train, int, int], Rates]
-
-
-@dataclass(frozen=True)
-class OptimizerChoice:
-    """A class of torch.optim, its arguments beside lr and weight decay, and where it keeps its momentum."""
-
-    sentence: str
-    torch_name: str
-    arguments: Callable[[Train], dict[str, Any]]
-    momentum_key: str  # in a parameter group: "momentum", or "betas" of which it is the first
 
 
 def cosine(lr: float, epoch: float, epochs: int, lr_min: float | None = None) -> float:
@@ -71,30 +53,23 @@ def one_cycle(lr: float, step: int, steps: int) -> Rates:
     return Rates(anneal(lr, end, share), anneal(0.85, 0.95, share))
 
 
-SCHEDULES = {
-    "cosine": Schedule(
-        "per epoch, from lr to lr/1000 on half a cosine",
-        lambda train, step, per_epoch: Rates(cosine(train.lr, step // per_epoch, train.epochs)),
+# By name: learning rate and momentum of a step, from the settings, the step counted from the start of training, and the
+# number of steps in an epoch.
+SCHEDULES: dict[str, Callable[[Train, int, int], Rates]] = {
+    "cosine": lambda train, step, per_epoch: Rates(cosine(train.lr, step // per_epoch, train.epochs)),
+    "constant": lambda train, step, per_epoch: Rates(train.lr),
+    "step": lambda train, step, per_epoch: Rates(
+        step_decay(train.lr, step // per_epoch, train.decay, train.decay_every)
     ),
-    "constant": Schedule("lr throughout", lambda train, step, per_epoch: Rates(train.lr)),
-    "step": Schedule(
-        "per epoch, times train.decay after every train.decay_every epochs",
-        lambda train, step, per_epoch: Rates(step_decay(train.lr, step // per_epoch, train.decay, train.decay_every)),
+    "exponential": lambda train, step, per_epoch: Rates(
+        exponential(train.lr, step // per_epoch, train.decay, train.decay_every)
     ),
-    "exponential": Schedule(
-        "per epoch, times train.decay in train.decay_every epochs, smoothly",
-        lambda train, step, per_epoch: Rates(exponential(train.lr, step // per_epoch, train.decay, train.decay_every)),
-    ),
-    "one-cycle": Schedule(
-        "per step, up to lr in 30 % of them and down to lr/250,000, momentum the other way round",
-        lambda train, step, per_epoch: one_cycle(train.lr, step, train.epochs * per_epoch),
-    ),
+    "one-cycle": lambda train, step, per_epoch: one_cycle(train.lr, step, train.epochs * per_epoch),
 }
 
-OPTIMIZERS = {
-    "sgd": OptimizerChoice(
-        "stochastic gradient descent with train.momentum", "SGD", lambda train: {"momentum": train.momentum}, "momentum"
-    ),
-    "adam": OptimizerChoice("Adam, weight decay in the gradient", "Adam", lambda train: {}, "betas"),
-    "adamw": OptimizerChoice("Adam, weight decay apart from the gradient", "AdamW", lambda train: {}, "betas"),
+# By name: a class of torch.optim and its arguments beside lr and weight decay.
+OPTIMIZERS: dict[str, Callable[[Train], tuple[str, dict[str, Any]]]] = {
+    "sgd": lambda train: ("SGD", {"momentum": train.momentum}),
+    "adam": lambda train: ("Adam", {}),  # weight decay in the gradient
+    "adamw": lambda train: ("AdamW", {}),  # weight decay apart from the gradient
 }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
 
 from benchmark.config.optimisation import OPTIMIZERS, SCHEDULES
 from benchmark.errors import UsageError, did_you_mean
@@ -154,14 +155,10 @@ class RuledSetting(Setting):
 @functools.cache
 def fields_of(section: type) -> dict[str, Setting]:
     """Return the typed settings of one of the dataclasses above."""
-    hints = get_type_hints(section)
-    names = {int: "int", float: "float", bool: "bool", str: "str"}
-    settings: dict[str, Setting] = {}
-    for item in dataclasses.fields(section):
-        hint = hints[item.name]
-        annotation = names.get(hint) or f"Literal[{', '.join(repr(c) for c in get_args(hint))}]"
-        settings[item.name] = RuledSetting(annotation, item.default, **item.metadata)
-    return settings
+    return {
+        item.name: RuledSetting(ast.unparse(ast.parse(str(item.type))), item.default, **item.metadata)
+        for item in dataclasses.fields(section)
+    }
 
 
 def check_key(place: str, key: str, keys: Collection[str]) -> None:

@@ -143,26 +143,23 @@ class RunSpec:
 
 
 def values_by_source(config: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return every value of a stored configuration, "train.lr=0.05", under where it comes from; the defaults last."""
-    stored = {key: value for key, value in config.items() if isinstance(value, dict)}
-    own = {"method": stored.get("method", {}).get("config"), "dataset": stored.get("dataset", {}).get("settings")}
+    """Return every value of a stored configuration, "train.lr=0.05", under where it comes from; the defaults last.
+
+    Nothing for a configuration of another version of the program.
+    """
+    try:
+        spec = RunSpec.from_json(config)
+    except ValueError:
+        return {}
+    sections = {"method": spec.method_config, "dataset": spec.dataset_settings}
+    sections |= {name: dataclasses.asdict(getattr(spec, name)) for name in SECTIONS}
     by_source: dict[str, list[str]] = {}
-    for section, values in {**own, **_sections(stored, config)}.items():
-        for key, value in values.items() if isinstance(values, dict) else ():
+    for section, values in sections.items():
+        for key, value in values.items():
             name = f"{section}.{key}"
             source = provenance.get(name) or ("the dataset's settings" if section == "dataset" else "default")
             by_source.setdefault(str(source), []).append(f"{name}={value}")
     return by_source | ({"default": by_source.pop("default")} if "default" in by_source else {})
-
-
-def _sections(stored: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the typed sections with every field; of another version of the program, the fields that are stored."""
-    try:
-        whole = RunSpec.from_json(config)
-    except ValueError:
-        data = {k: v for k, v in stored.get("dataset", {}).items() if k not in ("name", "settings", "sha256")}
-        return {"data": data} | {key: stored[key] for key in SECTIONS if key in stored}
-    return {key: dataclasses.asdict(getattr(whole, key)) for key in SECTIONS}
 
 
 def label_of(method: str, overrides: Mapping[str, Any]) -> str:

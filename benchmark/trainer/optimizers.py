@@ -19,13 +19,14 @@ class Optimizer:
 
     def __init__(self, method: Method, train: Train, device: torch.device) -> None:
         self.train = train
-        self.choice, self.schedule = OPTIMIZERS[train.optimizer], SCHEDULES[train.schedule]
-        self.torch: torch.optim.Optimizer = getattr(torch.optim, self.choice.torch_name)(
+        self.schedule = SCHEDULES[train.schedule]
+        name, arguments = OPTIMIZERS[train.optimizer](train)
+        self.torch: torch.optim.Optimizer = getattr(torch.optim, name)(
             method.param_groups(),
             lr=train.lr,
             weight_decay=train.weight_decay,
             foreach=True,
-            **self.choice.arguments(train),
+            **arguments,
         )
         self.scaler = torch.amp.GradScaler(device.type, enabled=train.amp == "float16")
 
@@ -35,12 +36,13 @@ class Optimizer:
 
     def schedule_to(self, step: int, steps_per_epoch: int) -> None:
         """Set learning rate and momentum for a step, counted from the start of training."""
-        rates = self.schedule.rates(self.train, step, steps_per_epoch)
+        rates = self.schedule(self.train, step, steps_per_epoch)
         for group in self.torch.param_groups:
             group["lr"] = rates.lr * group.get("lr_scale", 1.0)
-            if rates.momentum is not None:
-                key = self.choice.momentum_key
-                group[key] = (rates.momentum, group[key][1]) if key == "betas" else rates.momentum
+            if rates.momentum is not None and "betas" in group:
+                group["betas"] = (rates.momentum, group["betas"][1])
+            elif rates.momentum is not None:
+                group["momentum"] = rates.momentum
 
     def minimise(self, loss: Tensor) -> None:
         self.torch.zero_grad()

@@ -96,7 +96,7 @@ def test_one_cycle_is_torchs_with_its_momentum() -> None:
     train = Train(epochs=10, lr=0.01, schedule="one-cycle")
     known = lrs(lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.01, total_steps=70), per_step=True)
     for step, (lr, beta) in enumerate(known):
-        rates = SCHEDULES["one-cycle"].rates(train, step, 7)
+        rates = SCHEDULES["one-cycle"](train, step, 7)
         assert rates.lr == pytest.approx(lr, rel=1e-12) and rates.momentum == pytest.approx(beta, rel=1e-12)
 
 
@@ -111,7 +111,7 @@ def test_one_cycle_is_torchs_with_its_momentum() -> None:
 def test_schedules_per_epoch_are_torchs(name: str, scheduler: Callable[[torch.optim.Optimizer], Any]) -> None:
     train = Train(epochs=10, lr=0.01, schedule=name, decay=0.4, decay_every=3.0)
     for step, (lr, _) in enumerate(lrs(scheduler, per_step=False)):
-        assert SCHEDULES[name].rates(train, step, 7).lr == pytest.approx(lr, rel=1e-9)
+        assert SCHEDULES[name](train, step, 7).lr == pytest.approx(lr, rel=1e-9)
 
 
 def test_an_overflow_under_gradient_scaling_is_skipped() -> None:
