@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmark.config.profile import Profile, load_profile
-from benchmark.config.resolution import Override, check_overrides, literal, resolve, source_digest
+from benchmark.config.resolution import Override, check_overrides, resolve, source_digest
 from benchmark.config.sections import LARGEST_SEED, check_key, fit
 from benchmark.config.spec import RunSpec, digest_of
 from benchmark.errors import UsageError, did_you_mean
@@ -174,13 +174,10 @@ def _check_datasets(selection: Selection) -> None:
         source = selection.source(path)
         if paths.setdefault(source.name, path) != path:
             raise UsageError(f"{path} would be called '{source.name}', as {paths[source.name]} already is; rename it.")
+    for spec in selection.specs():
+        source = selection.source(paths[spec.dataset])
         settings = {name: Setting(str(p.annotation), p.default) for name, p in settings_of(source).items()}
-        values = dict(selection.profile.data.get(source.name, {}).get("settings", {}))
-        for entry in selection.profile.values:
-            if entry["dataset"] in (source.name, "*"):
-                values |= entry.get("settings", {})
-        values |= {o.key: literal(o.text) for o in selection.overrides if o.scope == "dataset"}
-        for key, value in values.items():
+        for key, value in spec.dataset_settings.items():
             check_key(f"Dataset {source.name}", key, settings)
             if "Path" not in settings[key].annotation:
                 fit(f"Dataset {source.name}, setting {key}", settings[key].check, value)
