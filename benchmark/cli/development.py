@@ -63,15 +63,14 @@ def _weights() -> list[str]:
     """Return the pretrained weights that the bundled profiles start from, and whether they are here."""
     from benchmark.config.profile import profile_names
     from benchmark.config.selection import select
-    from benchmark.config.weights import needed
-    from methods.networks.pretrained import whereabouts
+    from benchmark.runner.missing import needed_weights
 
     lines: dict[str, None] = {}
     for profile in profile_names():
         try:
             selection = select(profile)
-            for weights in needed(selection.specs(selection.methods[:1])):
-                location = whereabouts(weights.network, weights.file)
+            for weights in needed_weights(selection.specs(selection.methods[:1])):
+                location = weights.location
                 state = "here" if location.here else "missing"
                 lines[f"  {weights.network:<28} {state:<10} {location.words}"] = None
                 if not location.here:

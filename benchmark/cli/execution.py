@@ -60,11 +60,11 @@ def work(options: Options, specs: Sequence[RunSpec], devices: Sequence[str], run
     from benchmark.files import ensure_writable
     from benchmark.runner.dask import cluster_slots
     from benchmark.runner.pool import carry_out, local_slots
-    from benchmark.runner.progress import display_for
+    from benchmark.runner.progress import Bars, Lines
 
     place, scheduler, wait = run_options(options), options.get("scheduler"), not options.get("no_wait")
     ensure_writable(place.results)
-    display = display_for(options["quiet"], place.results)
+    display = None if options["quiet"] else (Bars if sys.stdout.isatty() else Lines)(place.results)
     if scheduler:
         with cluster_slots(scheduler, len(specs), place, options["device"]) as (slots, place):
             return carry_out(specs, slots, place, display, runs, wait)
@@ -124,14 +124,12 @@ def say_missing(options: Options, specs: Sequence[RunSpec]) -> dict[str, str]:
 
 def say_weights(options: Options, specs: Sequence[RunSpec]) -> None:
     """Print which pretrained weights the runs start from; missing ones are reported even with --quiet."""
-    from benchmark.config.weights import needed
-    from methods.networks.pretrained import whereabouts
+    from benchmark.runner.missing import needed_weights
 
-    for weights in needed(specs):
-        location = whereabouts(weights.network, weights.file)
-        if location.here and options["quiet"]:
-            continue
-        print(weights.sentence(location), file=sys.stdout if location.here else sys.stderr, flush=True)
+    for weights in needed_weights(specs):
+        here = weights.location.here
+        if not here or not options["quiet"]:
+            print(weights.sentence, file=sys.stdout if here else sys.stderr, flush=True)
 
 
 def report_failures(progress: Progress, quiet: bool = True) -> int:

@@ -88,9 +88,12 @@ class Session:
 
     def run(self, display: Display | None) -> None:
         """Work in threads and show the progress in this one until nothing is left."""
+        import joblib
+
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        thread = ThreadPoolExecutor(1)
-        work = thread.submit(self._work)
+        thread, slots = ThreadPoolExecutor(1), range(len(self.slots))
+        serve = joblib.Parallel(len(slots), backend="threading")
+        work = thread.submit(serve, [joblib.delayed(self._serve)(slot) for slot in slots])
         try:
             while wait([work], SHOW_SECONDS).not_done and not self.signal:
                 if display is not None:
@@ -121,12 +124,6 @@ class Session:
         deadline = time.monotonic() + self.grace
         while (self.progress.running or self.progress.preparing) and time.monotonic() < deadline:
             time.sleep(0.05)
-
-    def _work(self) -> None:
-        import joblib
-
-        numbers = range(len(self.slots))
-        joblib.Parallel(len(numbers), backend="threading")(joblib.delayed(self._serve)(number) for number in numbers)
 
     def _serve(self, slot: int) -> None:
         """Do one thing after the other on a slot until nothing is left."""
@@ -192,9 +189,8 @@ class Session:
                     say(f"worker process of {run} died ({death}); resuming from its last checkpoint")
             finally:
                 self.progress.running.pop(slot, None)
-        reason = (
-            f"worker process of {run} died {DEATHS_ALLOWED + 1} times ({death})"  # before `execute` could record it
-        )
+        # Its worker died before `execute` could record it.
+        reason = f"worker process of {run} died {DEATHS_ALLOWED + 1} times ({death})"
         return Outcome("failed", reason, seconds=time.time() - begin)
 
 

@@ -39,13 +39,6 @@ class Progress:
 Display = Callable[[Progress], None]
 
 
-def display_for(quiet: bool, results: Path) -> Display | None:
-    """Return the display that fits where the output goes."""
-    if quiet:
-        return None
-    return Bars(results) if sys.stdout.isatty() else Lines(results)
-
-
 def blind(spec: RunSpec) -> bool:
     """Return whether test accuracies are hidden: those who choose a setting must not see them on the way."""
     return spec.purpose == TUNING
@@ -93,27 +86,17 @@ def progress_words(run: StoredRun, hide_test: bool) -> str:
     return ", ".join(filter(None, (f"epoch {len(epochs)}/{total}", last_scores, left)))
 
 
-class Jobs:
-    """Describe running jobs from what they have written so far."""
-
-    def __init__(self, results: Path) -> None:
-        self.results = results
-        self.folders: dict[str, StoredRun] = {}
-
-    def line(self, spec: RunSpec) -> str:
-        run = self.folders.get(spec.digest) or find(self.results, spec)
-        if run is None:
-            return f"{run_title(spec)}: starting"
-        self.folders[spec.digest] = run
-        return f"{run_title(spec)}: {progress_words(run, blind(spec))}"
+def running_line(spec: RunSpec, results: Path) -> str:
+    """Describe a running job from what it has written so far."""
+    run = find(results, spec)
+    return f"{run_title(spec)}: {'starting' if run is None else progress_words(run, blind(spec))}"
 
 
 class Lines:
     """Output without a terminal: a line per finished run, and a heartbeat per run and per dataset in preparation."""
 
     def __init__(self, results: Path) -> None:
-        self.results, self.jobs = results, Jobs(results)
-        self.shown = 0
+        self.results, self.shown = results, 0
         self.next: dict[str, float] = {}  # time of the next line on a dataset or a run
 
     def __call__(self, progress: Progress) -> None:
@@ -125,7 +108,7 @@ class Lines:
         for _, spec in sorted(progress.running.items()):
             if now >= self.next.setdefault(spec.digest, now + HEARTBEAT):
                 self.next[spec.digest] = now + HEARTBEAT
-                print(self.jobs.line(spec), flush=True)
+                print(running_line(spec, self.results), flush=True)
         for spec, outcome in progress.outcomes[self.shown :]:
             self.shown += 1
             if not outcome.skipped:
@@ -138,7 +121,7 @@ class Bars:
     def __init__(self, results: Path) -> None:
         from tqdm.auto import tqdm
 
-        self.results, self.jobs, self.tqdm = results, Jobs(results), tqdm
+        self.results, self.tqdm = results, tqdm
         self.shown, self.last = 0, 0.0
         self.total: Any = None
         self.lines: list[Any] = []
@@ -154,7 +137,7 @@ class Bars:
             if not outcome.skipped:
                 self.tqdm.write(outcome_line(spec, outcome), file=sys.stdout)
         lines = preparing_lines(progress.preparing.values(), self.results)
-        lines += [self.jobs.line(spec) for _, spec in sorted(progress.running.items())]
+        lines += [running_line(spec, self.results) for _, spec in sorted(progress.running.items())]
         self._show_lines([] if progress.over else lines)
         self.total.set_postfix_str(f"{progress.elsewhere} in another process" if progress.elsewhere else "", False)
         self.total.n = self.shown

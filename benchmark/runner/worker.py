@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -54,37 +55,42 @@ def start_worker(parent: int) -> None:
     threading.Thread(target=watch_parent, daemon=True).start()
 
 
+def guarded(task: Callable[[RunSpec, RunOptions], Outcome]) -> Callable[[RunSpec, RunOptions], Outcome]:
+    """Return a task on a device that is ready for it. What it can do wrong is an outcome, never an exception."""
+
+    @functools.wraps(task)
+    def attempt(spec: RunSpec, options: RunOptions) -> Outcome:
+        try:
+            device = ready(options.device)
+            check_global_state(device)
+            return task(spec, replace(options, device=str(device)))
+        except Busy as busy:
+            return Outcome("claimed", str(busy.path))
+        except Interrupted:
+            return Outcome("interrupted", "stopped")
+        except (Exception, SystemExit) as error:
+            return Outcome("failed", sentence(error))
+        finally:
+            release(options.device)
+
+    return attempt
+
+
+@guarded
 def prepare(spec: RunSpec, options: RunOptions) -> Outcome:
     """Draw the candidate set of a run; what several runs share is built before them.
 
     `claimed`: another process is drawing it; the reason is its lock. `done` with a reason: the set is doubtful.
     """
     with silenced(), without_waiting():
-        return _guarded(_prepare, spec, options)
+        return Outcome("done", " ".join(quality_warnings(drawn_set(spec, dataset_of(spec, options.data), options))))
 
 
+@guarded
 def execute(spec: RunSpec, options: RunOptions) -> Outcome:
-    """Do a run: lock its folder, train, record. What a single run can do wrong is an outcome, never an exception."""
-    return _guarded(_execute, spec, options)
-
-
-def _guarded(task: Callable[[RunSpec, RunOptions], Outcome], spec: RunSpec, options: RunOptions) -> Outcome:
-    try:
-        device = ready(options.device)
-        check_global_state(device)
-        return task(spec, replace(options, device=str(device)))
-    except Busy as busy:
-        return Outcome("claimed", str(busy.path))
-    except Interrupted:
-        return Outcome("interrupted", "stopped")
-    except (Exception, SystemExit) as error:
-        return Outcome("failed", sentence(error))
-    finally:
-        release(options.device)
-
-
-def _prepare(spec: RunSpec, options: RunOptions) -> Outcome:
-    return Outcome("done", " ".join(quality_warnings(drawn_set(spec, dataset_of(spec, options.data), options))))
+    """Do a run: lock its folder, train, record."""
+    dataset = dataset_of(spec, options.data)
+    return _carry_out(spec, options, dataset, drawn_set(spec, dataset, options))
 
 
 def drawn_set(spec: RunSpec, dataset: Dataset, options: RunOptions) -> CandidateSet:
@@ -103,11 +109,6 @@ def drawn_set(spec: RunSpec, dataset: Dataset, options: RunOptions) -> Candidate
     if _stop_asked.is_set():
         raise Interrupted
     return candidate_set(spec, dataset, options.results, train)
-
-
-def _execute(spec: RunSpec, options: RunOptions) -> Outcome:
-    dataset = dataset_of(spec, options.data)
-    return _carry_out(spec, options, dataset, drawn_set(spec, dataset, options))
 
 
 def _carry_out(spec: RunSpec, options: RunOptions, dataset: Dataset, candidates: CandidateSet) -> Outcome:

@@ -14,8 +14,8 @@ import torch
 
 from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
-from benchmark.config.weights import needed
 from benchmark.errors import UsageError
+from benchmark.runner.missing import needed_weights
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import drawn_set
 from benchmark.trainer.candidates import annotator_run
@@ -284,7 +284,7 @@ def test_a_plan_says_which_weights_it_needs_and_what_to_do_without_them(monkeypa
 
     def sentences(*settings: str) -> list[str]:
         specs = select("paper", methods="proden", datasets="cifar100,dogs120", seeds="0", settings=settings).specs()
-        return [one.sentence(sources.whereabouts(one.network, one.file)) for one in needed(specs)]
+        return [one.sentence for one in needed_weights(specs)]
 
     (one,) = sentences()
     assert "resnet34-imagenet for dogs120" in one and "nobody answers" in one and "backbone.weights=FILE" in one
