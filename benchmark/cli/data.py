@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +20,6 @@ from benchmark.cli.options import selection_of
 from benchmark.cli.tune import report_unused, search_grid, train_points, warn_of_edges
 from benchmark.cli.tune import table as choices_table
 from benchmark.errors import COMPLETE, FAILED, CandidError, UsageError
-from benchmark.files import atomic_write
 from benchmark.tuning import (
     FIT_GRID,
     cells_of,
@@ -35,7 +32,7 @@ from benchmark.tuning import (
 from datasets.base import plural
 
 if TYPE_CHECKING:
-    import numpy as np
+    import pandas
 
     from benchmark.config.selection import Selection
     from benchmark.config.spec import RunSpec
@@ -176,6 +173,8 @@ def predict(folder: Path, rows: Path, plugins: tuple[str, ...], data: Path, devi
 
     FOLDER is the model's, as `fit` names it; NEW-DATA has the form of the training data.
     """
+    import pandas
+
     from benchmark.runner import devices
     from benchmark.trainer.model import read_model
     from datasets.user.new import new_rows
@@ -183,12 +182,12 @@ def predict(folder: Path, rows: Path, plugins: tuple[str, ...], data: Path, devi
     model = read_model(folder, plugins, devices.resolve(device)[0])
     x, names = new_rows(rows, model.width, model.columns, data)
     probabilities = model.probabilities(x)
-    best = probabilities.argmax(1)
-    lines = [
-        [name, model.classes[label], *map(short, (row[label], *row))]
-        for name, label, row in zip(names, best.tolist(), probabilities.tolist(), strict=True)
-    ]
-    write(out, ["row", "prediction", "probability", *model.classes], lines)
+    frame = pandas.DataFrame(probabilities, columns=model.classes)
+    # A class may be called as one of these columns.
+    frame.insert(0, "probability", probabilities.max(1), allow_duplicates=True)
+    frame.insert(0, "prediction", [model.classes[k] for k in probabilities.argmax(1)], allow_duplicates=True)
+    frame.insert(0, "row", names, allow_duplicates=True)
+    write(out, frame)
     return COMPLETE
 
 
@@ -206,45 +205,35 @@ def labels(folder: Path, out: Path) -> int:
     beliefs = artifacts.beliefs_of(folder / artifacts.LABELS, read_file(folder, artifacts.LABELS))
     if beliefs.candidates.shape[1] != len(classes):
         raise CandidError(f"{folder / artifacts.LABELS} is of another model: it has other classes.")
-    lines = rows_of(beliefs, classes)
-    write(out, ["row", "label", "belief", "runner_up", "runner_up_belief", "model", "disagrees", "candidates"], lines)
-    outside = sum(line[6] == "yes" for line in lines)
-    print(f"The model disagrees with the candidates of {outside} of {plural(len(lines), 'row')}.", file=sys.stderr)
+    frame = cleaned_labels(beliefs, classes)
+    write(out, frame)
+    outside = (frame["disagrees"] == "yes").sum()
+    print(f"The model disagrees with the candidates of {outside} of {plural(len(frame), 'row')}.", file=sys.stderr)
     return COMPLETE
 
 
-def rows_of(beliefs: artifacts.Beliefs, classes: Sequence[str]) -> list[list[str]]:
-    """Return a line per training row: the label chosen, the runner-up, and the model's prediction without candidates."""
-    order = (-beliefs.belief.astype("float64")).argsort(1, kind="stable")
+def cleaned_labels(beliefs: artifacts.Beliefs, classes: Sequence[str]) -> pandas.DataFrame:
+    """Return a row per training row: the label chosen, the runner-up, and the model's prediction without candidates."""
+    import numpy as np
+    import pandas
+
+    names, rows = np.array(classes), np.arange(len(beliefs.names))
+    belief = beliefs.belief.astype("float64")
+    first, second = (-belief).argsort(1, kind="stable").T[:2]
     predictions = beliefs.logits.argmax(1)
-    lines = []
-    for i, name in enumerate(beliefs.names.tolist()):
-        first, second = int(order[i, 0]), int(order[i, 1])
-        inside: np.ndarray = beliefs.candidates[i]
-        lines.append(
-            [
-                name, classes[first], short(beliefs.belief[i, first]), classes[second],
-                short(beliefs.belief[i, second]), classes[int(predictions[i])],
-                "no" if inside[predictions[i]] else "yes",
-                "|".join(classes[label] for label in inside.nonzero()[0].tolist()),
-            ]
-        )  # fmt: skip
-    return lines
+    columns = {
+        "row": beliefs.names,
+        "label": names[first],
+        "belief": belief[rows, first],
+        "runner_up": names[second],
+        "runner_up_belief": belief[rows, second],
+        "model": names[predictions],
+        "disagrees": np.where(beliefs.candidates[rows, predictions], "no", "yes"),
+        "candidates": ["|".join(names[row]) for row in beliefs.candidates],
+    }
+    return pandas.DataFrame(columns)
 
 
-def short(value: float) -> str:
-    return f"{float(value):.6g}"
-
-
-def write(out: Path, head: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
+def write(out: Path, frame: pandas.DataFrame) -> None:
     """Write a CSV file, or print it."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(lines)
-    if str(out) == "-":
-        print(text.getvalue(), end="")
-        return
-    with shared.writing(out):
-        atomic_write(out, text.getvalue())
-    print(f"Written: {out}")
+    shared.write_text(out, frame.to_csv(index=False, float_format="%.6g"))

@@ -13,6 +13,7 @@ import click
 
 from benchmark.cli import data, development, results, tables, training, tune
 from benchmark.errors import FAILED, INTERRUPTED, USAGE, CandidError, UsageError, did_you_mean
+from benchmark.exhibits.base import all_exhibits
 from benchmark.files import ROOT
 from datasets.base import DataError
 from methods.registry import MethodError
@@ -65,8 +66,9 @@ class Application(Commands):
 
 
 plot = Commands("plot", help="Draw stored runs: accuracy curves with seed bands, average ranks.", no_args_is_help=False)
-for _plot in tables.plot_commands():
-    plot.add_command(_plot)
+for _exhibit in all_exhibits():
+    if _exhibit.kind == "plot":
+        plot.add_command(tables.command_of(_exhibit))
 GROUPS = {
     "Tables and figures": tables.commands(),
     "Training": [training.run, tune.tune, training.estimate, training.candidates, training.fetch],
@@ -102,8 +104,10 @@ for _commands in GROUPS.values():
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is its result."""
-    signal.signal(signal.SIGTERM, _terminate)
-    replace_unknown_characters()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    for stream in (sys.stdout, sys.stderr):  # question marks for what the terminal's encoding lacks
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         refuse_inexpressible((*words, str(ROOT)))
@@ -158,14 +162,3 @@ def refuse_inexpressible(words: Sequence[str]) -> None:
             raise UsageError(
                 f"{name} has characters that this locale cannot express; unset PYTHONUTF8 or choose a UTF-8 locale."
             ) from None
-
-
-def replace_unknown_characters() -> None:
-    """Print a question mark for each character that the terminal's encoding lacks, instead of a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-
-
-def _terminate(number: int, _: object) -> None:
-    sys.exit(128 + number)

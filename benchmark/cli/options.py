@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from benchmark.errors import CandidError
-from benchmark.files import ROOT, refuse_links
+from benchmark.errors import CandidError, did_you_mean
+from benchmark.files import ROOT, atomic_write, refuse_links
 
 if TYPE_CHECKING:
     from benchmark.config.selection import Selection
@@ -31,11 +32,8 @@ class OneOf(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
-            from benchmark.errors import did_you_mean
-
-            self.fail(
-                f"'{value}' is not one of {', '.join(self.choices)}.{did_you_mean(value, self.choices)}", param, ctx
-            )
+            hint = did_you_mean(value, self.choices)
+            self.fail(f"'{value}' is not one of {', '.join(self.choices)}.{hint}", param, ctx)
         return str(value)
 
 
@@ -130,6 +128,16 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CandidError(f"{path} cannot be written ({error.strerror}); name another place with --out.") from None
+
+
+def write_text(path: Path, text: str, note: str = "") -> None:
+    """Write a text file and say so, or print the text where `path` is -."""
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
+    with writing(path):
+        atomic_write(path, text)
+    print(f"Written: {path}{note}")
 
 
 def default_profile(options: Options) -> tuple[str, str]:

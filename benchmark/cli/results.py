@@ -18,7 +18,7 @@ from benchmark import store
 from benchmark.cli import options as shared
 from benchmark.cli.options import OneOf, Options, run_options, selection_of
 from benchmark.errors import COMPLETE, FAILED, INCOMPLETE, CandidError, UsageError, warn
-from benchmark.files import atomic_write, check_out, refuse_links, without_paths
+from benchmark.files import check_out, refuse_links, without_paths
 from datasets.base import UNKNOWN, DataError, plural
 
 if TYPE_CHECKING:
@@ -51,17 +51,12 @@ def status(**options: Any) -> int:
             if counted or title == name:
                 print(f"{title}: {counted or 'nothing yet'}")
             _print_unfinished(runs)
-    _print_annotators(results)
-    return COMPLETE
-
-
-def _print_annotators(results: Path) -> None:
-    """Print the clean-label networks behind candidate sets; finished ones are counted only."""
-    stored = list(store.annotators(results))
-    if stored:
-        counts = Counter(run.status for run in stored)
+    annotators = list(store.annotators(results))  # the clean-label networks behind candidate sets
+    if annotators:
+        counts = Counter(run.status for run in annotators)
         print("annotators: " + ", ".join(f"{n} {status}" for status, n in counts.items()))
-        _print_unfinished(stored)
+        _print_unfinished(annotators)
+    return COMPLETE
 
 
 def _print_unfinished(runs: Sequence[store.StoredRun]) -> None:
@@ -227,15 +222,9 @@ def export(
     frame = run_frame(stored, data) if runs else store.epoch_frame(stored)
     if frame.empty:
         raise CandidError(f"There are no runs in {results} to export.")
-    text = frame.to_csv(index=False)
-    if str(out) == "-":
-        sys.stdout.write(text)
-        return COMPLETE
-    path = out or results / ("runs.csv" if runs else "epochs.csv")
-    with shared.writing(path):
-        atomic_write(path, text)
     number = plural(frame["identity"].nunique(), "run")
-    print(f"Written: {path} ({number if runs else f'{len(frame)} epochs of {number}'})")
+    note = f" ({number if runs else f'{len(frame)} epochs of {number}'})"
+    shared.write_text(out or results / ("runs.csv" if runs else "epochs.csv"), frame.to_csv(index=False), note)
     return COMPLETE
 
 
@@ -321,8 +310,7 @@ def verify(
         report = verify(folder, Context.of(place, options["plugins"], own_data, annotators), cells, number)
     document = {"result": VERDICTS[report.code], "date": now(), **asdict(report)}
     document = without_paths(document | {"environment": environment(place.device)})
-    atomic_write(out, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    print(f"Written: {out}")
+    shared.write_text(out, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     _print_verification(report)
     return report.code
 

@@ -17,7 +17,7 @@ from benchmark.cli.options import OneOf, Options, run_options, selection_of
 from benchmark.errors import COMPLETE, INCOMPLETE, CandidError, MissingRuns, UsageError
 from benchmark.exhibits.base import Exhibit, Inputs, Output, RequiredRuns, all_exhibits
 from benchmark.exhibits.curves import Curves
-from benchmark.exhibits.parts.style import WIDTHS, sized
+from benchmark.exhibits.parts.style import SUFFIXES, WIDTHS, save, sized
 from benchmark.files import file_name
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from methods.registry import Entry
 
 Requested = Mapping[Exhibit, Any]  # exhibits with their options
+FILES = (("figures", SUFFIXES), ("tables", rendering.SUFFIXES))  # folder and formats of figures and of tables
 OF_RUNS = ("methods", "datasets", "seeds", "settings", "plugins")
 out = shared.out_option("Output file; the suffix selects the format (no suffix: all formats).")
 size = click.option("--size", type=OneOf(tuple(WIDTHS)),
@@ -34,35 +35,37 @@ with_training = shared.together(
 )
 
 
-def exhibit_command(exhibit: Exhibit) -> click.Command:
-    """Return the command of a table or figure."""
-    verb = "write" if exhibit.kind == "table" else "draw"
-    title = exhibit.title[0].upper() + exhibit.title[1:]
-    where = " of the paper" if exhibit.of_paper and exhibit.profile is None else ""
-    return _command(exhibit, one, f"{title}{where}: train the missing runs, then {verb} it.", with_training)
-
-
-def plot_command(exhibit: Exhibit) -> click.Command:
-    """Return the command `plot NAME`."""
+def command_of(exhibit: Exhibit) -> click.Command:
+    """Return the command of a table or figure, or `plot NAME`."""
+    act: Any = one
+    decorators: tuple[Any, ...] = (with_training,)
     if isinstance(exhibit, Curves):
-        decorators: Any = (shared.profile, shared.methods, shared.datasets, shared.plugins, shared.results)
-        return _command(exhibit, plot_of_folder, f"{exhibit.title} of the runs in the results folder.", *decorators)
-    decorators = (shared.selection, shared.results, shared.device)
-    return _command(exhibit, plot_of_profile, f"{exhibit.title} of the runs of a profile.", *decorators)
-
-
-def _command(exhibit: Exhibit, act: Any, help: str, *decorators: Any) -> click.Command:
-    def callback(**options: Any) -> int:
-        own = exhibit.Options(**{field.name: options.pop(field.name) for field in dataclasses.fields(exhibit.Options)})
-        with sized(options.get("size")):
-            return act(exhibit, own, options)
-
+        act, help = plot_of_folder, f"{exhibit.title} of the runs in the results folder."
+        decorators = (shared.profile, shared.methods, shared.datasets, shared.plugins, shared.results)
+    elif exhibit.kind == "plot":
+        act, help = plot_of_profile, f"{exhibit.title} of the runs of a profile."
+        decorators = (shared.selection, shared.results, shared.device)
+    else:
+        verb = "write" if exhibit.kind == "table" else "draw"
+        where = " of the paper" if exhibit.of_paper and exhibit.profile is None else ""
+        help = f"{headline(exhibit)}{where}: train the missing runs, then {verb} it."
     for field in dataclasses.fields(exhibit.Options):
         if field.metadata.get("hidden"):
             help += f"\n\nWith --{field.name.replace('_', '-')}: {field.metadata['help']}."
+
+    def callback(**options: Any) -> int:
+        own = exhibit.Options(**{field.name: options.pop(field.name) for field in dataclasses.fields(exhibit.Options)})
+        check_out(options["out"], exhibit)
+        with sized(options.get("size")):
+            return act(exhibit, own, options)
+
     sizes = () if exhibit.kind == "table" else (size,)
     decorate = shared.together(*decorators, out, *sizes, shared.options_of(exhibit.Options))
     return click.command(exhibit.name, help=help, short_help=help.partition(":")[0])(decorate(callback))
+
+
+def headline(exhibit: Exhibit) -> str:
+    return exhibit.title[0].upper() + exhibit.title[1:]
 
 
 @click.command("all", short_help="Every table and figure that the data allow")
@@ -81,7 +84,7 @@ def one(exhibit: Exhibit, own: Any, options: Options) -> int:
                 raise UsageError(f"{parameter.opts[0]} changes nothing here, because no runs are read; leave it out.")
         show(output, options)
         return COMPLETE
-    return make(options, exhibit.title[0].upper() + exhibit.title[1:], {exhibit: own})
+    return make(options, headline(exhibit), {exhibit: own})
 
 
 def every_one() -> Requested:
@@ -138,8 +141,6 @@ def make(options: Options, title: str, requested: Requested) -> int:
     requested = {each: with_reference(each, own, selection.methods, entries) for each, own in requested.items()}
     needs = needs_of(requested, selection)
     out = options.get("out")
-    for exhibit in requested:
-        check_out(out, "tables" if exhibit.kind == "table" else "figures")
     if not options["no_run"]:
         unique = {spec.digest: spec for need in needs.values() for spec in need.specs}
         if unique:
@@ -218,12 +219,10 @@ def plot_of_folder(exhibit: Curves, own: Any, options: Options) -> int:
     if frame.empty:
         raise CandidError(f"There are no runs in {results}; train some first, for example `./reproduce.sh table2`.")
     entries = discover(options["plugins"], tolerant=True).entries.values()
-    words = {column: [w for w in (options[f"{column}s"] or "").split(",") if w] for column in ("method", "dataset")}
-    names_by_column = {
-        "method": as_known(words["method"], entries),
-        "dataset": as_known(words["dataset"], SOURCES.values()),
-    }
-    for column, names in names_by_column.items():
+    names_by_column: dict[str, tuple[str, ...]] = {}
+    for column, registry in (("method", entries), ("dataset", SOURCES.values())):
+        words = [word for word in (options[f"{column}s"] or "").split(",") if word]
+        names = names_by_column[column] = as_known(words, registry)
         names_here = {*frame[column], *frame["label"]}
         unknown = [name for name in names if name not in names_here]
         if unknown:
@@ -244,42 +243,32 @@ def plot_of_folder(exhibit: Curves, own: Any, options: Options) -> int:
 
 
 def show(output: Output, options: Options) -> None:
-    """Write an exhibit in all its formats; a table is also printed."""
-    content = output.content
-    if not isinstance(content, rendering.Table):
-        from benchmark.exhibits.parts.style import SUFFIXES, save
-
-        if options.get("size"):
-            output = dataclasses.replace(output, stem=f"{output.stem}-{options['size']}")
-        folder, stem, suffixes = target(options, "figures", output, SUFFIXES)
-        with shared.writing(folder / stem):
-            for path in save(content, folder, stem, suffixes=suffixes):
-                print(f"Written: {path}")
-        return
-    folder, stem, suffixes = target(options, "tables", output, rendering.SUFFIXES)
-    print(rendering.to_text(content, colour=sys.stdout.isatty()))
+    """Write an exhibit in all its formats, or as --out says; a table is also printed."""
+    content, stem, out = output.content, output.stem, options.get("out")
+    is_table = isinstance(content, rendering.Table)
+    kind, suffixes = FILES[is_table]
+    folder = options["results"] / kind / output.folder
+    if out is not None:
+        folder, stem = out.parent, out.name.removesuffix(out.suffix)
+        suffixes = (out.suffix,) if out.suffix else suffixes
+    elif options.get("size") and not is_table:
+        stem = f"{stem}-{options['size']}"
+    if isinstance(content, rendering.Table):
+        print(rendering.to_text(content, colour=sys.stdout.isatty()))
     with shared.writing(folder / stem):
-        paths = rendering.write(content, folder, stem, suffixes)
-    if not options.get("quiet"):
+        write: Any = rendering.write if is_table else save
+        paths = write(content, folder, stem, suffixes=suffixes)
+    if is_table and not options.get("quiet"):
         print(f"Written: {folder / stem} ({', '.join(path.suffix for path in paths)})")
+    for path in () if is_table else paths:
+        print(f"Written: {path}")
 
 
-def check_out(out: Path | None, kind: str) -> None:
+def check_out(out: Path | None, exhibit: Exhibit) -> None:
     """Refuse an unknown format before anything trains."""
-    from benchmark.exhibits.parts import style
-
-    suffixes = rendering.SUFFIXES if kind == "tables" else style.SUFFIXES
+    kind, suffixes = FILES[exhibit.kind == "table"]
     if out is not None and out.suffix and out.suffix not in suffixes:
         raise UsageError(f"--out {out}: {kind} are written as {', '.join(suffixes)}; end the name in one, or in none.")
-
-
-def target(options: Options, kind: str, output: Output, suffixes: tuple[str, ...]) -> tuple[Path, str, tuple[str, ...]]:
-    """Return folder, name and formats of what is written: those of --out, or the usual place in the results folder."""
-    out = options.get("out")
-    if out is None:
-        return options["results"] / kind / output.folder, output.stem, suffixes
-    check_out(out, kind)
-    return out.parent, out.name.removesuffix(out.suffix), (out.suffix,) if out.suffix else suffixes
 
 
 def commands() -> list[click.Command]:
@@ -287,9 +276,4 @@ def commands() -> list[click.Command]:
     exhibits = [exhibit for exhibit in all_exhibits() if exhibit.kind != "plot"]
     of_paper = [exhibit for exhibit in exhibits if exhibit.of_paper and exhibit.profile is None]
     others = sorted((exhibit for exhibit in exhibits if exhibit not in of_paper), key=lambda e: e.profile is None)
-    return [*map(exhibit_command, of_paper), every, *map(exhibit_command, others)]
-
-
-def plot_commands() -> list[click.Command]:
-    """Return the commands of `plot`."""
-    return [plot_command(exhibit) for exhibit in all_exhibits() if exhibit.kind == "plot"]
+    return [*map(command_of, of_paper), every, *map(command_of, others)]

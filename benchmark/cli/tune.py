@@ -17,7 +17,7 @@ from benchmark.cli import options as shared
 from benchmark.cli.execution import announce, train
 from benchmark.cli.options import OneOf, selection_of
 from benchmark.errors import COMPLETE, INCOMPLETE, warn
-from benchmark.files import atomic_write, check_out
+from benchmark.files import check_out
 from benchmark.tuning import (
     LR,
     WEIGHT_DECAY,
@@ -73,7 +73,12 @@ def tune(
     check_overrides(selection, axes)
     if options["seeds"] is None:
         selection = replace(selection, seeds=unreported_seeds(selection.profile.seeds))
-    warn_of_reported(selection)
+    reported = sorted(set(selection.seeds) & set(selection.profile.seeds))
+    if reported:
+        warn(
+            f"tune chooses on seed {', '.join(map(str, reported))}, which the tables of profile {selection.profile.name} "
+            f"report; seeds from {TUNING_SEEDS[0]} on are not, for example --seeds {TUNING_SEEDS[0]}."
+        )
     name, profile = selection.profile.name, options["profile"] or ""
     path = out or options["results"] / f"tuned-{name}.toml"
     base = str(Path(profile).resolve()) if profile.endswith(".toml") else name
@@ -88,9 +93,8 @@ def tune(
     winners = [cell for cell in cells if cell.scored] or cells[:1]  # `entry_of` refuses a cell without a score
     warn_of_edges(cells, select)
     when = f"{conditions(selection)}, {datetime.now(UTC).date().isoformat()}"
-    with shared.writing(path):
-        atomic_write(path, to_toml(base, merge_entries(earlier, [entry_of(cell, select, when) for cell in winners])))
-    print(f"Written: {path}; use it as --profile {path}")
+    entries = merge_entries(earlier, [entry_of(cell, select, when) for cell in winners])
+    shared.write_text(path, to_toml(base, entries), f"; use it as --profile {path}")
     unfinished = any(point.state not in ("done", "diverged") for cell in cells for point in cell.points)
     return INCOMPLETE if unfinished or len(winners) < len(cells) else COMPLETE
 
@@ -115,15 +119,6 @@ def train_points(
     progress = train(options, selection, [spec for spec in specs if spec.digest not in failures])
     failures |= {spec.digest: outcome for spec, outcome in progress.outcomes if outcome.status != "done"}
     return [with_scores(cell, options["results"], rule, failures) for cell in cells]
-
-
-def warn_of_reported(selection: Selection) -> None:
-    reported = sorted(set(selection.seeds) & set(selection.profile.seeds))
-    if reported:
-        warn(
-            f"tune chooses on seed {', '.join(map(str, reported))}, which the tables of profile {selection.profile.name} "
-            f"report; seeds from {TUNING_SEEDS[0]} on are not, for example --seeds {TUNING_SEEDS[0]}."
-        )
 
 
 def table(cells: Sequence[Cell], rule: str) -> str:
