@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -42,19 +42,20 @@ def candid(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, command.returncode, out, err)
 
 
-def imported(*words: str) -> set[str]:
-    """Top-level modules that a command has imported when it ends."""
+def imported(*commands: Sequence[str]) -> set[str]:
+    """Top-level modules that a process has imported after these commands."""
     script = (
-        "import sys\nfrom benchmark.cli.main import main\n"
-        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
-        "print('MODULES', *sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr)"
+        "import json, sys\nfrom benchmark.cli.main import main\n"
+        "for words in json.loads(sys.argv[1]):\n    assert main(words) == 0, words\n"
+        "print(*sorted({m.split('.')[0] for m in sys.modules}))"
     )
-    done = subprocess.run([sys.executable, "-c", script, *words], cwd=ROOT, text=True, capture_output=True, check=True)
-    return set(next(line for line in done.stderr.splitlines() if line.startswith("MODULES")).split())
+    words = [sys.executable, "-c", script, json.dumps(commands)]
+    done = subprocess.run(words, cwd=ROOT, text=True, capture_output=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
 
 
 def test_help_imports_nothing_that_takes_long() -> None:
-    assert not imported("--help") & {"torch", "numpy", "pandas", "matplotlib"}
+    assert not imported(["--help"]) & {"torch", "numpy", "pandas", "matplotlib"}
 
 
 @pytest.mark.parametrize("words", [(), ("--help",)])
@@ -79,17 +80,9 @@ def test_every_option_has_help_and_a_table_or_figure_has_at_most_sixteen() -> No
 
 
 def test_looking_needs_no_torch(tmp_path: Path) -> None:
-    results = ("--results", str(tmp_path))
-    for words in (
-        ("list", "methods"),
-        ("list", "datasets"),
-        ("list", "profiles"),
-        ("list", "runs", *results),
-        ("status", *results),
-        ("run", "--dry-run", *results),
-        ("estimate", "table2", "--dry-run", *results),
-    ):
-        assert "torch" not in imported(*words), words
+    lists = [["list", what] for what in ("methods", "datasets", "profiles", "runs")]
+    others = [["status"], ["run", "--dry-run"], ["estimate", "table2", "--dry-run"]]
+    assert "torch" not in imported(*([*words, "--results", str(tmp_path)] for words in (*lists, *others)))
 
 
 def test_a_dry_run_prints_the_plan_and_does_nothing(forked_benchmark: Make) -> None:
@@ -108,11 +101,8 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(forked_benchmark: Make) -> N
         (("table3", "--from-paper", "--methods", "cel"), "--methods"),
         (("table3", "--from-paper", "--reference", "pop"), "--from-paper"),
         (("run", "--methods", "proden", "--sweep", "cel.alpha=1,2"), "cel"),
-        (("run", "--profile", "quik"), "'quick'"),
         (("status", "--profile", "quik"), "'quick'"),
-        (("run", "--jobs", "0"), "--jobs 0"),
         (("run", "--jobs", "1/gpu", "--device", "cpu"), "GPU"),
-        (("run", "--jobs", "9999999999"), "1024"),
         (("run", "--scheduler", "tcp://127.0.0.1:8786"), "--backend dask"),
         (("run", "--backend", "dask", "--scheduler", "somewhere"), "somewhere"),
         (("run", "--shutdown-timeout", "0"), "--shutdown-timeout"),

@@ -41,25 +41,6 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(results: Path, words: t
         assert "PRODEN" in done.stdout
 
 
-def test_a_full_disk_is_one_sentence(results: Path) -> None:
-    """Files of this process may have no more than one byte, which is what a full disk looks like to it."""
-    script = (
-        "import resource, sys; from benchmark.cli.main import main; "
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1, 1)); import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
-        f"sys.exit(main({[*TABLE, '--results', str(results)]!r}))"
-    )
-    read, write = os.pipe()  # a pipe has no size limit
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True
-    )
-    os.close(write)
-    with os.fdopen(read) as stream:
-        output = stream.read()
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 1 and "Traceback" not in errors, errors
-    assert "PRODEN" in output and "cannot be written" in errors
-
-
 @pytest.mark.parametrize("utf8", ["0", "1"])
 def test_a_locale_that_cannot_express_a_folder_is_one_sentence_or_works(tmp_path: Path, utf8: str) -> None:
     write_store(tmp_path / "Ünï 漢字", profile="quick", methods=["cc"], datasets=["fashion"], epochs=3)
@@ -67,12 +48,6 @@ def test_a_locale_that_cannot_express_a_folder_is_one_sentence_or_works(tmp_path
     done = command(*words, "--results", tmp_path / "Ünï 漢字", LC_ALL="C", PYTHONUTF8=utf8)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == (2 if utf8 == "0" else 0) and (utf8 == "1" or "PYTHONUTF8" in done.stderr), done.stderr
-
-
-@pytest.mark.parametrize("words", [("fit", "größe.csv"), ("fit", "x.csv", "--out", "größe"), ("verify", "größe")])
-def test_a_locale_that_cannot_express_a_word_is_one_sentence(words: tuple[str, ...]) -> None:
-    done = command(*words, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
-    assert done.returncode == 2 and "PYTHONUTF8" in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
 def test_a_terminal_that_is_not_utf8_gets_question_marks(results: Path) -> None:

@@ -166,16 +166,6 @@ def diverge(folder: Path) -> None:
     (folder / "run.json").write_text(json.dumps(document))
 
 
-def test_a_winner_at_the_edge_of_the_grid_is_named(capfd):
-    tune.warn_of_edges([cell_of({0.1: (9, 90), 0.5: (9, 95), 1.0: (9, 90)})], "one-se")
-    assert capfd.readouterr().err == ""
-    tune.warn_of_edges([cell_of({0.1: (9, 90), 0.5: (9, 95), 1.0: (9, 99)})], "one-se")
-    error = capfd.readouterr().err
-    assert "1 is the largest train.lr" in error and "cc on digits" in error and "decay" not in error
-    tune.warn_of_edges([cell_of({0.1: (9, 90), 1.0: (9, 95)})], "one-se")  # of two values both are at an edge
-    assert capfd.readouterr().err == ""
-
-
 def test_the_grid_is_extended_for_all_methods_until_no_winner_is_at_its_edge(tiny_benchmark, capfd, monkeypatch):
     plans = []
 
@@ -187,23 +177,16 @@ def test_the_grid_is_extended_for_all_methods_until_no_winner_is_at_its_edge(tin
 
     monkeypatch.setattr(tune, "train", lambda options, selection, specs: plans.append(specs) or Progress(0))
     monkeypatch.setattr(tune, "with_scores", with_peak_at_one)
-    grid = ("--lr", "0.4,0.2,0.1", "--weight-decay", "0.001", "--seeds", "100")
+    grid = ("--lr", "0.4,0.2,0.1", "--weight-decay", "0.001,0.01", "--seeds", "100")
     assert cli.main(tiny_benchmark.arguments("tune", *grid)[3:]) == 0
     rates = [sorted({(spec.method, spec.train.lr) for spec in plan}) for plan in plans]
     assert [len(plan) for plan in rates] == [6, 8, 10]  # cc moves to 0.8, then 1.6; proden goes with it
     assert ("proden", 1.6) in rates[-1] and "largest" not in capfd.readouterr().err
     monkeypatch.setattr(tuning, "EXTENSIONS", 1)
     assert cli.main(tiny_benchmark.arguments("tune", *grid)[3:]) == 0
-    assert "0.8 is the largest train.lr of the grid" in capfd.readouterr().err
-
-
-def cell_of(scores):
-    """A cell with one point per learning rate; the scores are hits of ten and approximated accuracy."""
-    points = [
-        tuning.Point({"train.lr": lr, "train.weight_decay": 1e-4}, (), Score(10 * hits, 5.0, float(approximated)))
-        for lr, (hits, approximated) in scores.items()
-    ]
-    return tuning.Cell("digits", "cc", 0.1, tuple(points))
+    error = capfd.readouterr().err
+    assert "0.8 is the largest train.lr of the grid" in error and "cc on digits" in error
+    assert "decay" not in error  # of two values both are at an edge
 
 
 @pytest.mark.parametrize(
@@ -238,17 +221,13 @@ def test_wrong_input_is_one_sentence_and_starts_nothing(tiny_benchmark, capsys, 
     assert tiny_benchmark.profile.read_text() == before and not tiny_benchmark.results.exists()
 
 
-def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_benchmark, capsys):
-    assert cli.main([*tiny_benchmark.arguments("tune")[3:], "--dry-run"]) == 0
-    assert "Plan: 108 runs, 0 done, 108 to do" in capsys.readouterr().out  # 2 methods × 18 points × 3 seeds
-    assert not tiny_benchmark.results.exists()
-
-
-def test_tune_uses_seeds_that_no_table_reports(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_plans_seeds_that_no_table_reports_and_writes_nothing(tiny_benchmark, capfd):
     assert unreported_seeds((0, 1, 2)) == (100, 101, 102) and unreported_seeds((0, 100)) == (101, 102, 103)
-    words = ("--methods", "proden", "--datasets", "digits", "--dry-run", "--results", str(tmp_path), "--device", "cpu")
-    assert cli.main(["tune", *words]) == 0
+    words = [*tiny_benchmark.arguments("tune")[3:], "--dry-run"]
+    assert cli.main(words) == 0
     output = capfd.readouterr()
-    assert "seeds 100, 101, 102" in output.out and output.err == ""
-    assert cli.main(["tune", *words, "--seeds", "0"]) == 0
-    assert "which the tables of profile quick report" in capfd.readouterr().err
+    assert "Plan: 108 runs, 0 done, 108 to do" in output.out  # 2 methods × 18 points × 3 seeds
+    assert "seeds 100, 101" in output.out and output.err == ""
+    assert cli.main([*words, "--seeds", "0"]) == 0
+    assert "which the tables of profile tiny report" in capfd.readouterr().err
+    assert not tiny_benchmark.results.exists()

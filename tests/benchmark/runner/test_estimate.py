@@ -14,12 +14,12 @@ from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
 from benchmark.contract.pretend import PretendCuda
 from benchmark.runner import estimate
-from benchmark.runner.estimate import PROBE, Cost, measure, measure_all, random_dataset, tasks_of
+from benchmark.runner.estimate import PROBE, Cost, measure, measure_all, tasks_of
 from benchmark.runner.options import RunOptions
 from benchmark.runner.worker import prepare
 from benchmark.trainer.loading import dataset_of
 from benchmark.trainer.trainer import Trainer
-from datasets.base import DataError, Dataset
+from datasets.base import Dataset
 from tests.conftest import TINY, TinyBenchmark
 
 NOWHERE, CPU = Path("/nowhere"), torch.device("cpu")
@@ -73,18 +73,6 @@ def test_a_slow_step_is_measured_with_few_images_on_a_cpu_and_with_whole_batches
         cost = cost_of(spec, CPU if reduced else torch.device("cuda", 0))
     assert cost.reduced == reduced and batches == ([PROBE] if reduced else [PROBE, spec.train.batch])
     assert cost.seconds > 0 and (reduced or cost.peak_memory_mb == 7)
-
-
-def test_random_images_have_the_declared_size_of_a_missing_dataset() -> None:
-    (spec,) = specs_of("paper", methods="cc", datasets="cub200", seeds="0")
-    dataset = random_dataset(spec)
-    assert (len(dataset.train), len(dataset.test), dataset.num_classes) == (5994, 5794, 200)
-    assert dataset.train.batch(torch.tensor([0, 5993]))[0].shape == (2, 3, 256, 256)
-    (trial,) = specs_of("paper", methods="cc", datasets="cifar100", seeds="0", settings=("dataset.train=256",))
-    assert len(random_dataset(trial).train) == 256
-    (table,) = specs_of("realworld", methods="cc", datasets="lost", seeds="0")
-    with pytest.raises(DataError, match="lost is not on this machine"):
-        random_dataset(table)
 
 
 def test_runs_that_differ_in_seeds_or_candidate_labels_are_measured_once() -> None:

@@ -170,3 +170,6 @@ def test_a_run_that_failed_under_a_neighbour_is_not_tried_again_by_those_who_wai
     assert all("ValueError: as asked" in out for _, out, _ in ends)
     (document,) = documents(bench).values()
     assert document["time"]["sittings"] == 1
+    assert bench.run(*words).returncode == 1  # it failed before this command, which tries it again
+    (document,) = documents(bench).values()
+    assert document["time"]["sittings"] == 2

@@ -9,16 +9,14 @@ import re
 import struct
 import subprocess
 import termios
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmark.config.selection import select
 from benchmark.runner.options import Outcome
-from benchmark.runner.progress import Bars, Lines, Progress, without_bars
+from benchmark.runner.progress import Bars, Progress, without_bars
 from tests.conftest import ROOT, TINY, TinyBenchmark, make_tiny
 
 Make = Callable[..., TinyBenchmark]
@@ -97,16 +95,3 @@ def test_a_line_of_text_does_not_mix_with_bars(tmp_path: Path, capsys: pytest.Ca
     assert [line for line in shown if "run/s" not in line and "s/run" not in line] == [
         "a warning", *["digits proden seed 0: 50.00 % in 1 s"] * 2,
     ]  # fmt: skip
-
-
-def test_candidate_labels_that_take_their_time_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[Any]) -> None:
-    progress = Progress(1, preparing={0: "digits", 1: "digits"})
-    lines = Lines(tmp_path)
-    lines(progress)
-    assert capsys.readouterr().out == ""
-    progress.started = time.time() - 60
-    lines(progress)
-    lines(progress)
-    assert capsys.readouterr().out == "digits: drawing its candidate labels\n"
-    Bars(tmp_path)(progress)
-    assert "  digits: drawing its candidate labels" in capsys.readouterr().out
