@@ -31,7 +31,7 @@ from benchmark.trainer import checkpoint
 from benchmark.trainer.device import changed_settings
 from benchmark.trainer.guard import stray_tensors
 from benchmark.trainer.trainer import Hooks, Interrupted, Trainer, TrainingRows, weights_digest
-from methods.base import About, Batch, Clock, Method, Step, Task, ViewName
+from methods.base import About, Clock, Method, Step, Task, ViewName
 from methods.networks.backbones import SmallCNN
 from methods.supervised import sees_truth
 
@@ -279,14 +279,12 @@ def clocks(trainer: Trainer) -> list[Clock]:
 
 
 class ReadOnly(TorchFunctionMode):
-    """Raise MethodDefect at the line that writes into a tensor of the batch."""
+    """Raise MethodDefect at the line that writes into one of these tensors."""
 
-    def __init__(self, subject: Subject, batch: Batch) -> None:
+    def __init__(self, subject: Subject, tensors: dict[str, Tensor]) -> None:
         super().__init__()
-        self.subject = subject
-        self.tensors = {f"batch.views[{k}]": view for k, view in enumerate(batch.views)}
-        self.tensors |= {"batch.candidates": batch.candidates, "batch.index": batch.index}
-        self.versions = {name: tensor._version for name, tensor in self.tensors.items()}
+        self.subject, self.tensors = subject, tensors
+        self.versions = {name: tensor._version for name, tensor in tensors.items()}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -304,15 +302,10 @@ def check_inputs(subject: Subject) -> None:
     for _ in range(trainer.epochs):
         trainer.begin_epoch()
         for batch in trainer.batches(trainer.order(trainer.epoch), 0):
-            mode = ReadOnly(subject, batch)
-            tensors = {**mode.tensors, "task.candidates": trainer.candidates}
-            copies = {name: tensor.clone() for name, tensor in tensors.items()}
-            with mode:
+            tensors = {f"batch.views[{k}]": view for k, view in enumerate(batch.views)}
+            tensors |= {"batch.candidates": batch.candidates, "batch.index": batch.index}
+            with ReadOnly(subject, tensors | {"task.candidates": trainer.candidates}):
                 trainer.step(batch)
-            for name, tensor in tensors.items():
-                if not torch.equal(tensor, copies[name]):
-                    text = f"it changes the content of {name}; work on a copy, for example {name}.clone()"
-                    raise subject.defect(text, "training_step")
         trainer.end_epoch()
         trainer.epoch, trainer.step_in_epoch = trainer.epoch + 1, 0
 
@@ -450,17 +443,15 @@ def _stop_and_resume(subject: Subject, folder: StoredRun) -> Method:
 
 def _check_saved_state(subject: Subject, trainer: Trainer, folder: StoredRun) -> None:
     """Raise where the trainer would set the saved state aside and begin anew."""
+    advice = "keep tensors and plain values only"
     try:
         state = checkpoint.read(folder.path / checkpoint.CURRENT, "contract")
+        advice = "buffers must keep their first shape"
+        trainer.check_state(state, folder.epochs())
     except FileNotFoundError:
         return
     except checkpoint.DamagedCheckpoint as error:
-        raise subject.defect(f"its saved state cannot be read: {error}; keep tensors and plain values only") from None
-    try:
-        trainer.check_state(state, folder.epochs())
-    except checkpoint.DamagedCheckpoint as error:
-        text = f"its saved state does not fit a fresh method: {error}; buffers must keep their first shape"
-        raise subject.defect(text) from None
+        raise subject.defect(f"its saved state cannot be read by a fresh method: {error}; {advice}") from None
 
 
 def first_difference(one: Method, other: Method) -> str | None:

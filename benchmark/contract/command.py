@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmark.errors import COMPLETE, FAILED, MethodDefect
 from benchmark.files import ROOT
+from datasets.base import plural
 from methods.registry import discover, scan
 
 SECONDS = 15.0  # for one check
@@ -38,12 +39,12 @@ def check(file: Path) -> int:
         skipped += event["mark"] == SKIPPED
         if event["mark"] == DEFECT:
             defects.append(line)
-    heading = f"{len(methods)} method{'s' * (len(methods) > 1)}: "
+    heading = plural(len(methods), "method")
     if not defects:
-        print(f"{heading}all checks pass.")
+        print(f"{heading}: all checks pass.")
         return COMPLETE
-    rest = f"; {skipped} check{'s' * (skipped > 1)} not tried because of that" if skipped else ""
-    print(f"{heading}{len(defects)} defect{'s' * (len(defects) > 1)}{rest}.")
+    rest = f"; {plural(skipped, 'check')} not tried because of that" if skipped else ""
+    print(f"{heading}: {plural(len(defects), 'defect')}{rest}.")
     if len(defects) > 1:
         print("\n".join(defects))
     return FAILED

@@ -19,10 +19,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Self
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -168,7 +169,7 @@ class PretendCuda(TorchDispatchMode):
         self.place = torch.device("cuda", index)
         self.sources = tuple(str(path.resolve()) for path in (ROOT, *sources))
         self.refuses_waits = False  # as after `torch.cuda.set_sync_debug_mode("error")`
-        self._replaced: list[tuple[Any, str, Any]] = []
+        self._changes = ExitStack()
         self._pinned: dict[int, Tensor] = {}  # by the address of their memory
         self.waits: Counter[tuple[str, str]] = Counter()
 
@@ -214,9 +215,9 @@ class PretendCuda(TorchDispatchMode):
         trainer_device.pretended = True
         torch._C._ensureCUDADeviceGuardSet()  # resolves "cuda" without a number where there is no driver
         for owner, name, stand_in in replacements():
-            self._replaced.append((owner, name, getattr(owner, name)))
-            setattr(owner, name, stand_in)
-        self._flags = [(change, read()) for read, change in flags()]
+            self._changes.enter_context(mock.patch.object(owner, name, stand_in))
+        for read, change in flags():
+            self._changes.callback(change, read())
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         torch._C._set_only_lift_cpu_tensors(True)  # makes torch.tensor(…, device=) visible here
         super().__enter__()
@@ -224,10 +225,7 @@ class PretendCuda(TorchDispatchMode):
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        for change, before in self._flags:
-            change(before)
-        while self._replaced:
-            setattr(*self._replaced.pop())
+        self._changes.close()
         PretendCuda.current = None
         forget_constants()
 
@@ -289,17 +287,14 @@ class PretendCuda(TorchDispatchMode):
 
     def _copied(self, source: Tensor, kwargs: dict[str, Any]) -> Tensor:
         device = kwargs.get("device")
-        rest = {key: value for key, value in kwargs.items() if key != "device"}
-        non_blocking = bool(rest.pop("non_blocking", False))
-        if rest.get("pin_memory") is not None:
-            del rest["pin_memory"]
+        rest = {key: value for key, value in kwargs.items() if key not in ("device", "non_blocking", "pin_memory")}
+        copy = aten._to_copy.default(unwrapped(source), **rest)
         if not isinstance(source, Pretend):
-            self._to_device(source, non_blocking)
-            return Pretend(aten._to_copy.default(source, **rest))
-        if device is not None and not is_device(device):
+            self._to_device(source, bool(kwargs.get("non_blocking")))
+        elif device is not None and not is_device(device):
             self.wait("copy to the host")
-            return aten._to_copy.default(source.payload, **rest)
-        return Pretend(aten._to_copy.default(source.payload, **rest))
+            return copy
+        return Pretend(copy)
 
     def _copied_into(self, target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         if isinstance(target, Pretend):
@@ -342,28 +337,16 @@ def flags() -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
 def replacements() -> Iterator[tuple[Any, str, Any]]:
     """Yield the attributes of torch that need a driver, with what replaces them."""
 
-    def nothing(*_: Any, **__: Any) -> None: ...
-
-    def number(value: Any) -> Callable[..., Any]:
+    def constant(value: Any) -> Callable[..., Any]:
         return lambda *_, **__: value
 
     def set_sync_debug_mode(mode: str) -> None:
         active().refuses_waits = mode == "error"
 
-    def on_stream(stream: Any) -> AbstractContextManager[None]:
-        return nullcontext()
-
     cuda = torch.cuda
-    for name in (
-        "_lazy_init",
-        "set_device",
-        "reset_peak_memory_stats",
-        "empty_cache",
-        "manual_seed_all",
-        "manual_seed",
-    ):
-        yield cuda, name, nothing
+    nothing = ("_lazy_init", "set_device", "reset_peak_memory_stats", "empty_cache", "manual_seed_all", "manual_seed")
     for name, value in {
+        **dict.fromkeys(nothing),
         "is_available": True,
         "device_count": active().place.index + 1,
         "current_device": 0,
@@ -375,11 +358,11 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
         "current_stream": Stream(),
         "get_rng_state": torch.zeros(16, dtype=torch.uint8),
         "set_rng_state": None,
+        "stream": nullcontext(),
     }.items():
-        yield cuda, name, number(value)
+        yield cuda, name, constant(value)
     yield cuda, "synchronize", lambda *_: active().wait("synchronize")
     yield cuda, "set_sync_debug_mode", set_sync_debug_mode
     yield cuda, "Stream", Stream
     yield cuda, "Event", Stream
-    yield cuda, "stream", on_stream
     yield torch, "inference_mode", torch.no_grad  # its tensors do not pass through wrappers

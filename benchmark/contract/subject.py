@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,11 +22,8 @@ from torch import Tensor
 from benchmark.config.profile import load_profile
 from benchmark.config.resolution import resolve
 from benchmark.config.sections import Train
-from benchmark.config.spec import RunSpec
 from benchmark.errors import MethodDefect
 from benchmark.trainer.guard import Diverged
-from benchmark.trainer.inputs import ViewLoader
-from benchmark.trainer.seeding import derive
 from benchmark.trainer.trainer import Hooks, Trainer
 from datasets.base import Dataset, Split
 from datasets.views.recipes import DIGITS
@@ -68,21 +65,6 @@ def small_task(relabelled: bool = False) -> tuple[Dataset, Tensor]:
     return Dataset("contract", CLASSES, names, train, test, DIGITS, backbone="small-cnn"), candidates
 
 
-class CachedViews(ViewLoader):
-    """Views that are computed once and returned as copies, since all trainings of the checks ask for the same ones."""
-
-    cache: ClassVar[dict[Any, tuple[Tensor, ...]]] = {}
-
-    def __init__(self, dataset: Dataset, spec: RunSpec, device: torch.device) -> None:
-        super().__init__(dataset, derive(spec.seed, "views"), device, spec.train.channels_last)
-
-    def train_views(self, rows: Tensor, names: Any, epoch: int) -> tuple[Tensor, ...]:
-        key = (tuple(rows.tolist()), tuple(names), epoch, self.format)
-        if key not in self.cache:
-            self.cache[key] = super().train_views(rows, names, epoch)
-        return tuple(view.clone() for view in self.cache[key])
-
-
 class Training(NamedTuple):
     """Finished training."""
 
@@ -109,9 +91,7 @@ class Subject:
         dataset, candidates = small_task(relabelled)
         spec = resolve(load_profile("quick"), self.entry, "digits", seed=0)  # heads scaled to a small network
         spec = spec.with_train(**{**dataclasses.asdict(TRAIN), **changes})
-        device = torch.device(on)
-        inputs = CachedViews(dataset, spec, device) if on == "cpu" else None
-        return Trainer(spec, self.cls, dataset, candidates, device, hooks, inputs)
+        return Trainer(spec, self.cls, dataset, candidates, torch.device(on), hooks)
 
     def started(self) -> Trainer:
         """Return a trainer in its first epoch."""
@@ -153,16 +133,9 @@ class Subject:
 
     def attribute(self, name: str) -> int:
         """Return the line where `self.<name>` is assigned or registered as a buffer; else that of the class."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                if any(isinstance(target, ast.Attribute) and target.attr == name for target in targets):
-                    return node.lineno
-            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "register_buffer":
-                first = node.args[0] if node.args else None
-                if isinstance(first, ast.Constant) and first.value == name:
-                    return node.lineno
-        return self.entry.line
+        assignment = re.compile(rf"\.{name}\b(: [^=]+)?(, [^=]+)? [-+*/|&]?= |\bregister_buffer\(['\"]{name}['\"]")
+        lines = self.entry.file.read_text(encoding="utf-8").splitlines()
+        return next((k for k, line in enumerate(lines, 1) if assignment.search(line)), self.entry.line)
 
     def deepest(self, frames: traceback.StackSummary) -> int:
         """Return the line of the innermost of these frames in the method's own file, or 0."""

@@ -163,8 +163,7 @@ DEFECTS = (
     broken("writes-candidates", "inputs", "batch.candidates",
            step=step("batch.candidates[:, 0] = True  # HERE")),
     broken("writes-task", "inputs", "task.candidates",
-           init=init("self.task = task"), step=DEF_STEP + "        self.task.candidates[:, 0] = True\n"
-           f"        return Step({UNIFORM})"),
+           init=init("self.task = task"), step=step("self.task.candidates[:, 0] = True  # HERE")),
     broken("talks", "training", "characters",
            step=step("print('x' * 100_000)").replace("  # HERE", "")),
     broken("python-random", "determinism", "random.random", step=step("scale = random.random()  # HERE",
