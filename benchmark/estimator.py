@@ -11,7 +11,6 @@ Same data, same settings, same numbers as `./reproduce.sh fit`.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from benchmark import artifacts
 from benchmark.errors import CandidError, did_you_mean
@@ -127,7 +127,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
                 with torch.random.fork_rng(devices=[]):  # the caller's generator stays as it was
                     choice = self._choice(selection, dataset) if self.tune else None
                     final = selection if choice is None else final_selection(selection, choice)
-                    trainer, result = self._trained(final, final.specs()[0], dataset, self.verbose)
+                    trainer, result = self._trained(final.specs()[0], dataset, self.verbose)
                     self._files = model_files(trainer, dataset, dataset.candidates)
             except Diverged as error:
                 raise ValueError(f"The training diverged: {error}; choose a smaller lr.") from None
@@ -142,17 +142,16 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             )
         return self
 
-    def _trained(
-        self, selection: Selection, spec: RunSpec, dataset: Dataset, verbose: bool = False
-    ) -> tuple[Trainer, dict[str, Any]]:
+    def _trained(self, spec: RunSpec, dataset: Dataset, verbose: bool = False) -> tuple[Trainer, dict[str, Any]]:
         """Return the trainer of a finished run and the result of its last epoch."""
         import torch
 
+        from benchmark.trainer.loading import entry_of
         from benchmark.trainer.trainer import Trainer
         from methods.registry import load
 
         assert dataset.candidates is not None
-        method = load(selection.entry(spec.method))
+        method = load(entry_of(spec))
         trainer = Trainer(spec, method, dataset, dataset.candidates, torch.device(self.device))
         while trainer.epoch < trainer.epochs:
             result = trainer.train_epoch()["result"]
@@ -173,7 +172,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             if self.verbose:
                 print(f"Trying {point}.")
             try:
-                results = [self._trained(unreported, spec, dataset)[1] for spec in point.specs]
+                results = [self._trained(spec, dataset)[1] for spec in point.specs]
             except Diverged as error:
                 return replace(point, state="diverged", reason=str(error))
             return tuning.with_results(results, point, ONE_SE)
@@ -360,41 +359,30 @@ def candidates_of(y: Any, classes: Iterable[Any] | None = None) -> tuple[np.ndar
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None: give it the candidates.")
     values = plain(y)
-    shape: tuple[int, ...] = getattr(values, "shape", (len(values),))
     dtype = getattr(values, "dtype", None)
-    kind = getattr(dtype, "kind", "")
-    if len(shape) == 2 and shape[1] > 1:
-        if kind not in ("b", "i", "u", "f") or not np.isin(values, (0, 1)).all():
+    if getattr(values, "ndim", 1) == 2 and values.shape[1] > 1:
+        if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
             raise ValueError("A candidate matrix (N, C) holds 0 and 1 only.")
-        columns = getattr(y, "columns", range(shape[1]))
+        columns = getattr(y, "columns", range(values.shape[1]))
         names = np.asarray(columns) if classes is None else np.array(list(classes))
-        if len(names) != shape[1]:
-            raise ValueError(f"There are {len(names)} classes for {shape[1]} columns of the candidates.")
+        if len(names) != values.shape[1]:
+            raise ValueError(f"There are {len(names)} classes for {values.shape[1]} columns of the candidates.")
         _refuse_empty(values.any(1))
         return names if names.dtype.kind != "O" else names.astype(str), values.astype(bool)
-    if len(shape) == 2:
-        warnings.warn("A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=3)
-        values = values.ravel()
-    elif len(shape) != 1:
-        raise ValueError(f"The candidates have shape {shape}; a matrix (N, C) or one set per row is needed.")
-    if kind in ("f", "c") and not np.isfinite(values).all():
-        raise ValueError("Input y contains NaN or infinity.")
-    if kind == "f" and (values != values.round()).any():
-        raise ValueError("Unknown label type: continuous; labels are classes, not measured values.")
+    if dtype is not None:
+        values = column_or_1d(values, warn=True)
+    if dtype is not None and dtype.kind in "fc":
+        check_classification_targets(values)  # neither NaN nor measured values
     sets = [_set(value) for value in values]
     _refuse_empty([bool(labels) for labels in sets])
     labels = {label for labels in sets for label in labels}
     names = np.array(list(classes)) if classes is not None else sorted_classes(labels, dtype)
-    number = {name: k for k, name in enumerate(names.tolist())}
-    strange = labels - number.keys()
+    strange = labels - set(names.tolist())
     if strange:
         raise ValueError(f"The candidates name {min(strange, key=str)!r}, which is not among the {len(names)} classes.")
     if len(names) < 2:
         raise ValueError("The candidates name one class only; a classifier needs two classes or more.")
-    matrix = np.zeros((len(sets), len(names)), dtype=bool)
-    for row, candidates in zip(matrix, sets, strict=True):
-        row[[number[label] for label in candidates]] = True
-    return names, matrix
+    return names, MultiLabelBinarizer(classes=names.tolist()).fit_transform(sets).astype(bool)
 
 
 def _refuse_empty(has_candidates: Any) -> None:

@@ -29,8 +29,8 @@ EXTENSIONS = 3  # of the learning rates of a dataset, at most
 LR, WEIGHT_DECAY = "train.lr", "train.weight_decay"
 TUNED_KEYS = {"method", "dataset", "source", "lr", "weight_decay"}
 PRESETS = {  # "full" is the CEL paper's
-    "full": ("0.5,0.1,0.05,0.01,0.005,0.001", "1e-3,5e-4,1e-4"),
-    "small": ("0.2,0.1,0.05,0.02,0.01", "5e-4"),
+    "full": (f"{LR}=0.5,0.1,0.05,0.01,0.005,0.001", f"{WEIGHT_DECAY}=1e-3,5e-4,1e-4"),
+    "small": (f"{LR}=0.2,0.1,0.05,0.02,0.01", f"{WEIGHT_DECAY}=5e-4"),
 }
 FIT_GRID = ("small", f"{WEIGHT_DECAY}=5e-4,1e-4")  # of `fit --tune` and the estimator
 Grid = Mapping[str, Mapping[str, Any]]  # by setting, as "train.lr" or "cel.alpha": its values by their text
@@ -83,17 +83,13 @@ def grid_of(words: Sequence[str], selection: Selection) -> dict[str, dict[str, A
             raise UsageError(f"--grid {word}: write {' or '.join(PRESETS)}, or values as cel.alpha=0.1,0.5,1.{hint}")
     if len(presets) > 1:
         raise UsageError(f"--grid {' and --grid '.join(presets)}: leave one out.")
-    rates, decays = PRESETS[presets[0] if presets else "full"]
-    grid = {LR: _values(f"{LR}={rates}", selection)[1], WEIGHT_DECAY: _values(f"{WEIGHT_DECAY}={decays}", selection)[1]}
-    names: set[str] = set()
-    for word in words:
-        if "=" in word:
-            name, values = _values(word, selection)
-            if name in names:
-                raise UsageError(f"{name} is given twice in the grid; leave one out.")
-            names.add(name)
-            grid[name] = values
-    return grid
+    settings = [_values(word, selection) for word in words if "=" in word]
+    names = [name for name, _ in settings]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{name} is given twice in the grid; leave one out.")
+    preset = (_values(word, selection) for word in PRESETS[presets[0] if presets else "full"])
+    return {**dict(preset), **dict(settings)}
 
 
 def _values(word: str, selection: Selection) -> tuple[str, dict[str, Any]]:
