@@ -34,7 +34,7 @@ from datasets.candidates.candidate_sets import read
 from datasets.candidates.generators import GENERATORS
 from datasets.registry import SOURCES
 from methods.discovery import methods_in
-from methods.registry import Catalogue, discover
+from methods.registry import discover
 
 CHECKS = (
     "run.json", "identity and folder", "planned epochs", "summary from epochs", "SHA-256 of files",
@@ -53,24 +53,19 @@ class NotRequested(NotChecked):
     """A check that only an option asks for; without it the verification still counts as complete."""
 
 
-@dataclass(frozen=True)
 class Context:
     """Data, device and scratch folder of the caller; methods, networks, and their own data by SHA-256."""
 
-    options: RunOptions
-    catalogue: Catalogue
-    plugins: tuple[str, ...]
-    datasets: dict[str, str]
-    annotators: bool = False  # train them again
-
-    @classmethod
-    def of(cls, options: RunOptions, plugins: Sequence[str], datasets: Sequence[str], annotators: bool) -> Context:
+    def __init__(
+        self, options: RunOptions, plugins: Sequence[str], datasets: Sequence[str], annotators: bool = False
+    ) -> None:
         """Read the files of `--plugin` and `--datasets`. A plug-in without a method is a network."""
-        by_digest = {own_data(path).get("sha256", ""): path for path in datasets}
-        if "" in by_digest:
-            raise UsageError(f"--datasets {by_digest['']}: not a file or folder of data of your own.")
-        methods = tuple(plugin for plugin in plugins if methods_in(Path(plugin)))
-        return cls(options, discover(methods), tuple(plugins), by_digest, annotators)
+        self.options, self.plugins = options, tuple(plugins)
+        self.annotators = annotators  # train them again
+        self.datasets = {own_data(path).get("sha256", ""): path for path in datasets}
+        if "" in self.datasets:
+            raise UsageError(f"--datasets {self.datasets['']}: not a file or folder of data of your own.")
+        self.catalogue = discover(tuple(plugin for plugin in plugins if methods_in(Path(plugin))))
 
     def spec(self, document: Mapping[str, Any]) -> RunSpec:
         """Return the specification of a stored run. Names are looked up, and none of them is taken for a path."""
@@ -171,13 +166,9 @@ def check_identity(run: StoredRun) -> list[str]:
     if place.parts != run.path.parts[-3:]:
         problems.append(f"it is in runs/{'/'.join(run.path.parts[-3:])} and belongs in runs/{place}")
     problems += check_label(document)
-    for key in ("method", "dataset", "seed"):
-        value = config.get(key)
-        if key != "seed":
-            value = value.get("name") if isinstance(value, dict) else None
-        if value != document[key]:
-            problems.append(f"{key} in run.json is not the one of its configuration")
-    return problems
+    values = {"method": config["method"]["name"], "dataset": config["dataset"]["name"], "seed": config["seed"]}
+    differing = [key for key, value in values.items() if value != document[key]]
+    return [*problems, *(f"{key} in run.json is not the one of its configuration" for key in differing)]
 
 
 def check_label(document: Mapping[str, Any]) -> list[str]:
@@ -247,9 +238,8 @@ def check_files(run: StoredRun) -> list[str]:
 
 def check_candidates(run: StoredRun, sets: Mapping[str, Path]) -> list[str]:
     """Check that the candidate set with the SHA-256 in run.json is stored."""
-    dataset = run.document["config"].get("dataset")
     if candidates_of(run) not in sets:
-        if isinstance(dataset, dict) and dataset.get("generator") == "own":
+        if run.document["config"]["dataset"].get("generator") == "own":
             raise NotRequested("its candidate set is part of its data")
         raise NotChecked("its candidate set is not in the folder")
     return []

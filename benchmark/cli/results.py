@@ -307,7 +307,7 @@ def verify(
     number = random.SystemRandom().randrange(1 << 32) if draw is None else draw
     with tempfile.TemporaryDirectory(prefix="candid-") as scratch:
         place = replace(run_options(options), results=Path(scratch))
-        report = verify(folder, Context.of(place, options["plugins"], own_data, annotators), cells, number)
+        report = verify(folder, Context(place, options["plugins"], own_data, annotators), cells, number)
     document = {"result": VERDICTS[report.code], "date": now(), **asdict(report)}
     document = without_paths(document | {"environment": environment(place.device)})
     shared.write_text(out, json.dumps(document, indent=1, ensure_ascii=False) + "\n")

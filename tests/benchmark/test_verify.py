@@ -150,11 +150,15 @@ def test_another_version_of_the_plug_in_is_not_run(results: Path, verified: Veri
     assert done.code == 3 and done.report["not_checked"].popitem()[1] == ["tiny digits mine seed 0"]
 
 
-# Tampering ------------------------------------------------------------------------------------------------------------
+# Tampering and damage -------------------------------------------------------------------------------------------------
 
 
-def number(run: Path) -> None:
-    edit(run / "run.json", lambda document: document["summary"].update(accuracy=99.0))
+def edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    return lambda run: edit(run / "run.json", change)
+
+
+def updated(**values: Any) -> Callable[[Path], None]:
+    return edited(lambda document: document.update(values))
 
 
 def changed_epoch(run: Path, epoch: int, **values: float) -> list[dict[str, Any]]:
@@ -166,16 +170,7 @@ def changed_epoch(run: Path, epoch: int, **values: float) -> list[dict[str, Any]
 
 def number_and_epochs(run: Path) -> None:
     lines = changed_epoch(run, -1, test_accuracy=99.0)
-    digest = epochs_digest(lines)
-    edit(run / "run.json", lambda document: document.update(summary=summarise(lines), metrics_sha256=digest))
-
-
-def epochs(run: Path) -> None:
-    changed_epoch(run, 0, loss=0.5)
-
-
-def updated(**values: Any) -> Callable[[Path], None]:
-    return lambda run: edit(run / "run.json", lambda document: document.update(values))
+    updated(summary=summarise(lines), metrics_sha256=epochs_digest(lines))(run)
 
 
 def device(run: Path) -> None:
@@ -184,106 +179,24 @@ def device(run: Path) -> None:
     (run / "run.json").write_text(json.dumps(document))
 
 
-def prediction(run: Path) -> None:
-    arrays = dict(np.load(run / "predictions.npz"))
+def prediction(path: Path) -> None:
+    arrays = dict(np.load(path))
     arrays["test_logits"][:9] *= -1
-    np.savez(run / "predictions.npz", **arrays)
+    np.savez(path, **arrays)
 
 
-def hashed(run: Path) -> None:
-    """Make the SHA-256 of the predictions fit again."""
-    digest = hashlib.sha256((run / "predictions.npz").read_bytes()).hexdigest()
-    edit(run / "run.json", lambda document: document["files"].update({"predictions.npz": digest}))
+def pickled(path: Path) -> None:
+    np.savez(path, test_logits=np.array([print], dtype=object))
 
 
-def prediction_and_hash(run: Path) -> None:
-    prediction(run)
-    hashed(run)
-
-
-def pickled(run: Path) -> None:
-    np.savez(run / "predictions.npz", test_logits=np.array([print], dtype=object))
-    hashed(run)
-
-
-def candidate_file(run: Path) -> Path:
-    return next((run.parents[3] / "candidates" / "digits").glob("*seed0*.npz"))
-
-
-def candidate(run: Path) -> None:
-    arrays = dict(np.load(candidate_file(run)))
+def candidate(path: Path) -> None:
+    arrays = dict(np.load(path))
     arrays["bits"][3] ^= 64
-    np.savez(candidate_file(run), **arrays)
+    np.savez(path, **arrays)
 
 
-def configuration(run: Path) -> None:
-    edit(run / "run.json", lambda document: document["config"]["train"].update(lr=0.5))
-
-
-def moved(run: Path) -> None:
-    run.rename(run.with_name(run.name.replace("seed0", "seed7")))
-
-
-def cut(run: Path) -> None:
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    (run / "metrics.jsonl").write_text(lines[0] + "\n")
-
-
-def half(run: Path) -> None:
-    (run / "run.json").unlink()
-
-
-NAME = "tiny digits proden seed 0"
-PLACE = "runs/digits/proden/seed0-"
-CANDIDATES = "candidates/digits/uniform-rate0.2-seed0-"
-
-
-@pytest.mark.parametrize(
-    ("tamper", "named", "fact"),
-    [
-        (number, NAME, "accuracy is 99.0"),
-        (number_and_epochs, NAME, "by predictions.npz"),
-        (prediction, NAME, "predictions.npz"),
-        (prediction_and_hash, NAME, "by predictions.npz"),
-        (pickled, NAME, "predictions.npz"),
-        (candidate, CANDIDATES, "SHA-256"),
-        (configuration, NAME, "config_digest"),
-        (moved, NAME, "runs/digits/proden/seed7-"),
-        (cut, NAME, "metrics.jsonl has 1 complete epochs"),
-        (epochs, NAME, "metrics.jsonl does not have the SHA-256"),
-        (updated(label="proden[train.lr=0.5]"), NAME.replace("proden", "proden[train.lr=0.5]"), "label is"),
-        (
-            updated(label="proden[train.lr=0.5]", overrides={"train.lr": 0.5}),
-            NAME.replace("proden", "proden[train.lr=0.5]"),
-            "override train.lr",
-        ),
-        (updated(test_rows=99), NAME, "test_rows is 99"),
-        (updated(scored=False), NAME, "no test row has a true label"),
-        (device, PLACE, "record_sha256"),
-        (half, PLACE, "run.json"),
-    ],
-)
-def test_every_edit_is_named(
-    results: Path, tamper: Callable[[Path], Any], named: str, fact: str, verified: Verify
-) -> None:
-    tamper(run_of(results))
-    done = verified("--cells", "0")
-    assert done.code == 1 and "verification failed for 'results'" in done.text
-    assert any(finding.startswith(named) and fact in finding for finding in done.report["findings"]), done.text
-    assert not [finding for finding in done.report["findings"] if "seed1" in finding or "seed 1" in finding]
-
-
-# Files that are not what they should be -------------------------------------------------------------------------------
-
-
-def consistent(run: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change the configuration, and everything that follows from it."""
-    document = json.loads((run / "run.json").read_text())
-    change(document["config"])
-    document["config_digest"] = digest_of(document["config"])
-    document["identity"] = identity_of(document["config_digest"], document["candidates_sha256"])
-    (run / "run.json").write_text(json.dumps(document | {"record_sha256": record_digest(document)}))
-    run.rename(run.with_name(f"seed0-{document['identity'][:8]}"))
+def cut(path: Path) -> None:
+    path.write_text(path.read_text().splitlines()[0] + "\n")
 
 
 def replace_array(path: Path, header: str) -> None:
@@ -324,43 +237,69 @@ def impossible_shape(path: Path) -> None:
     np.savez(path, **arrays | {"shape": np.array([len(arrays["bits"]), 10**12])})
 
 
-DAMAGES = (pipe, folder, garbled, huge)
+def damaged(name: str, damage: Callable[[Path], Any]) -> Callable[[Path], None]:
+    """Damage a file of a run, or its candidate set; the SHA-256 of the predictions fits again."""
+
+    def tamper(run: Path) -> None:
+        path = next(run.parents[3].glob("candidates/digits/*seed0*.npz")) if name == "candidates" else run / name
+        damage(path)
+        if name == "predictions.npz" and path.is_file():
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            edit(run / "run.json", lambda document: document["files"].update({name: digest}))
+
+    return tamper
+
+
+NAME, CHANGED = "tiny digits proden seed 0", "tiny digits proden[train.lr=0.5] seed 0"
+PLACE = "runs/digits/proden/seed0-"
+CANDIDATES = "candidates/digits/uniform-rate0.2-seed0-"
+ARRAYS, TEXTS = (pipe, folder, garbled, huge), (pipe, folder, lambda path: path.write_bytes(b"\xff{"), Path.unlink)
 
 
 @pytest.mark.parametrize(
-    ("name", "damage"),
+    ("tamper", "named", "fact"),
     [
-        *((name, damage) for name in ("predictions.npz", "candidates") for damage in DAMAGES),
-        ("candidates", impossible_shape),
+        (edited(lambda document: document["summary"].update(accuracy=99.0)), NAME, "accuracy is 99.0"),
+        (edited(lambda document: document["config"]["train"].update(lr=0.5)), NAME, "config_digest"),
+        (updated(label="proden[train.lr=0.5]"), CHANGED, "label is"),
+        (updated(label="proden[train.lr=0.5]", overrides={"train.lr": 0.5}), CHANGED, "override train.lr"),
+        (updated(test_rows=99), NAME, "test_rows is 99"),
+        (updated(scored=False), NAME, "no test row has a true label"),
+        (device, PLACE, "record_sha256"),
+        (lambda run: run.rename(run.with_name(run.name.replace("seed0", "seed7"))), NAME, "runs/digits/proden/seed7-"),
+        (lambda run: changed_epoch(run, 0, loss=0.5), NAME, "metrics.jsonl does not have the SHA-256"),
+        (number_and_epochs, NAME, "by predictions.npz"),
+        (lambda run: prediction(run / "predictions.npz"), NAME, "predictions.npz"),
+        (damaged("predictions.npz", prediction), NAME, "by predictions.npz"),
+        (damaged("predictions.npz", pickled), NAME, "predictions.npz"),
+        (damaged("candidates", candidate), CANDIDATES, "SHA-256"),
+        (damaged("candidates", impossible_shape), CANDIDATES, ""),
+        (damaged("metrics.jsonl", cut), NAME, "metrics.jsonl has 1 complete epochs"),
+        (damaged("run.json", lambda path: path.rename(f"{path}.damaged")), PLACE, "run.json.damaged"),
+        *((damaged("predictions.npz", damage), NAME, "predictions.npz") for damage in ARRAYS),
+        *((damaged("candidates", damage), CANDIDATES, "") for damage in ARRAYS),
+        *((damaged("run.json", damage), PLACE, "run.json") for damage in TEXTS),
+        *((damaged("metrics.jsonl", damage), NAME, "metrics.jsonl") for damage in TEXTS),
     ],
 )
-def test_a_damaged_array_file_is_named(
-    results: Path, damage: Callable[[Path], None], name: str, verified: Verify
+def test_every_edit_and_every_damage_is_named(
+    results: Path, tamper: Callable[[Path], Any], named: str, fact: str, verified: Verify
 ) -> None:
-    run = run_of(results)
-    path = candidate_file(run) if name == "candidates" else run / name
-    damage(path)
-    if name != "candidates" and path.is_file():
-        hashed(run)
+    tamper(run_of(results))
     done = verified("--cells", "0")
-    assert done.code == 1 and path.name in done.report["findings"][0], done.text
+    assert done.code == 1 and "verification failed for 'results'" in done.text
+    assert any(finding.startswith(named) and fact in finding for finding in done.report["findings"]), done.text
+    assert not [finding for finding in done.report["findings"] if "seed1" in finding or "seed 1" in finding]
 
 
-@pytest.mark.parametrize("damage", [pipe, folder, lambda path: path.write_bytes(b"\xff{"), lambda path: path.unlink()])
-@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl"])
-def test_a_damaged_document_is_named(
-    results: Path, damage: Callable[[Path], None], name: str, verified: Verify
-) -> None:
-    damage(run_of(results) / name)
-    done = verified("--cells", "0")
-    assert done.code == 1 and name in done.report["findings"][0], done.text
-
-
-def test_a_document_that_was_set_aside_is_named(results: Path, verified: Verify) -> None:
-    document = run_of(results) / "run.json"
-    document.rename(document.with_name("run.json.damaged"))
-    done = verified("--cells", "0")
-    assert done.code == 1 and "run.json.damaged" in done.report["findings"][0], done.text
+def consistent(run: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the configuration, and everything that follows from it."""
+    document = json.loads((run / "run.json").read_text())
+    change(document["config"])
+    document["config_digest"] = digest_of(document["config"])
+    document["identity"] = identity_of(document["config_digest"], document["candidates_sha256"])
+    (run / "run.json").write_text(json.dumps(document | {"record_sha256": record_digest(document)}))
+    run.rename(run.with_name(f"seed0-{document['identity'][:8]}"))
 
 
 @pytest.mark.parametrize("value", [None, 5, "digits", [], {"name": ["digits"]}, {"name": "digits"}])
