@@ -15,7 +15,6 @@ from benchmark import store
 from methods.base import Clock
 from methods.registry import discover, load
 from tests.conftest import ROOT, TinyBenchmark
-from tests.support.fake_store import write_store
 from tests.support.tiny import TinyOptimiser, tiny_batch, tiny_task, train
 
 EXAMPLES = ROOT / "examples"
@@ -88,17 +87,7 @@ def test_own_network_trains(tiny_benchmark: TinyBenchmark, network: str, dataset
     assert document["status"] == "done" and f"own_network.py:{network}" in document["label"]
 
 
-def test_compare_results_names_differences_and_what_one_folder_lacks(tmp_path: Path) -> None:
-    for folder, methods in (("ours", ["cel", "proden"]), ("theirs", ["cel"])):
-        write_store(tmp_path / folder, profile="quick", methods=methods, datasets=["fashion"], seeds=(0, 1))
-    done = run("compare_results.py", tmp_path / "ours", tmp_path / "theirs")
-    assert done.returncode == 0, done.stderr
-    (row,) = [line.split() for line in done.stdout.splitlines() if line.split()[-1:] == ["2"] and "cel" in line]
-    assert [float(word) for word in row[-3:]] == [0, 0, 2]  # mean and largest difference; both seeds are equal
-    assert "ours: 2 runs" in done.stdout and "theirs: 0 runs" in done.stdout
-
-
-@pytest.mark.parametrize("name", ["curves_and_tables.py", "compare_results.py"])
+@pytest.mark.parametrize("name", ["curves_and_tables.py"])
 def test_without_arguments_it_says_its_usage(name: str) -> None:
     done = run(name)
     assert done.returncode == 1 and done.stderr.startswith("usage: ")
