@@ -45,14 +45,6 @@ def test_the_defect_is_named_with_its_line(broken: Broken, tmp_path: Path) -> No
     assert str(caught.value).startswith(f"{entry.file}:{broken.line}: ") and broken.words in str(caught.value)
 
 
-def test_independent_defects_are_reported_in_one_run(tmp_path: Path) -> None:
-    path = named("wrong-confidence").write(tmp_path)
-    path.write_text(path.read_text().replace("return self.network(images)", "return self.network(images)[:, :2]"))
-    marks = {event["check"]: event["mark"] for event in command.events(path)}
-    assert marks["predict"] == marks["diagnostics"] == "DEFECT"
-    assert marks["extreme logits"] == "ok" and marks["training"] == marks["learning"] == "skipped"
-
-
 def test_a_sound_plug_in_passes_every_check(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(plugin("mine"))
@@ -74,17 +66,23 @@ def test_a_copy_without_batch_norm_statistics_gets_advice(tmp_path: Path) -> Non
 # the command, as a real process --------------------------------------------------------------------------------------
 
 
-def test_the_command_checks_every_method_of_a_file(tmp_path: Path) -> None:
-    second = plugin("second", predict="    def predict(self, images):\n        return self.network(images)[:, :2]")
+def test_the_command_checks_every_method_of_a_file_and_names_independent_defects(tmp_path: Path) -> None:
+    second = plugin(
+        "second",
+        predict="    def predict(self, images):\n        return self.network(images)[:, :2]",
+        more="    def confidence(self):\n        return torch.zeros(3, 5)",
+    )
     path = tmp_path / "two.py"
     path.write_text(plugin("first") + second.replace("class Mine", "class Second"))
     done = check(path)
     assert done.returncode == 1, done.stderr
-    assert f"first ({path})" in done.stdout and f"second ({path})" in done.stdout
-    assert done.stdout.count("DEFECT") == 1
-    (line,) = [line for line in done.stdout.splitlines() if "DEFECT" in line]
-    assert "predict gives (12, 2)" in line and f"{path}:" in line
-    assert "1 defect;" in done.stdout.splitlines()[-1]
+    first, _, rest = done.stdout.partition(f"second ({path})\n")
+    assert first.startswith(f"first ({path})") and "DEFECT" not in first
+    lines, _, repeated = rest.partition("2 methods: 2 defects;")
+    marks = {line[10:26].strip(): line.split()[0] for line in lines.splitlines()}
+    assert marks["predict"] == marks["diagnostics"] == "DEFECT"
+    assert marks["extreme logits"] == "ok" and marks["training"] == marks["learning"] == "skipped"
+    assert repeated.count("DEFECT") == 2 and "predict gives (12, 2)" in repeated and f"{path}:" in repeated
 
 
 @pytest.mark.parametrize("broken", ENDLESS, ids=lambda broken: broken.name)
@@ -123,24 +121,26 @@ def test_a_missing_file_gets_one_sentence(tmp_path: Path) -> None:
 def test_broken_plug_ins_do_not_stop_a_sweep(tiny_benchmark: TinyBenchmark) -> None:
     """Those that fail when they run are failed runs with a reason; named ones that cannot be read stop it before."""
     words = ("--seeds", "0", "--epochs", "1", "--jobs", "1")  # one slot: what breaks it would stop all the rest
+    failing = ("no-predict", "plain-tensor", "wrong-shape", "loss-per-sample", "no-gradient", "quits")
+    defects = [named(name) for name in (*failing, "import-error", "talks")]
 
     def run(kinds: Sequence[Broken]) -> subprocess.CompletedProcess[str]:
         paths = [broken.write(tiny_benchmark.folder) for broken in kinds]
         options = [word for path in paths for word in ("--plugin", str(path))]
-        methods = ",".join((*(broken.name for broken in DEFECTS), "proden"))
+        methods = ",".join((*(broken.name for broken in defects), "proden"))
         return tiny_benchmark.run("run", "--methods", methods, *words, *options)
 
-    refused = run((*UNREADABLE, *DEFECTS))
+    refused = run((*UNREADABLE, *defects))
     assert refused.returncode == 2 and not tiny_benchmark.documents(), refused.stderr
     assert all(broken.words in refused.stderr for broken in UNREADABLE)
     for path in tiny_benchmark.folder.glob("*.py"):
         path.unlink()
-    done = run(DEFECTS)
+    done = run(defects)
     assert done.returncode == 1, done.stderr
     documents = {document["method"]: document for document in tiny_benchmark.documents()}
     assert documents["proden"]["status"] == "done"
-    assert set(documents) == {"proden", *(broken.name for broken in DEFECTS)}
-    for name in ("no-predict", "plain-tensor", "wrong-shape", "loss-per-sample", "no-gradient", "quits"):
+    assert set(documents) == {"proden", *(broken.name for broken in defects)}
+    for name in failing:
         assert documents[name]["status"] == "failed" and documents[name]["reason"], name
     log = next(tiny_benchmark.results.glob("runs/*/talks/*/log.txt"))
     assert log.stat().st_size < 2 << 20
