@@ -1,6 +1,6 @@
 """Generate the parts of the docs that follow from the code and the stored runs. Needs no torch.
 
-python -m benchmark.tools.docs                          rewrite docs/methods.md, docs/tables and the marked parts of other pages
+python -m benchmark.tools.docs                          rewrite docs/tables and the marked parts of the pages
 python -m benchmark.tools.docs --check                  exit 1 if one of them is stale
 """
 
@@ -8,31 +8,26 @@ from __future__ import annotations
 
 import argparse
 import ast
-import csv
 import dataclasses
 import inspect
-import io
 import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from benchmark.analysis.table import NONE
 from benchmark.config.profile import load_profile
 from benchmark.config.sections import SECTIONS, fields_of
 from benchmark.files import ROOT, atomic_write
 from benchmark.tools import evidence
+from benchmark.tools.evidence import markdown
 from methods.registry import Entry, discover
 
-README, METHODS, EVIDENCE = ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "docs" / "evidence.md"
 VECTORS = ROOT / "tests" / "vectors"
 COST = ROOT / "docs" / "cost.json"  # {method: {seconds_per_step_relative_to_proden, measured, …}}
-CURVES = (
-    "![Test accuracy per epoch, profile quick: CEL, the best three, floor and ceiling](docs/images/curves-quick.png)"
-)
-NONE = "–"
-NOTICE = "<!-- Written by `python -m benchmark.tools.docs`. Change the code, not this page. -->"
 OTHERS = "Controls and references"  # heading of docs/methods.md
 # The fields of Config that docs/methods.md describes; of a method that is not listed here, the first three.
 MAIN_SETTINGS = {
@@ -53,21 +48,15 @@ MAIN_SETTINGS = {
 }
 
 
-# Markdown -----------------------------------------------------------------------------------------------------------
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; bars inside cells are escaped."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def replaced(text: str, marker: str, content: str) -> str:
-    """Replace the text between <!-- marker --> and <!-- /marker -->."""
-    start, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
-    before, opening, rest = text.partition(start)
-    _, closing, after = rest.partition(end)
-    if not opening or not closing:
-        raise ValueError(f"A page lacks the markers {start} … {end}.")
-    return f"{before}{start}\n{content}\n{end}{after}"
+def renewed(text: str, parts: Mapping[str, Callable[[], str]]) -> str:
+    """Return a page with the text between <!-- marker --> and <!-- /marker --> generated again."""
+    for marker, content in parts.items():
+        start, end = f"<!-- {marker} -->\n", f"\n<!-- /{marker} -->"
+        part = start + content() + end
+        text, count = re.subn(f"{start}.*?{end}", lambda _, part=part: part, text, flags=re.S)  # type: ignore[misc]
+        if not count:
+            raise ValueError(f"A page lacks the markers <!-- {marker} --> … <!-- /{marker} -->.")
+    return text
 
 
 # Facts from the source ----------------------------------------------------------------------------------------------
@@ -108,21 +97,10 @@ def citation(entry: Entry) -> str:
 
 
 def comments_of(source: str) -> dict[str, str]:
-    """Return the comments above and beside every field of a class, by field."""
+    """Return the comments above and beside the fields of classes, by field."""
     fields = re.findall(r"((?:^ +# .*\n)*)^ +(\w+): [^#\n]*(?:# (.*))?$", source, flags=re.M)
-    return {name: " ".join([*re.findall(r"# (.*)", above), beside]).strip() for above, name, beside in fields}
-
-
-def config_comments(entry: Entry) -> dict[str, str]:
-    """Return the comments on every Config field of a method's file; those of its own class take precedence."""
-    source = entry.file.read_text(encoding="utf-8")
-    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    comments: dict[str, str] = {}
-    for node in sorted(classes, key=lambda n: n.name == entry.class_name):
-        for item in node.body:
-            if isinstance(item, ast.ClassDef) and item.name == "Config":
-                comments |= comments_of("\n".join(source.splitlines()[item.lineno : item.end_lineno]))
-    return comments
+    commented = [field for field in fields if field[0] or field[2]]
+    return {name: " ".join([*re.findall(r"# (.*)", above), beside]).strip() for above, name, beside in commented}
 
 
 def shown(value: Any) -> str:
@@ -130,67 +108,38 @@ def shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def golden_cases() -> Counter[str]:
-    """Return the numbers of golden cases by variant."""
-    manifests = [json.loads(path.read_text(encoding="utf-8")) for path in VECTORS.glob("*/manifest.json")]
-    return Counter(case["variant"] for manifest in manifests for case in manifest["cases"])
-
-
-def costs() -> Mapping[str, Mapping[str, Any]]:
+def costs() -> dict[str, dict[str, Any]]:
     return json.loads(COST.read_text(encoding="utf-8"))
 
 
-# The pages ----------------------------------------------------------------------------------------------------------
-def methods_page() -> str:
-    """Return docs/methods.md."""
-    entries, measured = ordered(), costs()
-    head = ["method", "type", "views", "passes", "state", "time"]
+# Generated parts ----------------------------------------------------------------------------------------------------
+def methods_table() -> str:
+    """Return a line per method: views, cost, what it stores."""
     rows = []
-    for entry in entries:
-        time = measured.get(entry.name, {}).get("seconds_per_step_relative_to_proden")
-        row = [
-            f"[`{entry.name}`](#{section_of(entry)})",
-            entry.kind,
-            "+".join(entry.views),
-            entry.forwards,
-            entry.state,
-            NONE if time is None else f"{time:.2f}",
-        ]
-        rows.append(row)
-    dates = " and ".join(sorted({cost["measured"] for cost in measured.values()}))
-    numbers = golden_cases()
-    columns = [
-        "* **type**: PLL and IDPLL as in the CEL paper. Controls and references are set apart in every table.",
-        "* **views**: the [views](protocol.md#views) of an image that the method gets.",
-        "* **passes**: forward passes of a whole network per sample and step.",
-        "* **state**: what is stored besides network weights, for N samples and C classes.",
+    for entry in ordered():
+        time = costs().get(entry.name, {}).get("seconds_per_step_relative_to_proden")
+        link, views = f"[`{entry.name}`](#{section_of(entry)})", "+".join(entry.views)
+        rows.append((link, entry.kind, views, entry.forwards, entry.state, NONE if time is None else f"{time:.2f}"))
+    return markdown(("method", "type", "views", "passes", "state", "time"), rows)
+
+
+def time_note() -> str:
+    """Return what the column `time` of the methods is, with the days on which it was measured."""
+    days = " and ".join(sorted({cost["measured"] for cost in costs().values()}))
+    return (
         "* **time**: of a training step relative to PRODEN, on the small CNN and one CPU thread. "
-        f"Measured on {dates}, see [speed](speed.md).",
-    ]
-    parts = [
-        "# Methods",
-        NOTICE,
-        "Look up what a method does, what it costs and which settings it has. The first thirteen are those of the CEL "
-        "paper, the eight after the references are extensions. Every method is one file under `methods/`, which begins "
-        "with reference and equations. See also [add a method](add-a-method.md).",
-        table(head, rows),
-        "\n".join(columns),
-        f"Losses, state updates, candidate rules and statistics match {numbers.total()} golden cases to a relative 1e-6: "
-        f"{numbers['official']} from released code, {numbers['paper']} from printed equations.",
-        "## Settings",
-        "Every field of a method's `Config` can be set in a profile or with `--set cel.alpha=0.1`. "
-        "`./reproduce.sh list methods --json` prints all fields with types and defaults; the comments beside them in the "
-        "source files say what they mean and where the values come from. The sections below list the most important ones. "
-        "Warm-ups and ramps are fractions of training. [Paper and released code](protocol.md#paper-and-released-code) "
-        "compares the readings.",
-        *(_section(entry) for entry in entries if has_section(entry)),
-        f"## {OTHERS}",
-        "\n".join(_line(entry) for entry in entries if not has_section(entry)),
-        "## Settings of every run",
-        "[tables/settings.csv](tables/settings.csv) lists every setting with its default, its possible values and its meaning. Set "
-        "it with `--set NAME=VALUE`, or in a profile.",
-    ]
-    return "\n\n".join(parts) + "\n"
+        f"Measured on {days}, see [speed](speed.md)."
+    )
+
+
+def golden_note() -> str:
+    """Return the numbers of golden cases."""
+    manifests = [json.loads(path.read_text(encoding="utf-8")) for path in VECTORS.glob("*/manifest.json")]
+    variants = Counter(case["variant"] for manifest in manifests for case in manifest["cases"])
+    return (
+        f"Losses, state updates, candidate rules and statistics match {variants.total()} golden cases to a relative 1e-6: "
+        f"{variants['official']} from released code, {variants['paper']} from printed equations."
+    )
 
 
 def has_section(entry: Entry) -> bool:
@@ -208,18 +157,32 @@ def _source(entry: Entry) -> str:
     return f"[{where.name}](../{where})"
 
 
-def _section(entry: Entry) -> str:
-    comments, settings = config_comments(entry), []
-    for name in MAIN_SETTINGS.get(entry.name, tuple(entry.config)[:3]):
-        note = f" ({comments[name].rstrip('.')})" if comments.get(name) else ""
-        settings.append(f"`{name}={shown(entry.config[name].default)}`{note}")
-    idea = " ".join(docstrings(entry)[1].split())
-    defaults = f"Defaults: {', '.join(settings)}." if settings else "No settings."
-    return "\n\n".join(filter(None, [f"### {entry.title}", f"{citation(entry)} {_source(entry)}", idea, defaults]))
+def sections() -> str:
+    """Return a section on every method but controls and references: citation, idea, main settings."""
+    parts = []
+    for entry in filter(has_section, ordered()):
+        comments, settings = comments_of(entry.file.read_text(encoding="utf-8")), []
+        for name in MAIN_SETTINGS.get(entry.name, tuple(entry.config)[:3]):
+            note = f" ({comments[name].rstrip('.')})" if comments.get(name) else ""
+            settings.append(f"`{name}={shown(entry.config[name].default)}`{note}")
+        parts += [f"### {entry.title}", f"{citation(entry)} {_source(entry)}", " ".join(docstrings(entry)[1].split())]
+        parts.append(f"Defaults: {', '.join(settings)}." if settings else "No settings.")
+    return "\n\n".join(filter(None, parts))
 
 
-def _line(entry: Entry) -> str:
-    return f"* `{entry.name}` ({_source(entry)}): {summary(entry)}."
+def others() -> str:
+    """Return a line per control and reference."""
+    entries = (entry for entry in ordered() if not has_section(entry))
+    return "\n".join(f"* `{entry.name}` ({_source(entry)}): {summary(entry)}." for entry in entries)
+
+
+def step_table() -> str:
+    """Return the speed of a training step as a share of the bare networks' speed, by method and network."""
+    shares = {method: cost["bare_loop"] for method, cost in costs().items()}
+    networks = list(next(iter(shares.values())))
+    rows = [(method, *(f"{share[network]:.2f}" for network in networks)) for method, share in shares.items()]
+    origins = sorted({f"{cost['measured']}: {cost['machine']}" for cost in costs().values()})
+    return f"{markdown(('method', *networks), rows)}\n\nLast measured on {'; '.join(origins)}."
 
 
 def settings_csv() -> str:
@@ -233,29 +196,31 @@ def settings_csv() -> str:
             values = f"one of {choices[1]}".replace("'", "") if choices else rule.text if rule else kind
             default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
             rows.append([f"{name}.{field.name}", default or "empty", values, comments.get(field.name, "")])
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([["setting", "default", "may be", "meaning"], *rows])
-    return text.getvalue()
+    return evidence.csv_text(rows, ("setting", "default", "may be", "meaning"))
 
 
-def readme(text: str) -> str:
-    """Return README.md with its generated parts renewed."""
-    for marker, content in (
-        ("curves", CURVES),
-        ("quick-table", evidence.quick_table()),
-        ("floor", evidence.floor_note()),
-        ("pictures", evidence.photographs()),
-    ):
-        text = replaced(text, marker, content)
-    return text
-
-
-def evidence_page() -> str:
-    """Return docs/evidence.md with its tables renewed."""
-    text = EVIDENCE.read_text(encoding="utf-8")
-    for marker, content in evidence.PARTS.items():
-        text = replaced(text, marker, content())
-    return text
+PARTS: dict[Path, dict[str, Callable[[], str]]] = {  # page -> marker -> what is between it and its end
+    ROOT / "README.md": {
+        "quick-table": evidence.quick_table,
+        "floor": evidence.floor_note,
+        "pictures": evidence.photograph_extremes,
+    },
+    ROOT / "docs" / "evidence.md": {
+        "realworld": evidence.agreement_summary,
+        "chosen": evidence.chosen_summary,
+        "all-methods": evidence.all_methods_summary,
+        "selection": evidence.selection_study,
+        "photographs": evidence.photograph_ranks,
+    },
+    ROOT / "docs" / "methods.md": {
+        "methods": methods_table,
+        "time": time_note,
+        "golden": golden_note,
+        "sections": sections,
+        "others": others,
+    },
+    ROOT / "docs" / "speed.md": {"steps": step_table},
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -264,9 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="exit 1 if a generated part is stale")
     options = parser.parse_args(argv)
     contents = {
-        METHODS: methods_page(),
-        README: readme(README.read_text(encoding="utf-8")),
-        EVIDENCE: evidence_page(),
+        **{page: renewed(page.read_text(encoding="utf-8"), parts) for page, parts in PARTS.items()},
         **{evidence.TABLES / name: content() for name, content in evidence.FILES.items()},
         evidence.TABLES / "settings.csv": settings_csv(),
     }

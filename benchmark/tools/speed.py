@@ -1,10 +1,9 @@
-"""Measure training steps against a bare loop of the same networks, and views against torchvision on Pillow images.
+"""Measure training steps against a bare loop of the same networks.
 
-    ./reproduce.sh python -m benchmark.tools.speed --methods cel,pico   # print the tables
-    ./reproduce.sh python -m benchmark.tools.speed --docs               # all methods; renew docs/cost.json and docs/speed.md
+    ./reproduce.sh python -m benchmark.tools.speed --methods cel,pico   # print
+    ./reproduce.sh python -m benchmark.tools.speed --docs               # all methods; renew docs/cost.json and the pages
 
-Compared functions take turns in one process, on one thread; every number is a median over rounds. After `--docs` run
-`python -m benchmark.tools.docs`, which puts the cost per method into docs/methods.md.
+Compared functions take turns in one process, on one thread; every number is a median over rounds.
 """
 
 from __future__ import annotations
@@ -13,41 +12,35 @@ import argparse
 import itertools
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map_only
-from torchvision import transforms
 
 from benchmark.config.selection import select
 from benchmark.config.spec import RunSpec
 from benchmark.errors import UsageError
 from benchmark.files import ROOT, atomic_write
 from benchmark.runner.provenance import cpu_name, now
-from benchmark.tools.docs import COST, replaced, table
+from benchmark.tools import docs
 from benchmark.trainer.candidates import plausible_candidates
 from benchmark.trainer.loading import dataset_of, entry_of
 from benchmark.trainer.optimizers import Optimizer
 from benchmark.trainer.trainer import Trainer
-from datasets.views.recipes import CIFAR, FINE_GRAINED, Recipe
-from datasets.views.views import Views
 from methods.base import Batch
 from methods.registry import load
 
-PAGE = ROOT / "docs" / "speed.md"
 REFERENCE = "proden"  # whose step is the unit of the cost in docs/methods.md
 NETWORKS = {"small network": (), "ResNet-18": ("backbone.name=resnet18-cifar",)}  # settings on top of `quick`
 ROUNDS = 7
 TURN_SECONDS = 0.3  # at least one step
 RECORDED_STEPS = 4  # that the bare loop repeats
 PROGRESS = 0.75  # of training: warm-ups are over
-VIEW_BATCHES = ((CIFAR, (1024, 3, 32, 32)), (FINE_GRAINED, (32, 3, 256, 341)))
 Work = Callable[[], Any]
 Costs = dict[str, dict[str, Any]]  # by method, as in docs/cost.json
 
@@ -60,16 +53,14 @@ def seconds(work: Work, times: int) -> float:
     return (time.process_time() - start) / times
 
 
-def in_turns(works: Mapping[str, Work]) -> list[dict[str, float]]:
+def in_turns(*works: Work) -> list[list[float]]:
     """Return the seconds per call of every work, round by round."""
-    times = {}
-    for name, work in works.items():
+    for work in works:
         work()  # the first call allocates memory
-        times[name] = max(1, round(TURN_SECONDS / max(seconds(work, 1), 1e-6)))
-    return [{name: seconds(work, times[name]) for name, work in works.items()} for _ in range(ROUNDS)]
+    times = [max(1, round(TURN_SECONDS / max(seconds(work, 1), 1e-6))) for work in works]
+    return [list(map(seconds, works, times)) for _ in range(ROUNDS)]
 
 
-# Training steps -------------------------------------------------------------------------------------------------------
 class Call:
     """Recorded call of a network: copies of its inputs, and the gradients of its outputs."""
 
@@ -161,84 +152,43 @@ def late_trainer(spec: RunSpec) -> tuple[Trainer, list[Batch], Work]:
 def measure_step(spec: RunSpec, reference: RunSpec) -> tuple[float, float]:
     """Return the speed of a step as a share of the bare loop's, and its time relative to a step of the reference."""
     trainer, batches, step = late_trainer(spec)
-    works = {"bare": BareLoop(trainer, batches).step, "step": step, "reference": late_trainer(reference)[2]}
-    rounds = in_turns(works)
-    share = median(one["bare"] / one["step"] for one in rounds)
-    return round(share, 2), round(median(one["step"] / one["reference"] for one in rounds), 2)
+    rounds = in_turns(BareLoop(trainer, batches).step, step, late_trainer(reference)[2])
+    share, ratio = median(bare / own for bare, own, _ in rounds), median(own / unit for _, own, unit in rounds)
+    return round(share, 2), round(ratio, 2)
 
 
 def measure_steps(methods: str) -> Costs:
     """Measure methods on both networks; print each when it is done."""
     costs: Costs = {}
+    machine = f"{cpu_name()}, one thread, torch {torch.__version__}"
     for network, settings in NETWORKS.items():
         selection = select("quick", methods=methods, datasets="digits", seeds="0", settings=settings)
         for spec in selection.specs():
             share, ratio = measure_step(spec, selection.specs([REFERENCE])[0])
             print(f"{spec.method}, {network}: {share:.2f} of the bare loop, {ratio:.2f} × {REFERENCE}", flush=True)
-            first = {"seconds_per_step_relative_to_proden": ratio, "measured": now()[:10], "bare_loop": {}}
+            first = {
+                "seconds_per_step_relative_to_proden": ratio,
+                "measured": now()[:10],
+                "machine": machine,
+                "bare_loop": {},
+            }
             costs.setdefault(spec.method, first)["bare_loop"][network] = share
     return costs
 
 
-# Views ----------------------------------------------------------------------------------------------------------------
-def torchvision_views(recipe: Recipe) -> list[Callable[[Image.Image], Tensor]]:
-    """Return the weak and the strong view of one Pillow image as training scripts usually make them."""
-    crop = [transforms.RandomResizedCrop(recipe.size, recipe.scale, recipe.ratio), transforms.RandomHorizontalFlip()]
-    jitter = transforms.RandomApply([transforms.ColorJitter(*recipe.jitter)], recipe.jitter_probability)
-    finish = [transforms.ToTensor(), transforms.Normalize(recipe.mean, recipe.std)]
-    weak = [*crop, jitter, transforms.RandomGrayscale(recipe.gray), *finish]
-    strong = [*crop, transforms.RandAugment(3), *finish, transforms.RandomErasing(1.0)]
-    return [transforms.Compose(weak), transforms.Compose(strong)]
-
-
-def view_row(recipe: Recipe, images: Tensor) -> list[str]:
-    """Measure both views of decoded images: one Pillow image at a time, and all of them at once as in training."""
-    pillow = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images]
-    usual, views = torchvision_views(recipe), Views(recipe, seed=0)
-    works: dict[str, Work] = {
-        "usual": lambda: [view(image) for image in pillow for view in usual],
-        "ours": lambda: views(images, torch.arange(len(images)), ("weak", "strong"), epoch=0),
-    }
-    rounds = in_turns(works)
-    times = [f"{1e6 * median(one[name] for one in rounds) / len(images):.0f}" for name in works]
-    return [f"{recipe.size} px", *times, f"{median(one['usual'] / one['ours'] for one in rounds):.1f}"]
-
-
-def view_table() -> str:
-    rows = [view_row(recipe, torch.randint(0, 256, size, dtype=torch.uint8)) for recipe, size in VIEW_BATCHES]
-    return table(("image", "torchvision, µs per image", "Candid, µs per image", "times faster"), rows)
-
-
-def step_table(costs: Costs) -> str:
-    shares = {method: cost["bare_loop"].values() for method, cost in costs.items() if "bare_loop" in cost}
-    rows = [[method, *(f"{share:.2f}" for share in values)] for method, values in shares.items()]
-    return table(("method", *NETWORKS), rows)
-
-
-def write_docs(costs: Costs, views: str) -> None:
-    """Merge new costs into docs/cost.json and rewrite the generated parts of docs/speed.md."""
-    costs = json.loads(COST.read_text(encoding="utf-8")) | costs
-    source = f"\n\nLast measured on {now()[:10]}: {cpu_name()}, one thread, torch {torch.__version__}."
-    page = replaced(PAGE.read_text(encoding="utf-8"), "steps", step_table(costs) + source)
-    page = replaced(page, "views", views + source)
-    atomic_write(COST, json.dumps(costs, indent=1) + "\n")
-    atomic_write(PAGE, page)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser("python -m benchmark.tools.speed", description="Measure training steps and views.")
+    parser = argparse.ArgumentParser("python -m benchmark.tools.speed", description="Measure training steps.")
     parser.add_argument("--methods", default="all", help="comma list (default: all methods of the profile `quick`)")
-    parser.add_argument("--docs", action="store_true", help="renew docs/cost.json and docs/speed.md")
+    parser.add_argument("--docs", action="store_true", help="renew docs/cost.json and the pages that show it")
     options = parser.parse_args()
     torch.set_num_threads(1)
     try:
         costs = measure_steps(options.methods)
     except UsageError as error:
         parser.error(str(error))
-    views = view_table()
-    print(f"{step_table(costs)}\n\n{views}")
     if options.docs:
-        write_docs(costs, views)
+        atomic_write(docs.COST, json.dumps(docs.costs() | costs, indent=1) + "\n")
+        docs.main([])
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from benchmark import store
 from benchmark.accuracy import COVERING_RATE
 from benchmark.cli.main import REMOVED
 from benchmark.cli.tables import every_one, needs_of
-from benchmark.config.profile import PROFILES
+from benchmark.config.profile import PROFILES, load_profile
 from benchmark.config.sections import SECTIONS, fields_of
 from benchmark.config.selection import select
 from benchmark.exhibits.base import all_exhibits
@@ -136,21 +136,19 @@ def test_every_setting_that_the_docs_name_exists_and_takes_the_value() -> None:
     assert checked > 50
 
 
-def test_every_method_of_the_paper_has_its_readings() -> None:
-    text = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
-    profile = tomllib.loads((PROFILES / "paper.toml").read_text(encoding="utf-8"))
-    for name in profile["methods"]:
-        assert f"`{name}." in text, f"docs/protocol.md names no field of {name}"
-
-
-def test_every_dataset_and_every_table_is_on_its_page() -> None:
-    data, reproduce = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("data.md", "reproduce.md"))
-    for name in SOURCES:
-        assert f"`{name}`" in data, f"docs/data.md lacks {name}"
-    for exhibit in all_exhibits():
-        assert exhibit.kind == "plot" or f"reproduce.sh {exhibit.name}" in reproduce, (
-            f"docs/reproduce.md lacks {exhibit.name}"
-        )
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("docs/protocol.md", [f"`{name}." for name in load_profile("paper").methods]),
+        ("docs/data.md", [f"`{name}`" for name in SOURCES]),
+        ("docs/reproduce.md", [f"reproduce.sh {one.name}" for one in all_exhibits() if one.kind != "plot"]),
+        ("CHANGELOG.md", [f"`{name}`" for name in REMOVED]),
+    ],
+    ids=["readings", "datasets", "tables", "removed-commands"],
+)
+def test_a_page_names_everything_of_its_kind(page: str, names: list[str]) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert not [name for name in names if name not in text]
 
 
 def test_the_numbers_of_runs_are_those_of_the_plan() -> None:
@@ -181,13 +179,11 @@ def test_every_method_of_the_tree_has_its_reference() -> None:
         assert " et al.: " in generated.citation(entry), f"{entry.file} does not begin with its reference"
 
 
-def test_a_stale_part_is_noticed() -> None:
-    text = generated.README.read_text(encoding="utf-8")
-    stale = text.replace("curves-quick.png", "curves-slow.png")
-    fresh = generated.replaced(text, "curves", generated.CURVES)  # the page itself may be stale, as another test says
-    assert stale != text and generated.replaced(stale, "curves", generated.CURVES) == fresh
+def test_a_stale_part_is_renewed_and_a_page_without_its_markers_refused() -> None:
+    page = "before\n<!-- part -->\nold\n<!-- /part -->\nafter\n"
+    assert generated.renewed(page, {"part": lambda: "new"}) == page.replace("old", "new")
     with pytest.raises(ValueError, match="markers"):
-        generated.replaced(text.replace("<!-- /curves -->", ""), "curves", "")
+        generated.renewed(page.replace("<!-- /part -->", ""), {"part": lambda: "new"})
 
 
 # The project says nothing about the machine it was made on ------------------------------------------------------------

@@ -4,41 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
-from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from benchmark.analysis.selection import TITLES as RULES
-from benchmark.analysis.selection import Score, choices
-from benchmark.analysis.table import Table, write
-from benchmark.exhibits.selection import FEW, between_table, settings_table
+from benchmark.exhibits.selection import FEW
 from benchmark.tools import evidence
-
-DATASETS, METHODS = ("letter", "digits", "fashion", "lost"), ("proden", "cc", "cel", FEW)
-TITLES = {name: name for name in (*DATASETS, *METHODS)}
-
-
-def study(folder: Path) -> tuple[Table, Table]:
-    """Write both tables of a study of random numbers as `selection --out` does."""
-    random = np.random.default_rng(0)
-    settings = pd.DataFrame(
-        {
-            "dataset": dataset,
-            "method": method,
-            "setting": f"lr {k}",
-            "score": Score(*(100 * random.random(5))),
-            "accuracy": 100 * random.random(),
-        }
-        for dataset, method, k in itertools.product(DATASETS, METHODS, range(5))
-    )
-    picks = choices(settings)
-    rules = settings_table(picks, {}, TITLES, "", [])
-    between = between_table(picks[picks["method"] != FEW], ["letter", "digits", "fashion"], TITLES, "", [])
-    write(rules, folder, "settings", [".csv"])
-    write(between, folder, "between", [".csv"])
-    return rules, between
 
 
 def cells(text: str) -> dict[str, list[str]]:
@@ -47,21 +18,15 @@ def cells(text: str) -> dict[str, list[str]]:
     return {f"{line[0]}/{len(line)}": line[1:] for line in lines}
 
 
-def test_the_selection_study_is_made_from_its_files(tmp_path: Path) -> None:
-    assert evidence.selection_study(tmp_path) == ""
-    rules, between = study(tmp_path)
-    shown = cells(evidence.selection_study(tmp_path))
-    columns = len(evidence.GROUPS) + 3
-    for line in rules.summary["rules"]:
-        *_, lost, largest, _ = shown[f"{RULES[line['rule']]}/{columns}"]
-        assert largest == f"{line['largest']:.1f}"
-        on_lost = [r["regret"] for r in rules.data if (r["rule"], r["dataset"]) == (line["rule"], "lost")]
-        few = [r["regret"] for r in rules.data if (r["rule"], r["dataset"], r["method"]) == (line["rule"], "lost", FEW)]
-        assert lost == f"{(sum(on_lost) - sum(few)) / (len(on_lost) - len(few)):.2f}"
-    for row in between.rows[:-1]:
-        way, *accuracies, _, _ = (cell.text for cell in row.cells)
-        regret = [r["regret"] for r in between.data if (r["way"], r["dataset"]) == (way, "lost")]
-        assert shown[f"{way}/{columns - 2}"][-1] == f"{regret[0]:.2f}" and len(accuracies) == len(DATASETS)
+def test_the_selection_study_is_made_from_its_files() -> None:
+    shown, columns = cells(evidence.selection_study()), len(evidence.GROUPS) + 1
+    picks, ways = (pd.read_csv(evidence.SELECTION / name) for name in ("settings.csv", "between.csv"))
+    for rule, group in picks[picks["method"] != FEW].groupby("rule"):
+        *_, lost, largest, _ = shown[f"{RULES[str(rule)]}/{columns + 2}"]
+        assert lost.startswith(f"{group[group['dataset'] == 'lost']['regret'].mean():.2f} (")
+        assert largest == f"{group['regret'].max():.1f}"
+    for way, group in ways.groupby("way"):
+        assert shown[f"{way}/{columns}"][-1] == f"{group[group['dataset'] == 'lost']['regret'].iloc[0]:.2f}"
 
 
 def test_the_files_of_the_page_have_every_number_of_its_summaries() -> None:
