@@ -304,8 +304,14 @@ def check_inputs(subject: Subject) -> None:
         for batch in trainer.batches(trainer.order(trainer.epoch), 0):
             tensors = {f"batch.views[{k}]": view for k, view in enumerate(batch.views)}
             tensors |= {"batch.candidates": batch.candidates, "batch.index": batch.index}
-            with ReadOnly(subject, tensors | {"task.candidates": trainer.candidates}):
+            tensors["task.candidates"] = trainer.candidates
+            copies = {name: tensor.clone() for name, tensor in tensors.items()}
+            with ReadOnly(subject, tensors):
                 trainer.step(batch)
+            for name, tensor in tensors.items():  # writes through `data` or NumPy have no version
+                if not torch.equal(tensor, copies[name]):
+                    text = f"it changes the content of {name}; work on a copy, for example {name}.clone()"
+                    raise subject.defect(text, "training_step")
         trainer.end_epoch()
         trainer.epoch, trainer.step_in_epoch = trainer.epoch + 1, 0
 

@@ -133,9 +133,10 @@ class Subject:
 
     def attribute(self, name: str) -> int:
         """Return the line where `self.<name>` is assigned or registered as a buffer; else that of the class."""
-        assignment = re.compile(rf"\.{name}\b(: [^=]+)?(, [^=]+)? [-+*/|&]?= |\bregister_buffer\(['\"]{name}['\"]")
-        lines = self.entry.file.read_text(encoding="utf-8").splitlines()
-        return next((k for k, line in enumerate(lines, 1) if assignment.search(line)), self.entry.line)
+        text = self.entry.file.read_text(encoding="utf-8")
+        assignment = rf"\.{name}\b *(:[^=\n]+)?[-+*/|&@]?=[^=]|\bregister_buffer\(\s*['\"]{name}['\"]"
+        match = re.search(assignment, text)
+        return text.count("\n", 0, match.start()) + 1 if match else self.entry.line
 
     def deepest(self, frames: traceback.StackSummary) -> int:
         """Return the line of the innermost of these frames in the method's own file, or 0."""
