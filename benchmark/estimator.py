@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import MultiLabelBinarizer
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from benchmark import artifacts
-from benchmark.errors import CandidError, did_you_mean
+from benchmark.errors import CandidError
 from datasets.base import UNKNOWN, DataError, row_name
 from datasets.user.new import check_rows, frame_rows
 from datasets.user.rows import Rows, dataset_from, inputs_of, ordered, words_of
@@ -207,18 +206,16 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         if not isinstance(self.random_state, int | np.integer) or not 0 <= self.random_state <= LARGEST_SEED:
             raise ValueError(f"random_state is {self.random_state!r}; it must be an integer from 0 to {LARGEST_SEED}.")
         catalogue = discover((self.plugin,) if self.plugin else ())
-        try:
-            entry = catalogue.get(self.method)
-        except MethodError as error:
-            raise MethodError(f"{error}{did_you_mean(self.method, catalogue.entries)}") from None
+        seeds = (int(self.random_state),)
+        selection = Selection(load_profile(PROFILE), catalogue, (self.method,), ("arrays",), seeds, ())
+        entry = selection.entry(self.method)
         settings = {f"train.{key}": getattr(self, key) for key in TRAIN if getattr(self, key) is not None}
         settings |= {"backbone.name": self.network} if self.network else {}
         settings |= self.settings or {}
         words = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
         overrides = [Override.parse(f"{key}={word}", catalogue) for key, word in words.items()]
         check_overrides(overrides, [entry])
-        seeds = (int(self.random_state),)
-        return Selection(load_profile(PROFILE), catalogue, (entry.name,), ("arrays",), seeds, tuple(overrides))
+        return replace(selection, overrides=tuple(overrides))
 
     def _inputs(self, X: Any, fitting: bool = False) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return features float64 or images uint8 as NumPy, and the names of a frame's columns."""
@@ -360,8 +357,11 @@ def candidates_of(y: Any, classes: Iterable[Any] | None = None) -> tuple[np.ndar
         raise ValueError("This estimator requires y to be passed, but the target y is None: give it the candidates.")
     values = plain(y)
     dtype = getattr(values, "dtype", None)
+    kind = getattr(dtype, "kind", "")
+    if getattr(values, "ndim", 1) > 2:
+        raise ValueError(f"The candidates have shape {values.shape}; a matrix (N, C) or one set per row is needed.")
     if getattr(values, "ndim", 1) == 2 and values.shape[1] > 1:
-        if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
+        if kind not in ("b", "i", "u", "f") or not np.isin(values, (0, 1)).all():
             raise ValueError("A candidate matrix (N, C) holds 0 and 1 only.")
         columns = getattr(y, "columns", range(values.shape[1]))
         names = np.asarray(columns) if classes is None else np.array(list(classes))
@@ -371,8 +371,10 @@ def candidates_of(y: Any, classes: Iterable[Any] | None = None) -> tuple[np.ndar
         return names if names.dtype.kind != "O" else names.astype(str), values.astype(bool)
     if dtype is not None:
         values = column_or_1d(values, warn=True)
-    if dtype is not None and dtype.kind in "fc":
-        check_classification_targets(values)  # neither NaN nor measured values
+    if kind == "f" and not np.isfinite(values).all():
+        raise ValueError("Input y contains NaN or infinity.")
+    if kind == "f" and (values != values.round()).any():
+        raise ValueError("Unknown label type: continuous; labels are classes, not measured values.")
     sets = [_set(value) for value in values]
     _refuse_empty([bool(labels) for labels in sets])
     labels = {label for labels in sets for label in labels}
