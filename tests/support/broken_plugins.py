@@ -165,8 +165,7 @@ DEFECTS = (
     broken("writes-task", "inputs", "task.candidates",
            init=init("self.task = task"), step=step("self.task.candidates[:, 0] = True  # HERE")),
     broken("writes-data", "inputs", "content of batch.views[0]",
-           step=DEF_STEP + f"        batch.views[0].data.mul_(0.5)
-        return Step({UNIFORM})"),
+           step=DEF_STEP + f"        batch.views[0].data.mul_(0.5)\n        return Step({UNIFORM})"),
     broken("talks", "training", "characters",
            step=step("print('x' * 100_000)").replace("  # HERE", "")),
     broken("python-random", "determinism", "random.random", step=step("scale = random.random()  # HERE",

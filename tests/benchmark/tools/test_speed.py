@@ -41,6 +41,8 @@ def test_docs_are_renewed_for_the_measured_methods(tmp_path: Path, monkeypatch: 
     for name, value in {"ROUNDS": 1, "TURN_SECONDS": 0.0, "NETWORKS": networks}.items():
         monkeypatch.setattr(speed, name, value)
     monkeypatch.setattr(docs, "ROOT", tmp_path)
+    monkeypatch.setattr(docs.evidence, "TABLES", tmp_path)
+    monkeypatch.setattr(docs.evidence, "FILES", {})
     monkeypatch.setattr(sys, "argv", ["speed", "--methods", "cc", "--docs"])
     speed.main()
     new = docs.costs()
