@@ -33,6 +33,7 @@ GROUPS = {  # of the datasets of the selection study
     "development sets": tuple(DEVELOPMENT.split(",")),
     "confirmation sets": ("msrcv2", "birdsong"),
     "Lost": ("lost",),
+    "CUB-200": ("cub200",),
 }
 PRINTED = Realworld.Options()  # sources that print their settings
 CHOSEN = Realworld.Options("l21,l21-mlp,x23")  # sources whose learning rates and weight decays were chosen here
