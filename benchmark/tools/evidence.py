@@ -19,7 +19,7 @@ from benchmark.config.selection import select
 from benchmark.exhibits.base import Inputs
 from benchmark.exhibits.parts.cells import signed, spread
 from benchmark.exhibits.realworld import Realworld
-from benchmark.exhibits.selection import DEVELOPMENT, FEW, interval
+from benchmark.exhibits.selection import DEVELOPMENT, FEW
 from benchmark.exhibits.table2 import Table2
 from benchmark.files import ROOT
 from benchmark.runner.options import RunOptions
@@ -33,7 +33,6 @@ GROUPS = {  # of the datasets of the selection study
     "development sets": tuple(DEVELOPMENT.split(",")),
     "confirmation sets": ("msrcv2", "birdsong"),
     "Lost": ("lost",),
-    "CUB-200": ("cub200",),
 }
 PRINTED = Realworld.Options()  # sources that print their settings
 CHOSEN = Realworld.Options("l21,l21-mlp,x23")  # sources whose learning rates and weight decays were chosen here
@@ -175,7 +174,8 @@ def grouped_regrets(records: pd.DataFrame) -> list[str]:
         regret = records[records["dataset"].isin(names)]["regret"]
         text = f"{regret.mean():.2f}" if len(regret) else NONE
         if len(regret) > 5:
-            text += f" ({interval(*stratified_bootstrap_mean([regret.to_numpy()]))})"
+            low, high = stratified_bootstrap_mean([regret.to_numpy()])
+            text += f" ({low:.2f}–{high:.2f})"
         texts.append(text)
     return texts
 
