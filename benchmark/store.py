@@ -364,7 +364,8 @@ class Store:
     def __init__(self, results: Path | str) -> None:
         self.results = Path(results)
         self._by_dataset: dict[str, list[StoredRun]] = {}
-        if any(self.results.glob("runs/*/*/*/seed*/run.json")):
+        others = (path for path in self.results.glob("runs/*/*/*") if not path.name.startswith("seed"))
+        if any(any(path.glob("seed*/run.json")) for path in others):
             raise UsageError(
                 f"{results} has runs in the layout of an earlier version, runs/<profile>/<dataset>/…, which is not read any "
                 f"more; name another folder with --results, or move its runs away."

