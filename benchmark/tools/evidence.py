@@ -205,10 +205,11 @@ def photograph_extremes() -> str:
 
 
 def photograph_ranks() -> str:
-    """Return accuracy and rank of the methods of the paper, with their ranks there."""
-    records = photographs()
-    rows = records[records["rank"] != NONE][["title", "here", "rank", "published_rank"]].values.tolist()
-    return markdown(("method", "here", "rank", "rank in the paper"), rows, "lrrr")
+    """Return learning rate, accuracy and rank of every row, with the ranks of the paper."""
+    records, rates = photographs(), {spec.method: f"{spec.train.lr:g}" for spec in select("frozen").specs()}
+    records["rate"] = records["method"].map(rates)
+    columns = {"title": "method", "rate": "rate", "here": "here", "rank": "rank", "published_rank": "rank in the paper"}
+    return markdown(tuple(columns.values()), records[list(columns)].values.tolist(), "lrrrr")
 
 
 def quick_table() -> str:
